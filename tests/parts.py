@@ -42,8 +42,9 @@ from supervisor.master.jobs.unstarted import HAND_BACK, Unstarted
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.counts import Counts
+from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.job_log import JobLog
-from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.pace import Pace
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState

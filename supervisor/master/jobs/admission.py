@@ -18,7 +18,8 @@ from supervisor import clock
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.held_lease import HeldLease
+from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.slots import Slots
 from supervisor.master.timers import Timers
 

@@ -6,8 +6,8 @@ from typing import Final
 from supervisor import clock
 from supervisor.master.jobs.admission import Admission, may_go_ahead
 from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.job_pipe import MAX_SENT, charge
-from supervisor.master.model.ledger import HeldLease
 from supervisor.master.model.pace import Pace
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState

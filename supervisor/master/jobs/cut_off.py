@@ -13,7 +13,8 @@ from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.worker.exchange import Confirmation, Fence
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.held_lease import HeldLease
+from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.slots import Slots
 from supervisor.master.timers import Timers
 from supervisor.messages import HandlerSettings

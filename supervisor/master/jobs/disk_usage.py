@@ -19,7 +19,7 @@ from supervisor import clock
 from supervisor.config import megabytes
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.ledger import HeldLease
+from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.timers import Timers
 from supervisor.messages import child_directory, zygote_directory
 from supervisor.ops.events import Events

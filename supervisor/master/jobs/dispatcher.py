@@ -14,7 +14,7 @@ from supervisor.master.jobs.next_step import NextStep
 from supervisor.master.jobs.placing import Placing
 from supervisor.master.jobs.ready_children import ReadyChildren
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.ledger import HeldLease
+from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.states import ChildState
 from supervisor.messages import Outcome, Reaped, Verb, unpack_trouble
 

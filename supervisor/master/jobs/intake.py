@@ -11,7 +11,8 @@ from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import Released, Unknown
 from supervisor.master.jobs.admission import Admission, may_go_ahead
 from supervisor.master.jobs.child_choice import ChildChoice
-from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.held_lease import HeldLease
+from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.pace import Pace
 from supervisor.messages import HandlerSettings
 

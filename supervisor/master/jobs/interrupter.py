@@ -89,7 +89,7 @@ class Interrupter:
         if running is None:
             return
         patience_s = 0.0
-        if running.checkpoints and why in INTERRUPTIONS and why != CUT_OFF:
+        if running.has_checkpoint and why in INTERRUPTIONS and why != CUT_OFF:
             patience_s = min(_CHECKPOINT_S, self._grace_s / 3)
         child.notices.interrupt(running.lease.token, why, patience_s=patience_s)
 

@@ -15,7 +15,7 @@ from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.jobs.memory_limits import MemoryLimits
 from supervisor.master.jobs.placing import Placing
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.ledger import HeldLease
+from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.states import ChildState
 from supervisor.master.timers import Timers
 from supervisor.messages import TIMEOUT

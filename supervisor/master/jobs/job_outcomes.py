@@ -17,8 +17,9 @@ from supervisor.master.jobs.admission import Admission
 from supervisor.master.model import outcome_rules
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.job_log import JobLog
-from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.outcome_rules import NO_END, End
 from supervisor.master.model.pace import Pace
 from supervisor.messages import MAX_COMPLETION_BYTES, HandlerSettings, Reaped, Verb
@@ -106,7 +107,7 @@ class JobOutcomes:
         return replace(end, oom=verdict == "oom")
 
     def _end(self, held: HeldLease, outcome: Outcome, read: Callable[[], Outcome] | None = None) -> None:
-        if held.lost:
+        if held.lost_reason:
             self._log.stale(held, outcome)
         else:
             self._ledger.end(held, outcome, read)

@@ -4,7 +4,8 @@ from typing import Final
 
 from supervisor import clock
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.held_lease import HeldLease
+from supervisor.master.model.ledger import Ledger
 from supervisor.messages import unpack_checkpoint, unpack_progress
 
 #: A child reports progress at most twice a second. The reserve is for reports that wait while child or master stands
@@ -16,13 +17,14 @@ _REPORTS_PER_S: Final = 4
 class JobReports:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._reports = ledger.reports
 
     def progress(self, running: HeldLease, body: bytes) -> None:
         """Keep the job's progress for the next exchange. Raises ValueError for nonsense, and for too many reports."""
         self._count(running)
         progress = unpack_progress(body)
-        if not running.lost:
-            self._ledger.has_progressed(running, progress)
+        if not running.lost_reason:
+            self._reports.add_progress(running, progress)
 
     def checkpoint(self, child: ChildHandle, running: HeldLease, body: bytes) -> None:
         """Keep the job's checkpoint for the next exchange. Raises ValueError for nonsense, and for too many reports.
@@ -30,12 +32,12 @@ class JobReports:
         The job waits for the answer of Redis (`LeaseAnswers.stored`), unless it was interrupted while it waited.
         """
         checkpoint = unpack_checkpoint(body)
-        if running.lost:
+        if running.lost_reason:
             child.talk.answer_checkpoint(checkpoint.number, kept=False)
-        elif not self._ledger.has_checkpointed(running, checkpoint):
+        elif not self._reports.add_checkpoint(running, checkpoint):
             self._count(running)
 
     def _count(self, running: HeldLease) -> None:
-        running.reports += 1
-        if running.reports > _REPORTS + _REPORTS_PER_S * (clock.monotonic() - running.started_at):
+        running.report_count += 1
+        if running.report_count > _REPORTS + _REPORTS_PER_S * (clock.monotonic() - running.started_at):
             raise ValueError("its progress is told too often")

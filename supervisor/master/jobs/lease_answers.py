@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.jobs.placing import Placing
 from supervisor.master.model.counts import Counts
-from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.held_lease import HeldLease
+from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.slots import Slots
 from supervisor.ops.events import Events
 
@@ -29,7 +30,7 @@ class LeaseAnswers:
 
     def stored(self, held: HeldLease, number: int, kept: bool) -> None:
         """Tell the child whether Redis has the checkpoint. `kept` False: the lease is lost."""
-        child = self._slots.get(held.child)
+        child = self._slots.get(held.child_number)
         # Another child may have the number by now. A child that has answered the job gets the answer too, because a
         # thread that the job has left may wait for it.
         if child is not None and child.asked_at == held.child_asked_at:
@@ -49,7 +50,7 @@ class LeaseAnswers:
             self._stop(held, why)
 
     def _stop(self, held: HeldLease, why: str) -> None:
-        child = self._slots.get(held.child)
+        child = self._slots.get(held.child_number)
         if child is None or held not in child.sent:
             return
         if held.checkpoint is not None:

@@ -9,7 +9,7 @@ from supervisor.master.jobs.job_cgroups import JobCgroups
 from supervisor.master.jobs.kernel_kills import KernelKills
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.ledger import HeldLease
+from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
 
@@ -40,13 +40,13 @@ class MemoryLimits:
         """Measure the child with its running job, plan the next look, and keep the limits."""
         self._kernel_kills.look()
         grown_bytes, limit_bytes = child.meter.sample(), running.memory_limit_bytes
-        own_bytes = grown_bytes - running.base_bytes
+        own_bytes = grown_bytes - running.earlier_jobs_bytes
         if self._job_cgroups is not None and child.pid:
             self._job_cgroups.admit(
-                child.number, child.pid, limit_bytes, child.meter.inherited_bytes + running.base_bytes
+                child.number, child.pid, limit_bytes, child.meter.inherited_bytes + running.earlier_jobs_bytes
             )
         self._budget.measured(child.number, grown_bytes)
-        most_bytes = limit_bytes and limit_bytes + running.base_bytes
+        most_bytes = limit_bytes and limit_bytes + running.earlier_jobs_bytes
         child.next_sample_at = now_at + child.meter.next_in_s(most_bytes, self._budget.room_bytes())
         if limit_bytes and own_bytes > limit_bytes:
             self._on_beyond_limit(child, own_bytes, limit_bytes)

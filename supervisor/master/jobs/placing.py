@@ -14,8 +14,9 @@ from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.jobs.room import RoomMaker
 from supervisor.master.jobs.unstarted import Unstarted
 from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.job_log import JobLog
-from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.ledger import Ledger
 
 #: While one of these holds, ready jobs go back to their queues at once.
 _HANDED_BACK: Final = (Stop.DRAINING, Stop.PAUSED)
@@ -36,6 +37,7 @@ class Placing:
         log: JobLog,
     ) -> None:
         self._ledger = ledger
+        self._reports = ledger.reports
         self._admission = admission
         self._choice = choice
         self._room = room
@@ -98,7 +100,7 @@ class Placing:
 
     def _started(self, held: HeldLease) -> None:
         if not held.start_reported and (held.estimate_s is None or held.estimate_s > SHORT_S):
-            self._ledger.has_started(held)
+            self._reports.add_start(held)
         self._log.started(held)
 
     # against a start
@@ -116,7 +118,7 @@ class Placing:
         """The running job takes longer than expected: let no job wait behind it."""
         child.overran = True
         if not running.start_reported:
-            self._ledger.has_started(running)
+            self._reports.add_start(running)
         if len(child.sent) > 1:
             self.withdraw(child)
             self._unstarted.hand_back()  # these jobs have waited already

@@ -9,7 +9,8 @@ from supervisor.master.jobs.admission import Admission
 from supervisor.master.jobs.child_choice import ChildChoice
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.model.budget import Budget
-from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.held_lease import HeldLease
+from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
 from supervisor.ops.events import Events

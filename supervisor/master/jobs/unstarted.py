@@ -28,7 +28,7 @@ class Unstarted:
         """Make the jobs ready again that the child has not received."""
         for held in reversed(child.take_back()):
             self._budget.settle(child.number, held.lease.klass, held.lease.jid)
-            if held.lost:
+            if held.lost_reason:
                 continue
             if held.has_payload:
                 self._ledger.ready.appendleft(held)

@@ -14,8 +14,8 @@ from supervisor import clock
 from supervisor.linux import kernel
 from supervisor.master.model.child_talk import ChildTalk
 from supervisor.master.model.end_plan import EndPlan
+from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.job_pipe import JobPipe
-from supervisor.master.model.ledger import HeldLease
 from supervisor.master.model.memory import NOTHING, Meter, Usage
 from supervisor.master.model.notice_sender import NoticeSender
 from supervisor.master.model.output import Output
@@ -154,7 +154,7 @@ class ChildHandle:
         state = move(CHILD_MOVES, self.state, ChildState.BUSY) if is_first else self.state
         self.jobs.send(held)
         self.state = state
-        held.child, held.child_asked_at = self.number, self.asked_at
+        held.child_number, held.child_asked_at = self.number, self.asked_at
         if is_first:
             self._begin(held, clock.monotonic())
 
@@ -191,8 +191,8 @@ class ChildHandle:
         held.started_at = now_at
         self.meter.start()
         if held.memory_limit_bytes and self.served:
-            held.base_bytes = self.meter.sample()
-        self.next_sample_at = now_at + held.first_look_s
+            held.earlier_jobs_bytes = self.meter.sample()
+        self.next_sample_at = now_at + held.first_sample_s
         self._on_planned()
 
     def _has(self, token: int) -> bool:

@@ -14,7 +14,7 @@ from supervisor import messages
 from supervisor.linux import foreign_files, kernel
 from supervisor.linux.kernel import Memfd
 from supervisor.master.model import packets
-from supervisor.master.model.ledger import HeldLease
+from supervisor.master.model.held_lease import HeldLease
 from supervisor.messages import Outcome, Stored, Verb
 
 #: Most packets of one child in one turn: more than its socket holds, and few enough not to delay other children.

@@ -6,7 +6,7 @@ The outcomes that Redis has answered are logged by `outcome_log`.
 from supervisor.engine.model.outcomes import Outcome
 from supervisor.master.model import outcome_rules
 from supervisor.master.model.counts import Counts
-from supervisor.master.model.ledger import HeldLease
+from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.outcome_log import account_of, start_of
 from supervisor.ops.events import Events
 
@@ -36,6 +36,6 @@ class JobLog:
         lease = held.lease
         self._counts.of(lease.queue, lease.klass).stale += 1
         self._events.emit(
-            "job.stale", **account_of(held), verb=type(outcome).__name__.lower(), reason=held.lost,
-            message=outcome_rules.stopped_sentence(lease, held.lost),
+            "job.stale", **account_of(held), verb=type(outcome).__name__.lower(), reason=held.lost_reason,
+            message=outcome_rules.stopped_sentence(lease, held.lost_reason),
         )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Final
 from supervisor import messages
 from supervisor.linux import foreign_files, kernel
 from supervisor.linux.kernel import Memfd
-from supervisor.master.model.ledger import HeldLease
+from supervisor.master.model.held_lease import HeldLease
 
 #: A child never has more unanswered jobs. With more packets in its socket a send might have to wait.
 MAX_SENT: Final = 128

@@ -83,7 +83,7 @@ def _usage(pid: int) -> Usage | None:
     )
 
 
-def first_look_s(limit_bytes: int) -> float:
+def first_sample_s(limit_bytes: int) -> float:
     """Return the time of the first sample after a job's start. `limit_bytes` 0: the job has no limit."""
     return min(_LIMITED_S, max(_SHORTEST_S, limit_bytes / _GROWTH_BYTES_PER_S)) if limit_bytes else _LIMITED_S
 

@@ -7,7 +7,7 @@ from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import Answer, Completed, Died, Failed, Released, Retried, Returned
 from supervisor.master.model import outcome_rules
 from supervisor.master.model.counts import Counts
-from supervisor.master.model.ledger import HeldLease
+from supervisor.master.model.held_lease import HeldLease
 from supervisor.ops.events import Events
 
 #: The end of a lease whose job has not started.
@@ -24,7 +24,8 @@ def start_of(held: HeldLease) -> dict[str, Any]:
     """Return the fields of `job.started`."""
     lease = held.lease
     return {
-        "jid": lease.jid, "klass": lease.klass, "queue": lease.queue, "child": held.child, "attempt": attempt_of(lease),
+        "jid": lease.jid, "klass": lease.klass, "queue": lease.queue, "child": held.child_number,
+        "attempt": attempt_of(lease),
     }  # fmt: skip
 
 
@@ -37,8 +38,8 @@ def account_of(held: HeldLease) -> dict[str, Any]:
     }  # fmt: skip
     if held.cpu_s is not None:
         account["cpu_ms"], account["max_rss_bytes"] = _ms(held.cpu_s), held.max_rss_bytes
-    if held.child:
-        account["child"] = held.child
+    if held.child_number:
+        account["child"] = held.child_number
     if lease.trace:
         account["trace"] = lease.trace
     return account

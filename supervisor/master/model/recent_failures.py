@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from supervisor import clock
 from supervisor.engine.model.outcomes import Died, Failed, Outcome, Released, Retried
-from supervisor.master.model.ledger import HeldLease
+from supervisor.master.model.held_lease import HeldLease
 
 #: This many fit on a screen.
 _MOST: Final = 20

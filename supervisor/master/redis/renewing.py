@@ -18,7 +18,8 @@ from supervisor.engine.worker.pipeline import Pipeline
 from supervisor.master.jobs.cut_off import CutOff
 from supervisor.master.jobs.lease_answers import LeaseAnswers
 from supervisor.master.model.counts import Counts
-from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.held_lease import HeldLease
+from supervisor.master.model.ledger import Ledger
 from supervisor.master.redis.speaker import TimedSpeaker
 
 
@@ -35,6 +36,7 @@ class Renewing(TimedSpeaker):
     ) -> None:
         self._identity = identity
         self._ledger = ledger
+        self._reports = ledger.reports
         self._times = times
         self._pipeline = pipeline
         self._answers = answers
@@ -67,13 +69,13 @@ class Renewing(TimedSpeaker):
             self._renew_at = min(self._renew_at, clock.monotonic())
 
     def deadline_at(self) -> float:
-        return min(self._renew_at, self._ledger.checkpoint_at())
+        return min(self._renew_at, self._reports.next_checkpoint_at())
 
     # what goes
 
     def parts(self, now_at: float) -> Sequence[Part]:
         """Return the renewals that are due. They go before the outcomes: with a job its last progress is kept."""
-        due = self._told(now_at) if self._ledger.has_told else []
+        due = self._told(now_at) if self._reports.any else []
         if now_at >= self._renew_at:
             self._renew_at, self.is_hinted = now_at + self._times.ttl_s / 3, False
             due += [(lease, Renewal(lease.jid, lease.token)) for lease in self._ledger.leases]
@@ -84,10 +86,10 @@ class Renewing(TimedSpeaker):
 
     def _told(self, now_at: float) -> list[tuple[LeaseRecord, Renewal]]:
         """Return what is to be told of jobs that run."""
-        ledger = self._ledger
-        told = [(lease, _started(lease)) for lease in ledger.take_started()]
-        told += [(lease, _started(lease)._replace(progress=progress)) for lease, progress in ledger.take_progress()]
-        told += [(lease, _started(lease)._replace(state=state)) for lease, state in ledger.take_checkpoints(now_at)]
+        reports = self._reports
+        told = [(lease, _started(lease)) for lease in reports.take_starts()]
+        told += [(lease, _started(lease)._replace(progress=progress)) for lease, progress in reports.take_progress()]
+        told += [(lease, _started(lease)._replace(state=state)) for lease, state in reports.take_checkpoints(now_at)]
         return told
 
     def _part(self, due: Sequence[tuple[LeaseRecord, Renewal]]) -> Part:
@@ -108,7 +110,7 @@ class Renewing(TimedSpeaker):
 
     def _on_renewed(self, leases: Sequence[LeaseRecord], renewals: Renewals) -> None:
         for lease, expires in zip(leases, renewals, strict=True):
-            stored = self._ledger.stored(lease.token)
+            stored = self._reports.take_stored(lease.token)
             if stored is not None:
                 self._answers.stored(*stored, kept=expires not in (LOST, GONE))
         self._keep(leases, renewals, self._pipeline.confirmation(renewals.now_unix))

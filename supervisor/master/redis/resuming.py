@@ -17,6 +17,7 @@ class Resuming:
         self, ledger: Ledger, slots: Slots, answers: LeaseAnswers, renewing: Renewing, events: Events, counts: Counts
     ) -> None:
         self._ledger = ledger
+        self._reports = ledger.reports
         self._slots = slots
         self._answers = answers
         self._renewing = renewing
@@ -31,8 +32,8 @@ class Resuming:
     def report_starts_again(self) -> None:
         """Report running jobs as started once more: the first report may have been lost with the connection."""
         for child in self._slots:
-            if child.running is not None and child.running.start_reported and not child.running.lost:
-                self._ledger.has_started(child.running)
+            if child.running is not None and child.running.start_reported and not child.running.lost_reason:
+                self._reports.add_start(child.running)
 
     def on_resumed(self, claimed: Sequence[LeaseRecord], resumed: ResumeResult) -> None:
         self._renewing.on_resumed(claimed, resumed)
@@ -43,5 +44,5 @@ class Resuming:
     def give_up_all(self) -> None:
         """All leases are void: stop their jobs. Those that have ended and are not settled will be answered as stale."""
         self._answers.lost([(held, "lease-lost") for held in self._ledger.held])
-        for held, number in self._ledger.not_stored():
+        for held, number in self._reports.take_unstored():
             self._answers.stored(held, number, kept=False)

@@ -12,7 +12,8 @@ from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.master.model import outcome_log, outcome_rules
 from supervisor.master.model.counts import Counts
-from supervisor.master.model.ledger import MOST_BYTES, MOST_WAITING, HeldLease, Ledger
+from supervisor.master.model.held_lease import HeldLease
+from supervisor.master.model.ledger import MOST_BYTES, MOST_WAITING, Ledger
 from supervisor.master.model.recent_failures import RecentFailures
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.leasing import Leasing

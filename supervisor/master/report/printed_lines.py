@@ -13,7 +13,7 @@ class PrintedLines:
     def on_line(self, child: ChildHandle, token: int, line: bytes) -> None:
         """`token`: of the job, by the last mark in the child's output."""
         held = self._ledger.find(token)
-        if held is None or held.child != child.number:  # a handler can forge a mark
+        if held is None or held.child_number != child.number:  # a handler can forge a mark
             held = child.printing
         lease = held.lease if held is not None else None
         self._events.emit(

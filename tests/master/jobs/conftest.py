@@ -9,7 +9,8 @@ from supervisor.master.jobs.capacity import Capacity
 from supervisor.master.jobs.child_choice import ChildChoice
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.held_lease import HeldLease
+from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.pace import Pace
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState

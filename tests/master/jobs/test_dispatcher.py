@@ -209,7 +209,7 @@ def test_progress_is_told_once_and_only_the_last(desk):
     child = desk.child(behave)
     (held,) = desk.give(lease_of(1))
     desk.turn(lambda: child.state is ChildState.IDLE)
-    assert desk.ledger.take_progress() == [(held.lease, ProgressReport(0.4, "step 4"))]
+    assert desk.ledger.reports.take_progress() == [(held.lease, ProgressReport(0.4, "step 4"))]
     assert summary(desk.outcomes()) == [(Completed, 1)]
 
 
@@ -240,9 +240,9 @@ def test_a_checkpoint_goes_with_an_exchange_and_is_answered_when_that_is(desk):
     (held,) = desk.give(lease_of(1))
     for number in (1, 2):
         desk.turn(lambda: held.checkpoint is not None)
-        assert desk.ledger.take_checkpoints() == [(held.lease, b"[%d]" % number)]
-        assert held.reports == 0
-        desk.answers.stored(*desk.ledger.stored(1), kept=True)
+        assert desk.ledger.reports.take_checkpoints() == [(held.lease, b"[%d]" % number)]
+        assert held.report_count == 0
+        desk.answers.stored(*desk.ledger.reports.take_stored(1), kept=True)
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert results(desk) == [b"1"]
 
@@ -260,8 +260,8 @@ def test_the_checkpoint_of_a_child_that_dies_at_that_is_stored_before_its_death_
     (held,) = desk.give(lease_of(1))
     desk.reap(child)
     assert summary(desk.outcomes()) == [(Died, 1)]
-    assert desk.ledger.take_checkpoints() == [(held.lease, b'"last"')]
-    desk.answers.stored(*desk.ledger.stored(1), kept=True)  # nobody is there to be told
+    assert desk.ledger.reports.take_checkpoints() == [(held.lease, b'"last"')]
+    desk.answers.stored(*desk.ledger.reports.take_stored(1), kept=True)  # nobody is there to be told
 
 
 def test_a_thread_that_its_job_has_left_running_is_answered_too_for_the_next_one_may_wait_behind_it(desk):
@@ -281,9 +281,9 @@ def test_a_thread_that_its_job_has_left_running_is_answered_too_for_the_next_one
     child = desk.child(leaving)
     desk.give(lease_of(1))
     desk.turn(lambda: child.state is ChildState.IDLE)
-    desk.ledger.take_checkpoints()
+    desk.ledger.reports.take_checkpoints()
     desk.give(lease_of(2))
-    desk.answers.stored(*desk.ledger.stored(1), kept=True)
+    desk.answers.stored(*desk.ledger.reports.take_stored(1), kept=True)
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert results(desk)[-1:] == [b"1"]
 
@@ -293,15 +293,15 @@ def test_what_becomes_of_a_dead_childs_checkpoint_is_not_told_to_the_next_one_of
     dead = desk.child(dying_at_a_checkpoint)
     desk.give(lease_of(1))
     desk.reap(dead)
-    desk.ledger.take_checkpoints()
+    desk.ledger.reports.take_checkpoints()
     child = desk.child(storing)
     (held,) = desk.give(lease_of(2))
     assert child.number == dead.number
-    desk.answers.stored(*desk.ledger.stored(1), kept=False)  # that lease was lost
+    desk.answers.stored(*desk.ledger.reports.take_stored(1), kept=False)  # that lease was lost
     for _number in (1, 2):
         desk.turn(lambda: held.checkpoint is not None)
-        desk.ledger.take_checkpoints()
-        desk.answers.stored(*desk.ledger.stored(2), kept=True)
+        desk.ledger.reports.take_checkpoints()
+        desk.answers.stored(*desk.ledger.reports.take_stored(2), kept=True)
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert results(desk)[-1:] == [b"1"]
 
@@ -329,7 +329,7 @@ def test_a_checkpoint_of_a_lost_job_is_answered_at_once_and_goes_nowhere(desk):
     desk.turn(lambda: held.checkpoint is not None)
     desk.answers.lost([(held, "cancelled")])
     desk.turn(lambda: child.state is ChildState.IDLE)
-    assert desk.ledger.take_checkpoints() == []
+    assert desk.ledger.reports.take_checkpoints() == []
     assert desk.outcomes() == []
 
 
@@ -387,7 +387,7 @@ def test_a_job_that_is_not_ours_any_more_is_interrupted_at_once(desk, why):
     child = desk.child(noting((why,)))
     (held,) = desk.give(lease_of(1))
     desk.turn(lambda: held.checkpoint is not None)
-    desk.ledger.take_checkpoints()
+    desk.ledger.reports.take_checkpoints()
     desk.answers.lost([(held, why)])
     live(desk, child)
     assert [event["verb"] for event in desk.events("job.stale")] == ["completed"]
@@ -426,7 +426,7 @@ def test_all_are_told_to_stop_and_whoever_begins_after_that_is_too(desk):
     child = desk.child(behave)
     first, second = desk.give(lease_of(1), lease_of(2))
     assert list(child.sent) == [first, second]
-    desk.turn(lambda: first.reports)
+    desk.turn(lambda: first.report_count)
     desk.interrupter.tell_all("drain")
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert results(desk) == [b"1"] * 2
@@ -487,7 +487,7 @@ def test_in_a_drain_persistent_jobs_are_interrupted_at_once_and_the_others_are_n
     desk = desk(processes="2")
     children = [desk.child(behave), desk.child(behave)]
     (held, other) = desk.give(lease_of(1, persistent=True), lease_of(2))
-    desk.turn(lambda: held.reports and other.reports)
+    desk.turn(lambda: held.report_count and other.report_count)
     desk.shutdown.begin()
     desk.turn(lambda: children[0].state is ChildState.LEAVING)
     assert summary(desk.outcomes()) == [(Released, 1)]
@@ -500,7 +500,7 @@ def test_a_persistent_job_that_is_deaf_is_killed_soon_after_the_drain_begins(des
     desk = desk(processes="1", drain_timeout="20s", term_grace="1s")
     child = desk.child(telling)
     (held,) = desk.give(lease_of(1, persistent=True))
-    desk.turn(lambda: held.reports)
+    desk.turn(lambda: held.report_count)
     desk.shutdown.begin()
     assert child.end_plan.kill_at <= clock.monotonic() + 1
     desk.keep_time(child.end_plan.kill_at)
@@ -912,7 +912,7 @@ def test_a_child_that_overruns_has_what_it_did_not_receive_taken_back_and_its_st
     desk.keep_time(held[0].started_at + 0.021)
     assert [each.lease.token for each in child.sent] == [1]
     assert summary(desk.outcomes()) == [(Released, token) for token in (2, 3, 4, 5)]
-    assert desk.ledger.take_started() == [held[0].lease]
+    assert desk.ledger.reports.take_starts() == [held[0].lease]
     assert desk.deadline_at() == pytest.approx(held[0].started_at + 0.1)  # the first look at its memory
     desk.keep_time(held[0].started_at + 0.11)
     assert held[0].started_at + 0.3 < desk.deadline_at() < held[0].started_at + 5

@@ -166,7 +166,7 @@ def test_each_job_of_a_child_has_its_own_limit(desk):
     child = desk.child(behave)
     for token, limit in ((1, 0), (2, 800 * MB), (3, 0)):
         (held,) = desk.give(lease_of(token, f"k{token}"), memory_bytes=limit)
-        assert child.next_sample_at == pytest.approx(held.started_at + (memory.first_look_s(limit)))
+        assert child.next_sample_at == pytest.approx(held.started_at + (memory.first_sample_s(limit)))
         if token < 3:
             desk.turn(lambda: child.state is ChildState.IDLE)
     assert child.meter.peak_bytes == 0

@@ -32,7 +32,7 @@ def run(pool, *klasses, first=1):
     leases = [lease_of(first + index, klass) for index, klass in enumerate(klasses)]
     pool.intake.accept(leases, len(leases), pool.known)
     pool.placing.place()
-    return [pool.ledger.find(lease.token).child for lease in leases]
+    return [pool.ledger.find(lease.token).child_number for lease in leases]
 
 
 def finish(pool):
@@ -85,7 +85,7 @@ def test_for_a_job_that_no_idle_child_may_have_one_of_them_makes_room(pool):
     pool.child(honest)
     assert pool.capacity.to_lease()[1] == 2
     pool.placing.place()
-    assert pool.ledger.find(3).child == 3
+    assert pool.ledger.find(3).child_number == 3
 
 
 def test_while_the_new_child_is_under_way_nobody_else_makes_room(pool):

@@ -87,7 +87,7 @@ def test_a_lost_lease_is_neither_renewed_nor_sent_nor_counted(ledger):
     ledger.ready.extend([lost, kept])
     ledger.lose(lost, "cancelled")
     ledger.lose(lost, "cancelled")
-    assert (lost.lost, list(ledger.ready), ledger.leases, len(ledger)) == ("cancelled", [kept], [kept.lease], 1)
+    assert (lost.lost_reason, list(ledger.ready), ledger.leases, len(ledger)) == ("cancelled", [kept], [kept.lease], 1)
 
 
 def test_the_outcome_of_a_lost_lease_is_sent_all_the_same_to_be_refused(ledger):
@@ -101,12 +101,12 @@ def test_the_outcome_of_a_lost_lease_is_sent_all_the_same_to_be_refused(ledger):
 def test_what_has_started_is_told_once_and_only_while_it_is_held(ledger):
     first, lost, ended = add(ledger, 1, 2, 3)
     for held in (first, lost, ended):
-        ledger.has_started(held)
+        ledger.reports.add_start(held)
     ledger.lose(lost, "cancelled")
     ledger.end(ended, Completed(ended.lease))
     ledger.settle_next(10)
-    assert ledger.take_started() == [first.lease]
-    assert ledger.take_started() == []
+    assert ledger.reports.take_starts() == [first.lease]
+    assert ledger.reports.take_starts() == []
     assert first.start_reported
 
 
@@ -267,82 +267,82 @@ def test_what_was_refused_ends_again_in_another_way(ledger):
 
 def test_the_last_progress_goes_with_the_next_exchange_once(ledger):
     first, second = add(ledger, 1, 2)
-    ledger.has_progressed(first, ProgressReport(0.1, ""))
-    ledger.has_progressed(second, ProgressReport(0.2, ""))
-    ledger.has_progressed(first, ProgressReport(0.3, "x"))
-    assert sorted(ledger.take_progress(), key=lambda told: told[1]) == [
+    ledger.reports.add_progress(first, ProgressReport(0.1, ""))
+    ledger.reports.add_progress(second, ProgressReport(0.2, ""))
+    ledger.reports.add_progress(first, ProgressReport(0.3, "x"))
+    assert sorted(ledger.reports.take_progress(), key=lambda told: told[1]) == [
         (second.lease, ProgressReport(0.2, "")), (first.lease, ProgressReport(0.3, "x")),
     ]  # fmt: skip
-    assert ledger.take_progress() == []
+    assert ledger.reports.take_progress() == []
 
 
 def test_the_progress_of_a_job_that_has_ended_since_goes_and_of_one_that_is_lost_does_not(ledger):
     ended, lost = add(ledger, 1, 2)
     for held in (ended, lost):
-        ledger.has_progressed(held, ProgressReport(0.5, ""))
+        ledger.reports.add_progress(held, ProgressReport(0.5, ""))
     ledger.end(ended, Completed(ended.lease))
     ledger.lose(lost, "cancelled")
-    assert ledger.take_progress() == [(ended.lease, ProgressReport(0.5, ""))]
+    assert ledger.reports.take_progress() == [(ended.lease, ProgressReport(0.5, ""))]
 
 
 def test_the_last_checkpoint_goes_with_the_next_exchange_and_is_answered_for_once(ledger):
     first, second = add(ledger, 1, 2)
-    assert ledger.has_checkpointed(first, Checkpoint(1, b"1"))
-    assert not ledger.has_checkpointed(first, Checkpoint(2, b"2"))
-    assert ledger.has_checkpointed(second, Checkpoint(1, b"3"))
-    assert ledger.take_checkpoints() == [(first.lease, b"2"), (second.lease, b"3")]
-    assert ledger.take_checkpoints() == []
-    assert (ledger.stored(1), ledger.stored(1), ledger.stored(7)) == ((first, 2), None, None)
-    assert ledger.not_stored() == [(second, 1)]
-    assert ledger.not_stored() == []
+    assert ledger.reports.add_checkpoint(first, Checkpoint(1, b"1"))
+    assert not ledger.reports.add_checkpoint(first, Checkpoint(2, b"2"))
+    assert ledger.reports.add_checkpoint(second, Checkpoint(1, b"3"))
+    assert ledger.reports.take_checkpoints() == [(first.lease, b"2"), (second.lease, b"3")]
+    assert ledger.reports.take_checkpoints() == []
+    assert [ledger.reports.take_stored(token) for token in (1, 1, 7)] == [(first, 2), None, None]
+    assert ledger.reports.take_unstored() == [(second, 1)]
+    assert ledger.reports.take_unstored() == []
 
 
 def test_a_checkpoint_during_the_exchange_with_another_goes_with_the_next(ledger):
     (held,) = add(ledger, 1)
-    ledger.has_checkpointed(held, Checkpoint(1, b"1"))
-    ledger.take_checkpoints()
-    assert not ledger.has_checkpointed(held, Checkpoint(2, b"2"))
-    assert ledger.stored(1) == (held, 1)
-    assert ledger.take_checkpoints() == [(held.lease, b"2")]
-    assert ledger.stored(1) == (held, 2)
+    ledger.reports.add_checkpoint(held, Checkpoint(1, b"1"))
+    ledger.reports.take_checkpoints()
+    assert not ledger.reports.add_checkpoint(held, Checkpoint(2, b"2"))
+    assert ledger.reports.take_stored(1) == (held, 1)
+    assert ledger.reports.take_checkpoints() == [(held.lease, b"2")]
+    assert ledger.reports.take_stored(1) == (held, 2)
 
 
 def test_the_checkpoint_of_a_job_that_has_ended_since_goes_and_of_one_that_is_lost_does_not(ledger):
     ended, lost = add(ledger, 1, 2)
     for held in (ended, lost):
-        ledger.has_checkpointed(held, Checkpoint(1, b"1"))
+        ledger.reports.add_checkpoint(held, Checkpoint(1, b"1"))
     ledger.end(ended, Completed(ended.lease))
     ledger.lose(lost, "cancelled")
-    assert ledger.take_checkpoints() == [(ended.lease, b"1")]
+    assert ledger.reports.take_checkpoints() == [(ended.lease, b"1")]
 
 
 def test_large_checkpoints_wait_for_their_turn_and_the_newest_is_sent(ledger):
     (held,) = add(ledger, 1)
     now_at, sent = clock.monotonic(), 0
     for number in range(100):
-        ledger.has_checkpointed(held, Checkpoint(number, b"x" * STATE_BYTES))
-        sent += len(ledger.take_checkpoints(now_at))
+        ledger.reports.add_checkpoint(held, Checkpoint(number, b"x" * STATE_BYTES))
+        sent += len(ledger.reports.take_checkpoints(now_at))
     assert 5 <= sent <= 15  # the reserve
-    assert now_at < ledger.checkpoint_at() <= now_at + 0.05
-    ledger.has_checkpointed(held, Checkpoint(100, b"last"))
-    assert ledger.take_checkpoints(now_at) == []
-    assert ledger.take_checkpoints(ledger.checkpoint_at()) == [(held.lease, b"last")]
-    assert ledger.checkpoint_at() == math.inf
+    assert now_at < ledger.reports.next_checkpoint_at() <= now_at + 0.05
+    ledger.reports.add_checkpoint(held, Checkpoint(100, b"last"))
+    assert ledger.reports.take_checkpoints(now_at) == []
+    assert ledger.reports.take_checkpoints(ledger.reports.next_checkpoint_at()) == [(held.lease, b"last")]
+    assert ledger.reports.next_checkpoint_at() == math.inf
 
 
 def test_small_checkpoints_wait_for_nothing(ledger):
     (held,) = add(ledger, 1)
     now_at = clock.monotonic()
     for number in range(1000):
-        ledger.has_checkpointed(held, Checkpoint(number, b"[12]"))
-        assert ledger.take_checkpoints(now_at + 0.0005 * number)
+        ledger.reports.add_checkpoint(held, Checkpoint(number, b"[12]"))
+        assert ledger.reports.take_checkpoints(now_at + 0.0005 * number)
 
 
 def test_last_checkpoint_goes_with_the_end_of_its_job(ledger):
     (held,) = add(ledger, 1)
     now_at = clock.monotonic()
-    while ledger.checkpoint_at() == math.inf:
-        ledger.has_checkpointed(held, Checkpoint(1, b"x" * STATE_BYTES))
-        ledger.take_checkpoints(now_at)
+    while ledger.reports.next_checkpoint_at() == math.inf:
+        ledger.reports.add_checkpoint(held, Checkpoint(1, b"x" * STATE_BYTES))
+        ledger.reports.take_checkpoints(now_at)
     ledger.end(held, Completed(held.lease))
-    assert len(ledger.take_checkpoints(now_at)) == 1
+    assert len(ledger.reports.take_checkpoints(now_at)) == 1

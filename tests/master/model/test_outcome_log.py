@@ -27,7 +27,7 @@ class Listener:
 
 def said_of(make, verdict, end=NO_END, **lease):
     held = held_of(1, klass="email.send", **lease)
-    held.child, held.run_s, held.cpu_s, held.max_rss_bytes = 3, 0.0015, 0.00125, 2**20
+    held.child_number, held.run_s, held.cpu_s, held.max_rss_bytes = 3, 0.0015, 0.00125, 2**20
     held.lease.waited_s = 0.25
     held.end = end
     held.outcome = make(held.lease)
@@ -117,7 +117,7 @@ def test_what_the_engine_refuses_is_stale_and_counts_as_nothing_else(outcome, ve
 
 def test_of_a_job_whose_child_could_not_say_what_it_used_the_rest_is_said():
     held = held_of(1, klass="email.send")
-    held.child = 3
+    held.child_number = 3
     assert account_of(held) == {**JOB, "attempt": 1, "wait_ms": 0.0, "run_ms": 0.0, "child": 3}
 
 

@@ -3,7 +3,7 @@
 from supervisor import clock
 from supervisor.engine.commands import queries
 from supervisor.engine.model.outcomes import Completed
-from supervisor.master.model.ledger import HeldLease
+from supervisor.master.model.held_lease import HeldLease
 from supervisor.messages import HandlerSettings
 from tests.parts import held_of, honest
 

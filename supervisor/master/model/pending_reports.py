@@ -1,0 +1,112 @@
+"""What running jobs report, until an exchange takes it to Redis: starts, progress, checkpoints. Runs in the master.
+
+No I/O.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from supervisor import clock
+from supervisor.engine.model.jobs import LeaseRecord
+from supervisor.engine.model.validation import STATE_BYTES
+from supervisor.master.model.held_lease import HeldLease
+from supervisor.messages import Checkpoint, ProgressReport
+
+#: Each job may store checkpoints at this rate: the largest one every 50 ms, small ones without a limit. All of them go
+#: into Redis' append-only file.
+_CHECKPOINT_BYTES_PER_S: Final = STATE_BYTES / 0.05
+#: A job that has stored none for a while may exceed the rate by at most this much time.
+_CHECKPOINT_RESERVE_S: Final = 0.5
+
+
+class PendingReports:
+    def __init__(self, held: Mapping[int, HeldLease]) -> None:
+        """`held`: all leases by token, except those whose outcome is in the exchange under way."""
+        self._held = held
+        self._started: list[HeldLease] = []
+        self._progressed: dict[int, HeldLease] = {}  # by token
+        self._checkpointed: dict[int, HeldLease] = {}  # by token
+        # By token, with the checkpoint's number: in the exchange under way, or in one that got no answer.
+        self._storing: dict[int, tuple[HeldLease, int]] = {}
+
+    @property
+    def any(self) -> bool:
+        """True if there is something for the next exchange."""
+        return bool(self._started or self._progressed or self._checkpointed)
+
+    # starts
+
+    def add_start(self, held: HeldLease) -> None:
+        """The job runs, and its lease does not say so yet. Redis must know, because a death counts from now on."""
+        held.start_reported = True
+        self._started.append(held)
+
+    def take_starts(self) -> list[LeaseRecord]:
+        started, self._started = self._started, []
+        return [held.lease for held in started if held.lease.token in self._held]
+
+    # progress
+
+    def add_progress(self, held: HeldLease, progress: ProgressReport) -> None:
+        """Replace an earlier report that has not gone with an exchange."""
+        held.progress = progress
+        self._progressed[held.lease.token] = held
+
+    def take_progress(self) -> list[tuple[LeaseRecord, ProgressReport]]:
+        """Return the reports of all jobs that are not lost. Jobs that have ended since are among them."""
+        told, self._progressed = self._progressed, {}
+        return [
+            (held.lease, held.progress)
+            for held in told.values()
+            if held.progress is not None and held.lost_reason is None
+        ]
+
+    # checkpoints
+
+    def add_checkpoint(self, held: HeldLease, checkpoint: Checkpoint) -> bool:
+        """Have the checkpoint stored by the next exchange, before the job's end.
+
+        Return False if the job has not awaited the answer to its last checkpoint.
+        """
+        token = held.lease.token
+        is_awaited = token not in self._checkpointed and token not in self._storing
+        held.checkpoint, held.has_checkpoint = checkpoint, True
+        self._checkpointed[token] = held
+        return is_awaited
+
+    def drop_checkpoint(self, token: int) -> None:
+        """The lease is lost, so its checkpoint must not be stored."""
+        self._checkpointed.pop(token, None)
+
+    def take_checkpoints(self, now_at: float = math.inf) -> list[tuple[LeaseRecord, bytes]]:
+        """Take the checkpoints that may be stored by now. They are being stored until `take_stored`.
+
+        The last checkpoint of a job that has ended comes at once, because the end goes with the same exchange.
+        """
+        told, self._checkpointed = self._checkpointed, {}
+        taken = []
+        for token, held in told.items():
+            if held.next_checkpoint_at > now_at and held.outcome is None:
+                self._checkpointed[token] = held
+                continue
+            checkpoint, held.checkpoint = held.checkpoint, None
+            if checkpoint is not None and held.lost_reason is None:
+                self._storing[token] = held, checkpoint.number
+                taken.append((held.lease, checkpoint.state))
+                since_at = max(held.next_checkpoint_at, min(now_at, clock.monotonic()) - _CHECKPOINT_RESERVE_S)
+                held.next_checkpoint_at = since_at + len(checkpoint.state) / _CHECKPOINT_BYTES_PER_S
+        return taken
+
+    def next_checkpoint_at(self) -> float:
+        """When the first waiting checkpoint may be stored (monotonic s). Infinity: none waits."""
+        return min((held.next_checkpoint_at for held in self._checkpointed.values()), default=math.inf)
+
+    def take_stored(self, token: int) -> tuple[HeldLease, int] | None:
+        """The exchange was answered. Return the job and number of its checkpoint; None: it had none of this job."""
+        return self._storing.pop(token, None)
+
+    def take_unstored(self) -> list[tuple[HeldLease, int]]:
+        """The checkpoints that were being stored cannot be any more. Return them."""
+        storing, self._storing = self._storing, {}
+        return list(storing.values())
