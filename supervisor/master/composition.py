@@ -224,7 +224,7 @@ class Parts:
         config, slots, processes, events = self._config, self.slots, self.processes, self._events
         departure = Departure(self.session, self.demand, self.settling)
         jobs = JobShutdown(slots, self.admission, self.placing, self.interrupter)
-        self.drain = Drain(config, slots, processes, jobs, departure, events, self.timers)
+        self.drain = Drain(config, slots, processes, jobs, departure, events)
         self.stack_dump = StackDump(self.timers)
         self.controls = Controls(self.drain, processes, self.scaling, self.placing, self.leasing, slots, events)
         self.signals = OperatorSignals(self.inbox, self.controls, processes, self.stack_dump, slots, events)

@@ -18,11 +18,8 @@ from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import PHASE_MOVES, Phase, move
 from supervisor.master.processes.process_manager import ProcessManager
 from supervisor.master.redis.departure import Departure
-from supervisor.master.timers import Timers
 from supervisor.ops.events import Events
 
-#: The key of the timer.
-_STEP: Final = "drain"
 #: An event names at most this many of the jobs that a drain waits for.
 _MOST_JOBS: Final = 10
 
@@ -38,7 +35,6 @@ class Drain:
         jobs: JobShutdown,
         departure: Departure,
         events: Events,
-        timers: Timers,
     ) -> None:
         self._config = config
         self._slots = slots
@@ -46,7 +42,6 @@ class Drain:
         self._jobs = jobs
         self._departure = departure
         self._events = events
-        self._timers = timers
         self.phase = Phase.SERVING
         self.exit = Exit.OK
         self.schedule: ShutdownSchedule | None = None
@@ -83,11 +78,10 @@ class Drain:
         self._events.emit("master.hurried", **by.fields, left_s=schedule.left_s(now_at), running=self._slots.busy)
         return schedule
 
-    def advance(self, now_at: float) -> None:
-        """Take the steps that are due. Raises LinkLost."""
+    def advance(self, now_at: float) -> float:
+        """Take the steps of a drain that are due. Return when the next one is (monotonic s). Raises LinkLost."""
         schedule = self.schedule
-        if schedule is None:
-            return
+        assert schedule is not None
         if self.phase is Phase.DRAINING and now_at >= schedule.interrupt_at:
             self._step_down(Phase.INTERRUPTING, schedule, now_at)
             self._jobs.interrupt()
@@ -108,7 +102,7 @@ class Drain:
                 self._become(Phase.STOPPED)
         if now_at >= schedule.leave_by_at and self.phase is not Phase.STOPPED:
             self._give_up()
-        self._timers.set(_STEP, schedule.next_at(self.phase), lambda _now_at: None)  # the loop calls `advance` then
+        return schedule.next_at(self.phase)
 
     def _give_up(self) -> None:
         """Redis does not answer: exit, and let the leases expire."""

@@ -1,4 +1,4 @@
-"""Waits for whatever can happen, and calls those back who wait for it. Runs in master. Must not decide anything."""
+"""Waits until a descriptor is readable, and calls its callback. Runs in the master. Must not decide anything."""
 
 import select
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from supervisor import clock
 
-#: A pause of the loop longer than this was not ours (SIGSTOP, suspend, a starved machine).
+#: A longer pause of the loop has a cause outside it: SIGSTOP, a suspended or a starved machine.
 GAP_S: Final = 1.0
 
 _LONGEST_WAIT_S: Final = 60.0
@@ -17,44 +17,44 @@ class Readable(Protocol):
 
 
 class Inbox:
-    """Descriptors, and a callback for each. Level-triggered: a callback that does not read is called again."""
+    """Level-triggered: a callback that does not read its descriptor is called again."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._heard_at = clock.monotonic()
-        self._deaf_s = 0.0  # how long nobody had looked before the last look
+        self._deaf_s = 0.0  # the time between the last two looks
 
     def watch(self, source: Readable | int, callback: Callable[[], None]) -> None:
-        """Call back whenever the descriptor is readable or at its end, until `forget`."""
+        """Call `callback` whenever the descriptor is readable or at its end, until `forget`."""
         fd = source if isinstance(source, int) else source.fileno()
         self._epoll.register(fd, select.EPOLLIN)
         self._callbacks[fd] = callback
 
     def forget(self, source: Readable | int) -> None:
-        """Before the descriptor is closed. Idempotent."""
+        """Stop watching. To be called before the descriptor is closed. Idempotent."""
         fd = source if isinstance(source, int) else source.fileno()
         if self._callbacks.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
     def want_write(self, source: Readable | int, wanted: bool) -> None:
-        """Call back also when a watched descriptor has room again."""
+        """Call the callback of a watched descriptor also when the descriptor has room for a write."""
         fd = source if isinstance(source, int) else source.fileno()
         self._epoll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
 
     def wait(self, deadline_at: float) -> None:
-        """Wait for something to happen, at most until `deadline_at` (monotonic s), and call back those who are told.
+        """Wait until descriptors are readable, at most until `deadline_at` (monotonic s), and call their callbacks.
 
-        After a gap in the loop what has arrived meanwhile is told in the same call, so that no deadline is acted on
-        while the message that makes it void is still unread.
+        After a gap in the loop this also reads what has arrived during the gap. So no deadline is acted on while the
+        message that makes it void is still unread.
         """
         since_at = clock.monotonic()
-        self._tell(min(max(0.0, deadline_at - since_at), _LONGEST_WAIT_S))
+        self._look(min(max(0.0, deadline_at - since_at), _LONGEST_WAIT_S))
         while clock.monotonic() - max(since_at, deadline_at) > GAP_S:
             since_at = deadline_at = clock.monotonic()
-            self._tell(0.0)
+            self._look(0.0)
 
-    def _tell(self, timeout_s: float) -> None:
+    def _look(self, timeout_s: float) -> None:
         self._deaf_s = clock.monotonic() - self._heard_at
         callbacks = self._callbacks
         ready = [(fd, callbacks.get(fd)) for fd, _readiness in self._epoll.poll(timeout_s)]
@@ -71,7 +71,7 @@ class Inbox:
 
     @property
     def oldest_at(self) -> float:
-        """When the first of what is told now may have happened (monotonic s)."""
+        """When the earliest event of this turn may have happened (monotonic s)."""
         return self._heard_at - self._deaf_s
 
     def close(self) -> None:

@@ -25,7 +25,8 @@ _LAST_LINES_S: Final = 1.0
 _LAST_CLOSES_S: Final = 1.0
 #: The zygotes get at least this long to end, even if the time of the drain is over.
 _ZYGOTES_S: Final = 1.0
-#: The key of the timer.
+#: The keys of timers.
+_DRAIN: Final = "drain"
 _FLUSH: Final = "events.flush"
 
 
@@ -112,7 +113,7 @@ class Master:
         # After all that emits events.
         self._events.flush()
         if self._events.pending:
-            self._timers.set(_FLUSH, now_at + SHOW_S, lambda _now_at: None)  # the loop calls `flush` then
+            self._timers.set(_FLUSH, now_at + SHOW_S, _turn_then)
         # Last: title and status show the result of the turn.
         self._title.follow(now_at)
 
@@ -126,7 +127,8 @@ class Master:
                 self._drain.begin(None)
             elif self._processes.has_failed:
                 self._drain.begin(None, Exit.HANDLERS)
-        self._drain.advance(now_at)
+        if self._drain.has_begun:
+            self._timers.set(_DRAIN, self._drain.advance(now_at), _turn_then)
 
     # the beginning
 
@@ -187,3 +189,7 @@ class Master:
         left = job_cgroups.close() if job_cgroups is not None else []
         if left:
             self._events.warn(f"cgroups of ours cannot be removed: {', '.join(map(str, left))}")
+
+
+def _turn_then(_now_at: float) -> None:
+    """A timer that only wakes the loop: the turn itself does what is due."""

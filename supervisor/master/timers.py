@@ -1,7 +1,7 @@
-"""The master's timers: what is due when, and what is called then. Runs in the master. Must not read the clock.
+"""The master's timers: which callback is due when. Runs in the master. Must not read the clock.
 
-Whoever has a deadline sets its timer here, and moves or cancels it. That costs a store into a dict: deadlines are moved
-with every job, and most of them never come.
+Each part sets, moves and cancels the timers of its own deadlines. That costs one store into a dict, because every job
+moves deadlines and most of them never come.
 """
 
 import math
@@ -15,7 +15,7 @@ class Timers:
         self.due_at = math.inf
 
     def set(self, key: Hashable, at: float, callback: Callable[[float], None]) -> None:
-        """Call `callback(now_at)` once, at that time (monotonic s), in place of what `key` was set to. inf: never."""
+        """Call `callback(now_at)` once, at that time (monotonic s). Replaces the timer of `key`. inf: never."""
         if at == math.inf:
             self._timers.pop(key, None)
             return
@@ -28,15 +28,15 @@ class Timers:
         self._timers.pop(key, None)
 
     def at(self, key: Hashable) -> float:
-        """Return when this timer is due; inf: it is not set."""
+        """Return when the timer is due; inf: it is not set."""
         timer = self._timers.get(key)
         return math.inf if timer is None else timer[0]
 
     def run_due(self, now_at: float) -> None:
-        """Call back what is due, the earliest first. New timers of a callback are left for the next call, even if due.
+        """Call the callbacks that are due, the earliest first. If one raises, the later ones stay due.
 
-        A callback may cancel or move what is due after it. What it moves to another time that has come is called all
-        the same. If it raises an exception, what is due after it stays so.
+        A callback may cancel or move later timers. One that is moved and still due is called in this call, too. A
+        timer that a callback adds is left for the next call, even if due.
         """
         if now_at < self.due_at:
             return

@@ -1,4 +1,4 @@
-"""What all children are doing, for whoever asks: which jobs, where in their code. Runs in master. Must not block."""
+"""Collects the Python stacks of all children, with the jobs they run. Runs in the master. Must not block."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
@@ -7,22 +7,23 @@ from supervisor import clock
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.timers import Timers
 
-#: Between the signal and the first look; and when what is not there is given up.
+#: Children have this long to write their stacks before the first look.
 _WRITTEN_S: Final = 0.2
+#: Stacks that are not there after this time are given up.
 _LONGEST_S: Final = 1.0
 #: The key of the timer.
 STACK_DUMP: Final = "stack-dump"
 
 
 class Seen(NamedTuple):
-    """What one child is doing. `stack` is empty where it has not said so in time."""
+    """A child and its stacks. `stack` is empty if the child has not written it in time."""
 
     child: ChildHandle
     stack: str
 
 
 def describe(child: ChildHandle) -> dict[str, Any]:
-    """Which child it is, and what it runs."""
+    """Return the child's number and pid, and the job that it runs, as plain JSON."""
     running = child.running
     return {
         "child": child.number,
@@ -34,19 +35,17 @@ def describe(child: ChildHandle) -> dict[str, Any]:
 
 
 class StackDump:
-    """Has all children write their stacks, and reads them a moment later. Who asks meanwhile gets the same."""
+    """Has all children write their stacks, and reads them a moment later. All that ask meanwhile get the same."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        self._asked: list[tuple[ChildHandle, int]] = []  # with where its stacks will be
-        self._unknown: list[
-            ChildHandle
-        ] = []  # of them who has said that it is ready before its zygote has told its pid
+        self._asked: list[tuple[ChildHandle, int]] = []  # and where in its file its stacks will begin
+        self._unknown: list[ChildHandle] = []  # those that were ready before their zygote had reported their pid
         self._then: list[Callable[[list[Seen]], None]] = []
         self._began_at = 0.0
 
     def ask(self, children: Iterable[ChildHandle], then: Callable[[list[Seen]], None]) -> None:
-        """`then` is called with what was seen, a moment later, once."""
+        """Call `then` once, a moment later, with the stacks of those `children` that are ready."""
         self._then.append(then)
         if len(self._then) > 1:
             return
@@ -68,7 +67,7 @@ class StackDump:
             self._timers.set(STACK_DUMP, now_at + _WRITTEN_S / 2, self._read)
             return
         for child, start in living:
-            child.stacks.clear(start)  # what was asked for tells nothing of how a job ends
+            child.stacks.clear(start)  # these stacks must not be shown with the end of a job
         then, self._then, self._asked = self._then, [], []
         for tell in then:
             tell(seen)
