@@ -353,6 +353,11 @@ class Stage:
         self.wait_until(lambda: len(self.ledger.starts(jid)) >= count, f"start {count} of {jid}", timeout_s)
         return self.ledger.starts(jid)
 
+    def wait_until_start_is_known(self, jid: str) -> None:
+        """Wait until Redis knows that the job has started: a proxy passes the report on later than the child begins."""
+        record = f"{self.prefix}job:{jid}"
+        self.wait_until_counted(lambda: self.server.redis.hget(record, "started") == b"1")
+
     def ended(self) -> dict[str, str]:
         """Return how jobs ended, by the logs of all pools: jid -> completed or failed."""
         ends: dict[str, str] = {}

@@ -86,8 +86,7 @@ def test_lost_start_report_is_sent_again(stage, swallowing):
     jid = stage.queue.put("good.hold", stage.gate("gate"))
     stage.wait_for_starts(jid)
     first.wait_for("redis.lost")
-    record = f"{stage.prefix}job:{jid}"
-    stage.wait_until_counted(lambda: stage.server.redis.hget(record, "started") == b"1")
+    stage.wait_until_start_is_known(jid)
     first.send(signal.SIGKILL)
     first.wait()
     stage.open_gate("gate")

@@ -205,6 +205,7 @@ def test_supervisor_cut_off_alone_loses_its_jobs_to_a_peer(stage, proxies):
     alone = stage.start(processes=1, lease_ttl="1s", term_grace="0.3s", redis_url=line.url).wait_ready()
     jid = stage.queue.put("good.short_or_long", stage.gate("gate"))
     (start,) = stage.wait_for_starts(jid)
+    stage.wait_until_start_is_known(jid)
     with stopped(line.process):
         peer = stage.start(processes=1).wait_ready()
         stage.wait_for_starts(jid, 2)
