@@ -1,6 +1,5 @@
 """A real Cluster for tests: nodes on loopback ports, in a directory that goes with them."""
 
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -46,8 +45,7 @@ def nodes(directory: Path, count: int) -> Iterator[list[Node]]:
 
 
 def _start(program: str, directory: Path, stack: ExitStack) -> Node:
-    with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as bus:
-        port, bus_port = free.getsockname()[1], bus.getsockname()[1]
+    port, bus_port = servers.free_port(), servers.free_port()
     directory.mkdir()
     words = f"--port {port} --cluster-port {bus_port} --bind 127.0.0.1 --cluster-enabled yes".split()
     process = subprocess.Popen([program, *words, "--dir", directory, "--save", ""], stdout=subprocess.DEVNULL)

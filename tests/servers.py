@@ -2,12 +2,14 @@
 
 import importlib.util
 import os
+import random
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import redis
@@ -24,25 +26,34 @@ def binary() -> str | None:
     return shutil.which("valkey-server") or shutil.which("redis-server")
 
 
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that stays free until it is bound: it is below those that the kernel hands out."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, 30_000)
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 @contextmanager
 def running(program: str) -> Iterator[Path]:
     """The socket of a server that lives as long as the block."""
     with tempfile.TemporaryDirectory(prefix="lh-", dir="/tmp") as directory:
-        socket = Path(directory, "s")
-        arguments = ["--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--dir", directory]
+        path = Path(directory, "s")
+        arguments = ["--port", "0", "--unixsocket", path, "--save", "", "--appendonly", "no", "--dir", directory]
         arguments += ["--busy-reply-threshold", "60000"]  # on a loaded machine a script of 0.2 s may take 5 s
         process = subprocess.Popen([program, *arguments], stdout=subprocess.DEVNULL)
         try:
-            _await_answer(socket, process)
-            yield socket
+            _await_answer(path, process)
+            yield path
         finally:
             process.terminate()
             process.wait(10)
 
 
-def _await_answer(socket: Path, process: "subprocess.Popen[bytes]") -> None:
+def _await_answer(path: Path, process: "subprocess.Popen[bytes]") -> None:
     deadline_at = time.monotonic() + 30
-    with redis.Redis(unix_socket_path=str(socket), protocol=2) as connection:
+    with redis.Redis(unix_socket_path=str(path), protocol=2) as connection:
         while True:
             try:
                 connection.ping()

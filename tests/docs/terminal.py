@@ -7,10 +7,8 @@ of its own.
 import contextlib
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -70,15 +68,6 @@ def typed(line: str) -> str:
 
 def is_until_ctrl_c(line: str) -> bool:
     return line.endswith("until Ctrl-C")
-
-
-def free_port() -> int:
-    """Below those that the kernel gives to whoever asks for any: it stays free until it is used."""
-    while True:
-        port = random.randrange(10_000, 30_000)
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 class Running:

@@ -10,8 +10,9 @@ import pytest
 
 from supervisor import Client
 from tests.docs.pages import FENCE, FIRST_STEPS, OPERATIONS, README, blocks, example, path_of, section
-from tests.docs.terminal import Terminal, commands, free_port, install, is_until_ctrl_c, kept_warm, stand_in, typed
+from tests.docs.terminal import Terminal, commands, install, is_until_ctrl_c, kept_warm, stand_in, typed
 from tests.lengths import FULL
+from tests.servers import free_port
 
 #: Exit codes other than 0 that a line has here, and why.
 ENDS_WITH = {

@@ -11,8 +11,9 @@ import time
 import pytest
 
 from tests.docs.pages import FENCE, FIRST_STEPS, OPERATIONS, README, ROOT, blocks, example, section
-from tests.docs.terminal import Terminal, commands, free_port, install, is_until_ctrl_c, stand_in, typed
+from tests.docs.terminal import Terminal, commands, install, is_until_ctrl_c, stand_in, typed
 from tests.lengths import FULL
+from tests.servers import free_port
 
 TITLE = "From a handler to a drained pool"
 #: Where a reader looks at the log before the next line is typed: what it says by then.

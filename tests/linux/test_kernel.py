@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.linux import kernel
-from tests.parts import Process, await_readable, in_fork, open_fds, rest, until
+from tests.parts import SOON_S, Process, await_readable, in_fork, open_fds, rest, until
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_pidfd_shows_the_end_and_then_signals_no_process():
     process = Process(rest)
     assert not kernel.await_ends([process.pidfd], 0.0)
     signal.pidfd_send_signal(process.pidfd, signal.SIGKILL)
-    assert kernel.await_ends([process.pidfd], 5.0)
+    assert kernel.await_ends([process.pidfd], SOON_S)
     pidfd = os.dup(process.pidfd)
     process.end()
     assert kernel.await_ends([pidfd], 0.1)
@@ -87,7 +87,7 @@ def test_ends_of_processes_are_awaited_together_until_the_deadline():
         assert not kernel.await_ends(pidfds, 0.05)
         assert 0.05 <= time.monotonic() - began_at < 5.0
         signal.pidfd_send_signal(pidfds[2], signal.SIGKILL)
-        assert kernel.await_ends(pidfds, 5.0)
+        assert kernel.await_ends(pidfds, SOON_S)
         assert kernel.await_ends([], 0.0)
     finally:
         for process in processes:
@@ -105,7 +105,7 @@ def test_children_of_self_are_direct_children_with_zombies():
 
     zombie, living = Process(lambda: None), Process(have_a_child)
     try:
-        assert kernel.await_ends([zombie.pidfd], 5.0)
+        assert kernel.await_ends([zombie.pidfd], SOON_S)
         await_readable(ours)
         grandchild = int(os.read(ours, 20))
         assert kernel.children_of_self() - before == {zombie.pid, living.pid}

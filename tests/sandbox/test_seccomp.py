@@ -15,7 +15,7 @@ import pytest
 
 from supervisor.linux import kernel
 from supervisor.sandbox import seccomp
-from tests.parts import Process, in_fork, rest
+from tests.parts import SOON_S, Process, in_fork, rest
 
 pytestmark = pytest.mark.skipif(bool(seccomp.why_not()), reason=seccomp.why_not())
 
@@ -65,14 +65,14 @@ def test_filter_holds_for_running_threads_and_new_programs():
         go, found = threading.Event(), []
 
         def later():
-            go.wait(5)
+            go.wait(SOON_S)
             found.append(refusal(socket.socket))
 
         thread = threading.Thread(target=later)
         thread.start()
         install()
         go.set()
-        thread.join(5)
+        thread.join(SOON_S)
         assert found == [errno.EACCES]
         assert os.waitstatus_to_exitcode(os.system("python3 -c 'import socket; socket.socket()' 2>/dev/null")) != 0
 
@@ -210,7 +210,7 @@ def test_threads_and_programs_start_as_usual(filters):
         found = []
         thread = threading.Thread(target=lambda: found.append(1))
         thread.start()
-        thread.join(5)
+        thread.join(SOON_S)
         assert found == [1]
         assert subprocess.run(["true"], check=True).returncode == 0
         assert subprocess.run(["true"], preexec_fn=lambda: None, close_fds=False, check=True).returncode == 0
@@ -219,7 +219,7 @@ def test_threads_and_programs_start_as_usual(filters):
         assert os.waitstatus_to_exitcode(os.system("true | true")) == 0
         process = multiprocessing.get_context("fork").Process(target=lambda: None)
         process.start()
-        process.join(5)
+        process.join(SOON_S)
         assert process.exitcode == 0
 
     in_fork(run)

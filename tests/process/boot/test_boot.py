@@ -414,7 +414,7 @@ def test_nothing_survives_a_master_killed_during_a_before_fork_hook(stage, app):
     stage.wait_until_counted(lambda: counted(stage, "tries") == 2)
     pids = [pool.zygote_pid, *pool.child_pids()]
     pool.send(signal.SIGKILL)
-    assert await_ends(pids, 5.0) == []
+    assert await_ends(pids, 20.0) == []
     pool.wait()
 
 
@@ -468,7 +468,7 @@ helper = subprocess.Popen(["sleep", "1000"])
     stage.wait_until_ended(jids)
     assert psutil.pid_exists(helper), "what the import has started is no leftover of a job"
     assert pool.drain() == 0
-    assert await_ends([helper], 5.0) == []
+    assert await_ends([helper], 20.0) == []
     stage.assert_nothing_left()
 
 

@@ -89,7 +89,7 @@ def test_peer_finishes_every_job_of_a_dead_master_once(stage, measured):
     children = [first.zygote_pid, *first.child_pids()]
     first.send(signal.SIGKILL)
     killed_at = time.monotonic()
-    assert await_ends(children, 5.0) == []
+    assert await_ends(children, 20.0) == []
     measured(f"SIGKILL to the master -> all below it ended: {1000 * (time.monotonic() - killed_at):.0f} ms")
     assert first.wait() == -signal.SIGKILL
     stage.open_gate(gate)
@@ -119,7 +119,7 @@ def test_subprocess_of_a_job_dies_with_the_killed_master(stage):
     jid = stage.queue.put("bad.daemons", {"gate": gate})
     stage.wait_until(lambda: len(stage.ledger.left_behind(jid)) == 3, "three left behind")
     pool.send(signal.SIGKILL)
-    assert await_ends([*stage.ledger.left_behind(jid), pool.zygote_pid, *pool.child_pids()], 5.0) == []
+    assert await_ends([*stage.ledger.left_behind(jid), pool.zygote_pid, *pool.child_pids()], 20.0) == []
     pool.wait()
     assert stage.files() == []
 

@@ -149,7 +149,7 @@ def test_a_queried_idle_supervisor_stays_idle(stage, proxies):
     before_s = cpu_s(pool.pid)
     stage.let_time_pass(1.5)
     assert proxy.counts()["batches"] - asked <= 1, "a sweep, at the most"
-    assert cpu_s(pool.pid) - before_s <= 0.05
+    assert cpu_s(pool.pid) - before_s <= 0.2
     finish(stage, pool)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import pytest
 from servers import OwnServer
 
 from tests.process.operate.test_top import TOP, forget_answers, seat  # noqa: F401  a fixture
+from tests.servers import free_port
 
 
 def command(stage, server, *words):
@@ -79,8 +79,7 @@ def test_top_works_with_a_full_redis(own_stage, own_server, seat):  # noqa: F811
 @pytest.fixture
 def replica(own_server, tmp_path_factory):
     """A read-only replica of the test's own server, with all its data."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     own_server.redis.config_set("port", port)
     one = OwnServer(tmp_path_factory.mktemp("r"), own_server.binary)
     one.start()

@@ -219,7 +219,7 @@ def test_nothing_outlives_a_killed_master(stage):
     pids = [*pool.child_pids(), pool.zygote_pid]
     pool.send(signal.SIGKILL)
     pool.wait()
-    assert await_ends(pids, 5.0) == []
+    assert await_ends(pids, 20.0) == []
     stage.client.deregister(pool.worker)
     stage.server.redis.delete(f"{stage.prefix}mail:{pool.worker}")  # would expire later
     stage.assert_nothing_left(waiting=["default"])
