@@ -1,4 +1,4 @@
-"""Which klasses workers have handlers for, and the jobs that lie apart for them. Part of the model; no Redis."""
+"""The klasses that workers have handlers for, and the jobs that lie apart for them. Part of the model; no Redis."""
 
 from dataclasses import dataclass, field
 

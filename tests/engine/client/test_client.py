@@ -1,4 +1,4 @@
-"""What both clients promise beyond the verbs: bad input is named before anything is sent, and nothing is sent twice."""
+"""Promises of both clients beyond the verbs: bad input is refused before sending, and nothing is sent twice."""
 
 import asyncio
 import inspect
@@ -387,7 +387,7 @@ def test_connection_closed_by_the_server_is_remade_without_loss(named, server, n
 
 
 def test_unread_reply_of_an_interrupted_call_is_dropped(named, monkeypatch):
-    """As by Ctrl-C, which may come at any instruction."""
+    """As after Ctrl-C, which may come at any instruction."""
     q = named.queue("q")
     q.put("k", jid="a")
 

@@ -15,7 +15,7 @@ from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, 
 
 
 def drain(stream) -> list[Event]:
-    """What has been said until now: a last event of our own marks the end."""
+    """Return the events until now: a last event of our own marks the end."""
     found = []
     while (event := stream.get(5)) is not None and event.fields.get("option") != "unknown-for":
         found.append(event)

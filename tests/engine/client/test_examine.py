@@ -1,4 +1,4 @@
-"""What the examiner asks a server, and what it takes an account to be allowed."""
+"""The examiner's questions to a server, and the rights that it finds missing."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Which server a client gets that was given none, and what is said about it."""
+"""The server that a client gets if it was given none, and the warning about it."""
 
 import os
 import subprocess

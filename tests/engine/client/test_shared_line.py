@@ -220,7 +220,7 @@ def test_unwritten_calls_of_a_broken_link_are_not_sent(server, namespace):
 
 
 async def time_passes(monkeypatch, seconds):
-    """For the loop that runs; what is due then has been done."""
+    """Advance the clock of the running loop, and let it do what is due then."""
     loop = asyncio.get_running_loop()
     clock = loop.time
     monkeypatch.setattr(loop, "time", lambda: clock() + seconds)

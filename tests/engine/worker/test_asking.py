@@ -1,4 +1,4 @@
-"""A question to running supervisors: it stands until it is answered, whatever hint is lost; nobody waits for long."""
+"""Requests to running supervisors stand until they are answered, even if hints are lost, and no client waits for long."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -49,7 +49,7 @@ def listening(server, namespace):
 
 @pytest.fixture
 def asks(live):
-    """What stands with a worker."""
+    """Return the open requests to a worker."""
     return lambda worker: live.call(queries.requests, worker)
 
 

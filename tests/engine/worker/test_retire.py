@@ -1,4 +1,4 @@
-"""A worker that takes its leave for want of work: it goes only where nobody needs it, and nothing is lost between."""
+"""A worker without work retires only if no queue needs it, and no job is lost meanwhile."""
 
 import random
 import threading
@@ -31,7 +31,7 @@ def wakeup_tokens(server, namespace, queue="q"):
 
 @pytest.fixture
 def idle(client, q):
-    """It has found nothing."""
+    """Make the worker known by a lease that finds no job."""
     assert q.lease("me") == []
 
 

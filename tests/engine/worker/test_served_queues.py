@@ -1,4 +1,4 @@
-"""Which queues a worker serves: when it asks, and what it makes of the answers."""
+"""The queues that a worker serves: when it reads names and requests, and how it follows the replies."""
 
 import pytest
 

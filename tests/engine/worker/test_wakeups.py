@@ -1,4 +1,4 @@
-"""Who waits for a job has it with the end of his wait: once, in his own name, or somebody else has it."""
+"""A waiting worker gets a job with the end of its wait: once and in its own name, or another worker gets it."""
 
 import math
 
