@@ -483,7 +483,7 @@ class Stage:
         deadline_at = time.monotonic() + within_s
         while left := zombies():
             assert time.monotonic() < deadline_at, f"zombies: {left}"
-            time.sleep(0.01)  # nobody is told when somebody else's child is reaped
+            time.sleep(0.01)  # there is no event for the reaping of a foreign child
 
     def files(self) -> list[str]:
         """Return the contents of the directory in which working directories are made."""
@@ -552,7 +552,7 @@ def await_ends(pids: Iterable[int], timeout_s: float) -> list[int]:
         except ProcessLookupError:
             continue
         except OSError as error:
-            assert error.errno == errno.EINVAL, error  # not a thread group's leader: nobody of ours
+            assert error.errno == errno.EINVAL, error  # not a thread group's leader, so no process of ours
     for pidfd in waiting:
         poll.register(pidfd, select.POLLIN)
     deadline_at = time.monotonic() + timeout_s

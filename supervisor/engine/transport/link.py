@@ -18,7 +18,7 @@ import hiredis
 
 from supervisor.engine.transport.dial import BlockingConnection, dial
 
-#: Of one recv. From 128 KiB on malloc maps fresh memory for each buffer, which takes ten times as long as the call.
+#: Bytes of one recv. From 128 KiB on malloc maps fresh memory for each buffer, ten times as slow as the call.
 _CHUNK_BYTES: Final = 64 * 1024
 _LARGE_BYTES: Final = 1024 * 1024
 _JOINED_BYTES: Final = 2**20

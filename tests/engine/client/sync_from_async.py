@@ -20,7 +20,7 @@ PROSE: Final = (
     (r"is fetched at once, job by job\.", "is fetched when it is first asked for."),
     (r"raises LeaseholdError; `await client.job\(jid\)` has it\.", "is fetched as it is when it is first asked for."),
 )
-#: What becomes of code, and of the names in docstrings.
+#: Replacements in code, and of names in docstrings.
 CODE: Final = (
     (r".*  # async only\n", ""),
     (r"# sync only: ?", ""),

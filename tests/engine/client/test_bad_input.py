@@ -58,7 +58,7 @@ JSON = [
     Bad({1: 2}, "str"), Bad(1j, "complex"),
 ]  # fmt: skip
 DATA = [*JSON, Bad(memoryview(bytearray(DATA_BYTES + 1)), str(DATA_BYTES + 1))]
-#: Of one list among the arguments.
+#: Values that are no list of names.
 NO_LISTS = [None, 5, True, "q", b"q"]
 SHOWN_NAMES = [Bad([name], repr(name)) for name in names()]
 
@@ -126,7 +126,7 @@ BAD_OPTIONS = [*NO_OPTIONS, Bad("grace-", "''"), Bad("grace-" + "n" * 65, "n" * 
 BYS = [5, b"kim", "", "a\nb", "\ud800", Bad("k" * 129, "129")]
 STATES = [None, 5, "", "lost", "WAITING", ["waiting"]]
 
-#: Of each call: the arguments that it needs, and by argument what it must refuse.
+#: For each call: the arguments that it needs, and by argument the values that it must refuse.
 CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Client": (
         {},
@@ -279,7 +279,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "RecurringJob.cancel": ({}, {}),
 }  # fmt: skip
 
-#: What the message calls an argument, where that says more.
+#: The name of an argument in messages, if it differs.
 CALLED = {
     ("Lane.weight", "n"): "weight",
     ("Queue.lane", "name"): "lane",
@@ -295,7 +295,7 @@ BESIDE = {
     ("Lease.complete", "depends"): {"next": "q"},
 }  # fmt: skip
 
-#: What does not go together: the call, its arguments, and what the message says.
+#: Contradicting arguments: the call, its arguments, and the message.
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "delay and at": ("Queue.put", {"delay": 1, "at": 2}, "at and delay exclude each other"),
     "delay and at of add": ("Queue.add", {"delay": 1, "at": 2}, "at and delay exclude each other"),

@@ -446,7 +446,7 @@ with Client(sys.argv[1], sys.argv[2]) as client:
     subprocess.run([sys.executable, "-c", program, server.url, namespace], check=True, timeout=60)
 
 
-# What answers mean.
+# Replies.
 
 
 def test_a_put_of_what_is_unique_answers_its_holder(client):

@@ -302,7 +302,7 @@ def test_forgotten_script_is_loaded_once_for_all_callers(server, namespace):
             before = loads()
             tasks = [asyncio.create_task(queue.put("k", jid=f"j{n}")) for n in range(50)]
             await asyncio.sleep(0)
-            tasks[0].cancel()  # whoever would have had it loaded
+            tasks[0].cancel()  # the call that was to load it
             jids = await asyncio.gather(*tasks[1:])
             assert jids == [f"j{n}" for n in range(1, 50)]
             assert loads() == before + 1

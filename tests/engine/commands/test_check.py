@@ -880,7 +880,7 @@ def test_repair_reports_what_it_did_and_leaves_nothing(ns, what):
     assert ns.check() == []
 
 
-# What it takes the payloads, the policies or the values themselves to see.
+# Damage that only payloads, policies or values show.
 UNSEEN_FROM_OUTSIDE = {
     "a failed parent whose child should have run", "a failed parent whose child should have failed",
     "a recurrence that does not tell all", "a look at a limit that never comes", "progress that is none",

@@ -236,7 +236,7 @@ def test_puts_and_follow_ups_take_a_bounded_number_of_tags_away(client, cpu_ms):
     assert used[0] < 300, "of 1,000 jobs once 1.1 s"
 
 
-# What the end of a job means to those that wait for it.
+# The end of a job, and the jobs that wait for it.
 
 
 def wide(q, parents, policy, children=1_000):
@@ -369,7 +369,7 @@ def test_record_with_a_damaged_owner_can_be_cancelled(client, server, namespace,
     assert after is None or after.state in ("waiting", "failed")
 
 
-# What one call does for all queues together.
+# The work of one call for all queues together.
 
 
 def test_lease_brings_a_bounded_number_of_jobs_to_their_places(client, config, server, namespace):

@@ -212,7 +212,7 @@ def test_follow_up_that_would_wait_for_itself_refuses_the_completion(client, ser
     assert server.dump(namespace) == before
 
 
-# What a parent's end means.
+# The end of a parent.
 
 
 @pytest.fixture

@@ -202,7 +202,7 @@ def test_an_entry_with_a_klass_is_no_bare_one(client, push):
     assert client.queue("q").lease("w")[0].klass == "other"
 
 
-# What is no job.
+# Invalid entries.
 
 WRONG = {
     "no JSON": "hello",

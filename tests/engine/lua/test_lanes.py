@@ -122,7 +122,7 @@ def test_lanes_are_of_one_queue(client):
     assert len(client.queue("r").lease("w", 9)) == 3
 
 
-# What they leave as it is.
+# Behaviour that lanes leave unchanged.
 
 
 def test_within_a_lane_priority_and_age_count(client):
@@ -321,7 +321,7 @@ def test_a_lane_may_be_called_as_anything(client):
     assert {lease.lane for lease in q.lease("w", 9)} == set(names)
 
 
-# What they cost.
+# Costs.
 
 
 def cost_us(server, queue, batch, calls=24):

@@ -19,7 +19,7 @@ def run(client, command):
     return client._store.run(command)
 
 
-# What a lease says.
+# The reply of a lease.
 
 
 def test_a_lease_tells_everything_about_its_job(client, clock):
@@ -325,7 +325,7 @@ def test_the_clock_may_go_backwards(client, clock):
     assert jids(client.queue("q").lease("v")) == ["a"]
 
 
-# What a lease says about the time to come.
+# The time of the next jobs in the reply.
 
 
 def test_an_empty_lease_knows_when_the_next_job_comes(client, clock):
@@ -353,7 +353,7 @@ def test_a_grant_says_its_own_time(client, live, clock):
     assert run(live, writes.lease("w", ["q"], 1)).now_unix > clock.now
 
 
-# What must not stop a lease.
+# Faults that must not stop a lease.
 
 
 def test_ids_without_a_record_are_moved_aside(client, server, namespace, clock):

@@ -512,7 +512,7 @@ def test_starts_of_a_rate_expire(live, server, namespace):
     assert 0 < server.redis.pttl(f"{{{namespace}}}:starts:{KEY}") <= 100
 
 
-# What it costs.
+# Costs.
 
 
 def looked_at(server):

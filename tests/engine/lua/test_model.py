@@ -46,7 +46,7 @@ TAGS = ("t", "u")
 
 REFUSALS = {Missing: JobNotFound, Refused: DependencyError, Endless: LeaseholdError}
 
-# What is drawn. The first of each is the simplest.
+# Values that are drawn. The first of each is the simplest.
 
 jid = st.sampled_from(JIDS)
 jids = st.lists(jid, min_size=1, max_size=3, unique=True)
@@ -706,7 +706,7 @@ class Machine(RuleBasedStateMachine):
 
         return run
 
-    # What operators do.
+    # Calls of operators.
 
     def on_job(self, jid, ask, expect):
         """Act on a job as it was last seen; it may be gone."""
@@ -793,7 +793,7 @@ class Machine(RuleBasedStateMachine):
             lambda model: model.delete(queue, lane, running),
         )
 
-    # What onlookers see.
+    # Queries.
 
     @operation(queue=queue, n=st.integers(1, 6))
     def look_around(self, queue, n):
@@ -829,7 +829,7 @@ class Machine(RuleBasedStateMachine):
             assert known.stalled == [jid for jid, state in states.items() if state == "stalled"]
         assert {one.name: ms(one.seen_unix) for one in client.workers()} == model.seen
 
-    # What must hold after every step.
+    # Invariants after every step.
 
     def all_is_as_in_the_model(self):
         self.learn()

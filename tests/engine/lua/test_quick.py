@@ -176,7 +176,7 @@ def test_script_without_its_quick_path_replies_and_stores_the_same(server, names
     assert misplaced(read_namespace(server.redis, namespace)) == []
 
 
-# What must be quick, and as safe as the rest.
+# Calls that must take the quick path, and be as safe as the rest.
 
 
 def common_calls(worker: str) -> list[Any]:

@@ -115,7 +115,7 @@ def test_one_sweep_drops_at_most_its_count(client, ended):
     assert left(client) == []
 
 
-# What must not go.
+# Jobs that must be kept.
 
 
 @pytest.mark.parametrize("end", [complete, fail])

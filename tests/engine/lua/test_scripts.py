@@ -298,7 +298,7 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     run(writes.lease("w3", ["s"], 2, takeover=False, now=time[0]))
     s.put("k", jid="late", delay=5, lane="a", limit="few", unique="late", expires=10)
     s.put_many({"klass": "k", "jid": f"again-{i}", "lane": "d", "limit": "few"} for i in range(2))
-    # What a worker lacks and a peer has: apart, in its place, and held by that worker.
+    # A klass that a worker lacks and a peer has: apart, in its place, and held by that worker.
     for worker, klasses in (("peer", ["k", "odd"]), ("lacker", ["k"])):
         run(writes.resume(worker, 1, [], now=time[0]))
         run(writes.skills(worker, klasses, ["z", "s"], now=time[0]))
@@ -494,7 +494,7 @@ PLACES = [
 ]
 GHOST = [b"0" * 13 + b"ghost-waiting"]
 
-# What is run of each script. The names begin with the script's.
+# Commands of each script. The names begin with the script's.
 SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "put": puts,
     "move": lambda _: writes.move("held-0", "fresh", 5, now=NOW),

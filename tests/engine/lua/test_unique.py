@@ -13,7 +13,7 @@ def claims(server, namespace, queue="q"):
     return sorted(jid.decode() for jid in server.redis.hvals(f"{{{namespace}}}:unique:{queue}"))
 
 
-# What is unique.
+# Unique keys.
 
 
 def test_second_job_of_a_key_is_refused_naming_the_first(client):

@@ -82,7 +82,7 @@ def test_a_month_without_the_day_is_passed_over():
     assert time_after("0 0 29 2 *", None, NOW) == unix("2028-02-29T00:00", "UTC")
 
 
-# What was missed.
+# Missed times.
 
 
 def due(cron: str = "0 * * * *", backlog: int | None = None, hours_ago: int = 0, tz: str | None = None) -> DueCron:
@@ -218,7 +218,7 @@ def test_the_end_of_the_calendar_ends_a_recurrence(backlog):
     assert (times, next_unix) == ([last_unix], None)
 
 
-# What may be asked for.
+# Valid and invalid arguments.
 
 
 def test_an_interval_begins_now_or_an_offset_later():

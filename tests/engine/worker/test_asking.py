@@ -1,4 +1,4 @@
-"""Requests to running supervisors stand until they are answered, even if hints are lost, and no client waits for long."""
+"""Requests to running supervisors stand until they are answered, even if hints are lost."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor

@@ -204,7 +204,7 @@ def test_a_put_at_any_instant_is_seen_or_leaves_its_token(server, namespace):
             thread.join()
             seen[why] += 1
             token = wakeup_tokens(server, namespace, name)
-            assert token == 1  # nobody has waited
+            assert token == 1  # no worker has waited
             (lease,) = ours.queue(name).lease(f"{worker}-next" if not why else worker)
             assert lease.complete()
     assert min(seen.values()) > 0, seen

@@ -126,5 +126,5 @@ def test_very_many_queues_are_looked_at_less_often():
     assert serving.asks_for_names(leasing=True, now_at=2.0)
     assert not serving.asks_for_names(leasing=True, now_at=11.0)
     assert serving.asks_for_names(leasing=True, now_at=12.1)
-    serving.look_for_queues()  # somebody says that there are others
+    serving.look_for_queues()  # a hint says that there are others
     assert serving.asks_for_names(leasing=True, now_at=12.2)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 SWARM = 500
-#: What is left to PID 1 must be reaped by then.
+#: PID 1 must have reaped its orphans within this time.
 REAPED_S = 10.0
 
 
@@ -65,7 +65,7 @@ def test_as_pid_1_it_reaps_orphans_and_ends_strays(stage, as_pid_1):
         below = psutil.Process(_pid_1(pool)).children(recursive=True)
         if not any("sleep" in " ".join(_cmdline(process)) for process in below) and not _zombies(pool):
             break
-        time.sleep(0.02)  # nobody is told when a stranger's zombie is reaped
+        time.sleep(0.02)  # there is no event for the reaping of a foreign zombie
     assert _zombies(pool) == []
     left = [_cmdline(process) for process in psutil.Process(_pid_1(pool)).children(recursive=True)]
     assert not [line for line in left if "sleep" in " ".join(line)]
@@ -91,7 +91,7 @@ def test_as_pid_1_a_second_master_has_another_worker_name(stage, as_pid_1):
     assert [pool.wait() for pool in pools] == [0, 0]
 
 
-# What jobs and strangers leave to it.
+# Orphans of jobs and of other processes.
 
 
 def _below(pool):
@@ -175,7 +175,7 @@ def test_unknown_orphans_and_killed_health_checks_are_reaped_silently(stage, as_
     assert _drain(pool) == 0
 
 
-# Who crashes below it.
+# Crashes below it.
 
 
 def test_as_pid_1_a_child_that_crashes_is_replaced_and_its_job_runs_again(stage, as_pid_1):

@@ -206,7 +206,7 @@ class Cell:
         assert leased == [jid for jid in jids if states[jid] == "waiting"], str(self)
 
 
-#: What is said to have come of the first of each: serving, and while it drains.
+#: The logged effect of the first signal of each kind: while serving, and while draining.
 EFFECTS = {
     SIGTERM: ("drains", "hurries"),
     SIGINT: ("drains", "hurries"),

@@ -43,7 +43,7 @@ class Demo:
 
     def end(self) -> str:
         """Wait for the end, and return what was printed on stdout."""
-        with contextlib.suppress(OSError):  # EIO: nobody has the terminal open any more
+        with contextlib.suppress(OSError):  # EIO: no process has the terminal open any more
             while chunk := os.read(self.terminal, 4096):
                 self.screen += chunk
         out = self.process.stdout.read().decode()
@@ -141,7 +141,7 @@ def test_the_demo_killed_leaves_no_process(demo):
     running.process.kill()
     deadline = time.monotonic() + 40
     while running.relatives() and time.monotonic() < deadline:
-        time.sleep(0.1)  # there is no event for the end of somebody else's descendants
+        time.sleep(0.1)  # there is no event for the end of foreign descendants
     assert running.relatives() == []
 
 

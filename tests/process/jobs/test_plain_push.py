@@ -12,7 +12,7 @@ from supervised import SOON_S
 
 from supervisor.engine.worker.push_listeners import MOST_LISTENERS
 
-#: Whoever does not hear of it looks after ten seconds. A second is for a machine that does nothing else.
+#: A supervisor without a push listener leases after ten seconds. An idle machine needs a second at most.
 AT_ONCE_S = 5.0
 HUGE_BYTES = 64 << 20
 #: RESP by hand, over nothing but a socket: what a program in any language can do.

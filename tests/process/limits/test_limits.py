@@ -133,7 +133,7 @@ def test_rate_of_ten_a_second_holds_over_four_supervisors(stage, measured):
             buckets[int(at - began - 0.5)] += 1
     first = [at for at in times if at - began < 0.5]
     measured(f"starts in each second: {buckets}; in the first half second: {len(first)}")
-    # They come ten at a time, and what each ten is late on a busy machine adds up.
+    # Jobs come ten at a time, and the delays of each ten on a busy machine add up.
     assert (9 if FULL else 5) <= sum(buckets) / RATE_S <= 11
     assert all(n <= (11 if FULL else 15) for n in buckets)
     # In no second more than ten: eleven starts lie a second apart, but for what a start takes.

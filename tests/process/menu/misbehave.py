@@ -18,7 +18,7 @@ import menu
 from supervisor import handler
 
 _MIB = 1 << 20
-#: Where a handler stops that nobody stops: what the test sees then is that its job has completed.
+#: Memory and seconds after which a handler ends if it is not stopped. The test then sees a completed job.
 _ENOUGH_MIB = 1024
 _LONG_S = 1000
 

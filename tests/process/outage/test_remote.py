@@ -91,7 +91,7 @@ def test_late_supervisor_still_carries_out_its_request(stage, leasehold):
     stopped.wait_for("master.paused")
     other.wait_for("master.paused")
     assert [stopped.drain(), other.drain()] == [0, 0]
-    (late,) = stage.server.redis.scan_iter(f"{stage.prefix}answer:*", count=10_000)  # nobody waits for it any more
+    (late,) = stage.server.redis.scan_iter(f"{stage.prefix}answer:*", count=10_000)  # no client waits for it any more
     assert 0 < stage.server.redis.ttl(late) <= 60
     stage.server.redis.delete(late)
     stage.assert_nothing_left()

@@ -257,7 +257,7 @@ def test_frequent_requests_and_edits_starve_no_reload(stage, app, measured):
         write_app(stage, VERSION.format(1 + requests))
         pool.send(signal.SIGHUP)
         pool.wait_for("reload.requested", nth=requests)
-        time.sleep(0.05)  # as somebody would who knows no better
+        time.sleep(0.05)  # as an impatient operator would
         assert requests < 1000
     write_app(stage, VERSION.format(-1))
     pool.send(signal.SIGHUP)
@@ -418,7 +418,7 @@ def eat(job):
     wait_at(job.data)
 
 """
-#: Until somebody opens the gate it is asked for one child, and does not take over.
+#: Until the gate opens, the candidate is asked for one child and does not take over.
 FAT = "FAT = b'x' * (80 << 20)\n@after_fork\ndef wait(): wait_at('probe')\n"
 
 
@@ -498,7 +498,7 @@ def both(job):
     return [VERSION, OTHER]
 
 """
-#: What is wrong with every third release.
+#: The fault of every third release.
 WRONG = {
     "does not parse": "def (:\n",
     "exits": "os._exit(5)\n",

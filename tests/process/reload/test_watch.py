@@ -62,7 +62,7 @@ def test_broken_edit_is_logged_and_fixed_by_the_next(stage, app):
     assert len(pool.find("reload.requested")) == 1
     write_app(stage, "VERSION = 3\n", "late.py")
     assert run(stage, "version") == [3]
-    # a package that is new, and wrong in a module that nobody has loaded yet
+    # a package that is new, and wrong in a module that is not loaded yet
     (stage.directory / "other").mkdir()
     (stage.directory / "other" / "__init__.py").write_text("from other import deep\n")
     (stage.directory / "other" / "deep.py").write_text("VERSION = 4 +\n")
