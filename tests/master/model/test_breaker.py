@@ -1,4 +1,4 @@
-"""Failures in a row: the waits double, and after six there is no more trying."""
+"""Waits between failures double, and six failures in a row are enough."""
 
 from supervisor.master.model.breaker import MOST, Breaker, backoff_s
 
@@ -7,7 +7,7 @@ def test_waits_double_from_a_tenth_of_a_second_to_ten():
     assert [backoff_s(times) for times in (1, 2, 3, 7, 8, 1000)] == [0.1, 0.2, 0.4, 6.4, 10.0, 10.0]
 
 
-def test_six_in_a_row_break_it_and_a_success_begins_anew():
+def test_six_failures_in_a_row_break_it_and_success_resets_it():
     breaker = Breaker()
     for _ in range(MOST - 1):
         breaker.fail()

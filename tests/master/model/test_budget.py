@@ -1,4 +1,4 @@
-"""The pool's memory budget: who may start, and who dies when all together have grown beyond it."""
+"""The memory budget: which job may start, and which child is killed beyond the limit."""
 
 import itertools
 
@@ -42,7 +42,7 @@ def test_without_a_limit_everything_fits_and_nothing_is_kept():
     )
 
 
-def test_what_a_handler_needs_is_its_highest_recent_peak():
+def test_expected_memory_is_the_highest_recent_peak():
     budget = learnt(Big=500)
     run(budget, "Big", 700)
     assert budget.expected("Big") == 700
@@ -54,20 +54,20 @@ def test_what_a_handler_needs_is_its_highest_recent_peak():
     assert budget.expected("Unknown") == 0
 
 
-def test_a_job_that_nobody_has_looked_at_teaches_nothing():
+def test_job_without_a_sample_teaches_nothing():
     budget = learnt(Big=500)
     run(budget, "Big", 0)
     assert budget.expected("Big") == 500
 
 
-def test_only_so_many_handlers_are_remembered_the_last_seen_ones():
+def test_handlers_not_seen_for_longest_are_forgotten():
     budget = Budget(1000, capacity=2)
     for klass in ("A", "B", "A", "C"):
         run(budget, klass, 10)
     assert [budget.expected(klass) for klass in "ABC"] == [10, 0, 10]
 
 
-def test_jobs_that_start_together_are_not_all_admitted_to_the_same_room():
+def test_jobs_that_start_together_do_not_share_the_same_room():
     budget = learnt(Big=400)
     started = []
     for number in range(4):
@@ -80,7 +80,7 @@ def test_jobs_that_start_together_are_not_all_admitted_to_the_same_room():
     assert budget.fits("Big", "j2")
 
 
-def test_a_job_counts_by_what_it_has_when_that_is_more_than_expected():
+def test_job_counts_by_its_real_memory_above_the_expected_one():
     budget = learnt(Big=400)
     budget.hold(1, "Small", "s")
     budget.measured(1, 601)
@@ -89,7 +89,7 @@ def test_a_job_counts_by_what_it_has_when_that_is_more_than_expected():
     assert budget.fits("Big", "b")
 
 
-def test_master_and_zygote_count_too():
+def test_master_and_zygote_count():
     budget = learnt(Big=400)
     budget.hold(1, "Big", "b1")
     assert budget.fits("Big", "b2")
@@ -98,7 +98,7 @@ def test_master_and_zygote_count_too():
     assert budget.used_bytes() == 601
 
 
-def test_zygotes_beside_the_one_that_forks_leave_less_to_start_in_and_end_nobody():
+def test_other_zygotes_leave_less_room_and_kill_no_child():
     budget = learnt(Big=400)
     budget.base_bytes = 100
     budget.hold(1, "Big", "b1")
@@ -117,7 +117,7 @@ def test_zygotes_beside_the_one_that_forks_leave_less_to_start_in_and_end_nobody
     assert budget.fits("Big", "b2")  # where nothing runs, all fits
 
 
-def test_jobs_sent_ahead_to_a_child_reserve_the_largest_of_them_only():
+def test_jobs_sent_ahead_reserve_only_the_largest_of_them():
     budget = learnt(Big=400, Small=100)
     budget.hold(1, "Small", "s1")
     budget.hold(1, "Big", "b1")
@@ -129,7 +129,7 @@ def test_jobs_sent_ahead_to_a_child_reserve_the_largest_of_them_only():
     assert not budget.fits("Big", "b3")
 
 
-def test_a_job_handed_back_by_a_child_frees_what_it_had_reserved():
+def test_job_taken_back_frees_its_reservation():
     budget = learnt(Big=400)
     budget.hold(1, "Big", "b1")
     budget.settle(1, "Big", "b1")
@@ -137,7 +137,7 @@ def test_a_job_handed_back_by_a_child_frees_what_it_had_reserved():
     assert budget.expected("Big") == 400
 
 
-def test_a_job_that_expects_more_than_the_whole_budget_runs_alone():
+def test_job_above_the_whole_budget_runs_alone():
     budget = learnt(Huge=2000, Small=1)
     budget.hold(1, "Small", "s")
     assert not budget.fits("Huge", "h")
@@ -151,7 +151,7 @@ def test_a_job_that_expects_more_than_the_whole_budget_runs_alone():
     assert budget.fits("Small", "s")
 
 
-def test_who_leases_nothing_else_starts_any_job_in_the_end():
+def test_any_job_starts_once_nothing_else_runs():
     for large in (10, 999, 1000, 5000):
         budget = learnt(Large=large, Small=300)
         budget.base_bytes = 50
@@ -164,7 +164,7 @@ def test_who_leases_nothing_else_starts_any_job_in_the_end():
         assert budget.fits("Large", "front")
 
 
-def test_a_budget_smaller_than_master_and_zygote_runs_one_job_at_a_time_and_kills_none():
+def test_budget_below_master_and_zygote_runs_one_job_at_a_time():
     budget = Budget(1000)
     budget.base_bytes = 2000
     assert budget.fits("A", "a")
@@ -174,7 +174,7 @@ def test_a_budget_smaller_than_master_and_zygote_runs_one_job_at_a_time_and_kill
     assert budget.child_to_kill() is None
 
 
-def test_while_there_is_room_nobody_dies(budget):
+def test_no_child_is_killed_while_there_is_room(budget):
     budget.base_bytes = 100
     budget.hold(1, "A", "a")
     budget.measured(1, 900)
@@ -182,7 +182,7 @@ def test_while_there_is_room_nobody_dies(budget):
     assert budget.room_bytes() == 0
 
 
-def test_beyond_the_budget_the_child_dies_that_has_grown_most_and_its_job_may_run_alone_only(budget):
+def test_largest_child_is_killed_and_its_job_runs_alone_later(budget):
     budget.base_bytes = 100
     for number, grown in ((1, 300), (2, 500), (3, 101)):
         budget.hold(number, "A", f"j{number}")
@@ -191,7 +191,7 @@ def test_beyond_the_budget_the_child_dies_that_has_grown_most_and_its_job_may_ru
     assert budget.child_to_kill() == 2
     budget.mark_killed(2, "A", "j2")
     assert budget.child_to_kill() is None  # what the first victim has is as good as free
-    assert budget.used_bytes() == 1001  # but nobody may start in it yet
+    assert budget.used_bytes() == 1001  # but no job may start in it yet
     budget.gone(2)
     assert budget.expected("A") == 500
     assert not budget.fits("B", "j2")
@@ -203,7 +203,7 @@ def test_beyond_the_budget_the_child_dies_that_has_grown_most_and_its_job_may_ru
     assert not budget.fits("B", "other")
 
 
-def test_one_victim_after_another_until_there_is_room(budget):
+def test_children_are_killed_one_by_one_until_there_is_room(budget):
     for number in range(4):
         budget.hold(number, "A", f"j{number}")
         budget.measured(number, 400 + number)
@@ -214,7 +214,7 @@ def test_one_victim_after_another_until_there_is_room(budget):
     assert died == [3, 2]
 
 
-def test_a_job_that_has_come_to_its_end_need_not_be_alone_any_more(budget):
+def test_completed_job_need_not_run_alone_again(budget):
     budget.hold(1, "A", "j")
     budget.measured(1, 1001)
     budget.mark_killed(1, "A", "j")
@@ -225,7 +225,7 @@ def test_a_job_that_has_come_to_its_end_need_not_be_alone_any_more(budget):
     assert budget.fits("C", "j")
 
 
-def test_only_so_many_jobs_are_remembered_as_alone():
+def test_jobs_that_must_run_alone_are_bounded():
     budget = Budget(1000, capacity=3)
     for number in range(5):
         budget.mark_killed(number, "A", f"j{number}")
@@ -234,7 +234,7 @@ def test_only_so_many_jobs_are_remembered_as_alone():
     assert [budget.fits("B", f"j{number}") for number in range(5)] == [True, True, False, False, False]
 
 
-def test_an_idle_child_is_ended_first_if_that_is_enough(budget):
+def test_idle_child_is_killed_first_if_that_is_enough(budget):
     budget.hold(1, "A", "a")
     budget.measured(1, 700)
     budget.measured(2, 250)
@@ -249,7 +249,7 @@ def test_an_idle_child_is_ended_first_if_that_is_enough(budget):
     assert budget.child_to_kill() == 1  # ending the idle one would not be enough
 
 
-def test_memory_that_an_idle_child_keeps_counts_and_it_can_be_spared():
+def test_idle_child_counts_and_can_be_ended_for_a_job():
     budget = learnt(Big=400)
     assert budget.idle_child_to_end() is None
     budget.hold(1, "Small", "s")
@@ -262,7 +262,7 @@ def test_memory_that_an_idle_child_keeps_counts_and_it_can_be_spared():
     assert budget.fits("Big", "b")
 
 
-def test_a_job_behind_others_in_a_child_needs_no_more_than_that_child_has_already():
+def test_job_behind_others_needs_no_more_than_its_child_has():
     budget = learnt(Big=400)
     budget.hold(1, "Small", "s1")
     budget.measured(1, 550)
@@ -284,7 +284,7 @@ def test_many_children_with_many_jobs_add_up():
 # what does not fit
 
 
-def test_others_wait_for_what_does_not_fit_for_a_while_and_then_it_is_named_with_what_is_left():
+def test_job_that_does_not_fit_is_named_after_a_while():
     budget = learnt(600 * MB, Big=400 * MB)
     budget.hold(1, "Small", "s")
     budget.measured(1, 300 * MB)
@@ -295,7 +295,7 @@ def test_others_wait_for_what_does_not_fit_for_a_while_and_then_it_is_named_with
     assert budget.put_off("Big", "b", 105.1) is None  # when it is here again others wait again
 
 
-def test_what_was_elsewhere_meanwhile_is_waited_for_anew():
+def test_job_that_was_elsewhere_is_waited_for_anew():
     budget = learnt(Big=400)
     assert budget.put_off("Big", "b", 100.0) is None
     assert budget.put_off("Big", "b", 108.0) is None
@@ -303,7 +303,7 @@ def test_what_was_elsewhere_meanwhile_is_waited_for_anew():
     assert budget.put_off("Big", "b", 113.0) is not None
 
 
-def test_what_has_started_is_not_waited_for_any_more():
+def test_started_job_is_no_longer_waited_for():
     budget = learnt(Big=400)
     assert budget.put_off("Big", "b", 100.0) is None
     budget.hold(1, "Big", "b")
@@ -313,7 +313,7 @@ def test_what_has_started_is_not_waited_for_any_more():
     assert budget.put_off("Big", "b", 105.5) is None
 
 
-def test_what_must_run_alone_is_said_to():
+def test_sentence_names_a_job_that_must_run_alone():
     budget = learnt(Small=1)
     budget.measured(1, 2000)
     budget.mark_killed(1, "Big", "b")
@@ -323,7 +323,7 @@ def test_what_must_run_alone_is_said_to():
     assert "it may only run alone" in budget.put_off("Big", "b", 105.0)
 
 
-def test_beside_a_job_without_an_end_even_what_must_be_alone_starts():
+def test_lone_job_starts_beside_a_persistent_one():
     budget = Budget(1000)
     budget.hold(1, "Forever", "f", ends=False)
     budget.measured(1, 300)
@@ -340,7 +340,7 @@ def test_beside_a_job_without_an_end_even_what_must_be_alone_starts():
     assert budget.fits("Big", "b")
 
 
-def test_what_is_put_off_again_and_again_is_waited_for_longer_each_time():
+def test_job_is_waited_for_longer_each_time():
     budget = learnt(Big=400)
     now_at, waited_s = 0.0, []
     for _ in range(4):

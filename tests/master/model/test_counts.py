@@ -1,4 +1,4 @@
-"""What is counted of jobs and of ourselves, and that it stays small whatever there is to count."""
+"""What is counted of jobs and of the master, within bounds."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from supervisor.master.model.counts import (
 )
 
 
-def test_what_takes_as_long_as_a_bound_is_within_it():
+def test_time_equal_to_a_bound_is_within_it():
     spread = Histogram((0.1, 1.0))
     for seconds in (0.0, 0.1, 0.2, 1.0, 1.1, 3600.0):
         spread.add(seconds)
@@ -23,7 +23,7 @@ def test_what_takes_as_long_as_a_bound_is_within_it():
     assert spread.count == 6
 
 
-def test_each_queue_and_klass_is_counted_by_itself():
+def test_each_queue_and_klass_is_counted_apart():
     counts = Counts()
     counts.of("a", "k").completed += 1
     counts.of("a", "k").completed += 1
@@ -35,7 +35,7 @@ def test_each_queue_and_klass_is_counted_by_itself():
 
 
 @pytest.mark.parametrize(("queues", "klasses"), [(10_000, 1), (1, 1_000), (150, 20)])
-def test_more_queues_or_klasses_than_are_told_apart_count_together(queues, klasses):
+def test_further_queues_or_klasses_count_together(queues, klasses):
     counts = Counts()
     for number in range(max(queues, klasses) * 2):
         counts.of(f"q{number % queues}", f"k{number % klasses}").started += 1
@@ -46,7 +46,7 @@ def test_more_queues_or_klasses_than_are_told_apart_count_together(queues, klass
     assert counts.of("new", "one") is counts.of(OTHER, OTHER)
 
 
-def test_klasses_that_nobody_here_knows_leave_room_for_those_that_run():
+def test_unknown_klasses_leave_room_for_known_ones():
     counts = Counts()
     for number in range(10_000):
         counts.ended_as(counts.of_unknown("q", f"made-up-{number}"), "unknown")
@@ -58,7 +58,7 @@ def test_klasses_that_nobody_here_knows_leave_room_for_those_that_run():
     assert counts.of_unknown("q", "real") is counts.of("q", "real")  # its handler is in other code that was loaded
 
 
-def test_deaths_are_told_apart_by_reason_while_those_are_few():
+def test_few_reasons_of_deaths_are_counted_apart():
     counts = Counts()
     for status in range(256):
         counts.ended_as(counts.of("q", "k"), "died", f"exit-{status}")
@@ -71,14 +71,14 @@ def test_deaths_are_told_apart_by_reason_while_those_are_few():
     assert counts.deaths == {reason: 2 * count for reason, count in deaths.items()}
 
 
-def test_an_interruption_that_a_handler_has_raised_is_one_reason_whatever_it_says():
+def test_interruptions_raised_by_handlers_share_one_reason():
     counts = Counts()
     for reason in ("drain", "anything", None, "reload", "my own words"):
         counts.ended_as(counts.of("q", "k"), "released", reason)
     assert counts.of("q", "k").interruptions == {"drain": 1, "handler": 3, "reload": 1}
 
 
-def test_a_restart_is_measured_from_the_report_of_the_death():
+def test_restart_is_measured_from_the_report_of_the_death():
     counts = Counts()
     counts.note_death("j", 10.0)
     counts.note_start("another", 10.01)
@@ -88,7 +88,7 @@ def test_a_restart_is_measured_from_the_report_of_the_death():
     assert counts.restart.sum_s == pytest.approx(0.02)
 
 
-def test_deaths_whose_jobs_have_gone_elsewhere_are_forgotten(monkeypatch):
+def test_deaths_whose_jobs_went_elsewhere_are_forgotten(monkeypatch):
     monkeypatch.setattr(module, "_MOST_DEATHS", 3)
     counts = Counts()
     for number in range(10):
@@ -98,7 +98,7 @@ def test_deaths_whose_jobs_have_gone_elsewhere_are_forgotten(monkeypatch):
     assert counts.restart.count == 3
 
 
-def test_the_longest_turn_is_that_of_the_last_minute():
+def test_longest_turn_is_that_of_the_last_minute():
     counts = Counts()
     counts.turned(100.0, 100.5)
     assert counts.longest_turn_s == 0.5

@@ -1,4 +1,4 @@
-"""What handlers see of the master's environment: all but what is the master's own, and what tells the Redis secret."""
+"""Handlers see the master's environment without its own variables and without the Redis secret."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ def held_back(value, url=URL):
     return bool(names)
 
 
-def test_all_else_is_passed_on_unchanged_and_the_masters_own_is_untouched():
+def test_other_variables_pass_unchanged():
     environ = {"PATH": "/bin", "HOME": "/root", "EMPTY": "", "ODD\udcff": "\udcff"}
     before = dict(environ)
     assert for_handlers(environ, URL) == (environ, [])
@@ -35,11 +35,11 @@ def test_all_else_is_passed_on_unchanged_and_the_masters_own_is_untouched():
         "LISTEN_PID",
     ],
 )
-def test_what_is_the_masters_own_is_left_out_without_a_word(name):
+def test_masters_own_variables_are_left_out_silently(name):
     assert for_handlers({name: "x", "PATH": "/bin"}, URL) == ({"PATH": "/bin"}, [])
 
 
-def test_names_that_only_look_alike_are_passed_on():
+def test_similar_names_pass():
     environ = {"MY_LEASEHOLD_X": "1", "LEASEHOLDER": "1", "NOTIFY": "1", "WATCHDOGS": "1"}
     assert for_handlers(environ, URL) == (environ, [])
 
@@ -51,22 +51,22 @@ def test_names_that_only_look_alike_are_passed_on():
         '{"password": "hunter22"}', "redis://:hunter2%32@host", "%68unter22",
     ],
 )  # fmt: skip
-def test_whatever_holds_the_url_or_the_password_is_held_back_and_named(value):
+def test_value_with_the_url_or_password_is_held_back(value):
     assert held_back(value)
 
 
 @pytest.mark.parametrize("value", ["", "hunter2", "redis://host:6379/0", "user", "HUNTER22"])
-def test_what_holds_neither_is_passed_on(value):
+def test_value_without_url_and_password_passes(value):
     assert not held_back(value)
 
 
 @pytest.mark.parametrize("value", ["p@ss/w:rd", "p%40ss%2Fw%3Ard", "redis://:p%40ss%2fw%3ard@host", "x p@ss/w:rd x"])
-def test_a_password_that_is_percent_encoded_in_the_url_is_found_both_ways(value):
+def test_percent_encoded_password_is_found_both_ways(value):
     assert held_back(value, "redis://:p%40ss%2Fw%3Ard@host/0")
 
 
 @pytest.mark.parametrize("value", ["abc%41def", "abc%2541def"])
-def test_a_password_that_looks_percent_encoded_itself_is_found_both_ways(value):
+def test_password_that_looks_percent_encoded_is_found_both_ways(value):
     assert held_back(value, "redis://:abc%2541def@host/0")
 
 
@@ -79,24 +79,24 @@ def test_a_password_that_looks_percent_encoded_itself_is_found_both_ways(value):
         "rediss://u:other1@h?ssl_password=hunter22",
     ],
 )
-def test_a_password_among_the_options_of_the_url_is_one_too(url):
+def test_password_among_the_urls_options_counts(url):
     assert held_back("hunter22", url)
     assert held_back("redis://:hunter22@other", url)
 
 
 @pytest.mark.parametrize(("value", "held"), [("abc", True), ("redis://:abc@host", True), ("redis://u:a%62c@h", True),
                                              ("abcdef", False), ("xabc", False), ("path/abc/bin", False)])  # fmt: skip
-def test_a_short_password_is_looked_for_as_a_whole_value_or_in_a_url_only(value, held):
+def test_short_password_counts_only_as_a_whole_value_or_in_a_url(value, held):
     assert held_back(value, "redis://:abc@host/0") is held
 
 
-def test_without_a_password_only_the_url_is_looked_for():
+def test_without_a_password_only_the_url_counts():
     assert held_back("redis://host:6379/0", "redis://host:6379/0")
     assert not held_back("", "redis://host:6379/0")
     assert not held_back("host", "redis://host:6379/0")
 
 
-def test_where_names_are_given_only_those_and_the_basic_ones_are_passed_on():
+def test_only_given_names_and_basics_pass():
     basics = {"PATH": "1", "HOME": "2", "LANG": "3", "LC_ALL": "4", "TZ": "5", "TMPDIR": "6", "PYTHONPATH": "7",
               "VIRTUAL_ENV": "8", "SSL_CERT_FILE": "9"}  # fmt: skip
     environ = {**basics, "MINE": "x", "OTHER": "y", "LANGUAGE": "z", "PATHS": "z", "MY_LC_ALL": "z"}
@@ -105,13 +105,13 @@ def test_where_names_are_given_only_those_and_the_basic_ones_are_passed_on():
     assert for_handlers(environ, URL, None) == (environ, [])
 
 
-def test_what_tells_the_secret_or_is_the_masters_own_is_held_back_even_if_it_is_named():
+def test_secret_is_held_back_even_if_its_variable_is_named():
     environ = {"MINE": URL, "LEASEHOLD_REDIS_URL": URL, "NOTIFY_SOCKET": "n", "PYTHON_X": "hunter22", "OTHER": URL}
     kept, names = for_handlers(environ, URL, ("MINE", "LEASEHOLD_REDIS_URL", "NOTIFY_SOCKET"))
     assert (kept, names) == ({}, ["MINE", "PYTHON_X"])
 
 
-def test_strict_passes_nothing_but_what_is_named_and_other_levels_all_unless_something_is():
+def test_strict_passes_only_named_variables():
     assert allowed_by((), "strict") == ()
     assert allowed_by((), "basic") is None
     assert allowed_by(("A",), "basic") == allowed_by(("A",), "strict") == ("A",)
@@ -124,13 +124,13 @@ def printed(*command):
 ASK = f"{sys.executable} -c 'from supervisor.master.model.environment import shell_above; print(shell_above())'"
 
 
-def test_a_shell_that_is_pid_1_above_us_is_named_with_what_to_do(as_pid_1):
+def test_shell_as_pid_1_above_the_master_is_named(as_pid_1):
     said = printed(*as_pid_1, "sh", "-c", f"{ASK}; true")
     assert "PID 1 is sh" in said
     assert "exec" in said
 
 
-def test_a_shell_that_has_made_way_or_is_not_pid_1_is_none(as_pid_1):
+def test_shell_that_called_exec_or_is_not_pid_1_is_fine(as_pid_1):
     assert printed(*as_pid_1, "sh", "-c", f"exec {ASK}") == "None\n"
     assert printed(*as_pid_1, "sh", "-c", f'sh -c "{ASK}; true"; true') == "None\n"
     assert shell_above() is None

@@ -1,15 +1,12 @@
-"""Every lease is in the ledger from its grant until its end is accepted, or until it is lost."""
+"""A lease is in the ledger from its grant until its end is accepted, or until it is lost."""
 
 import math
 
 import pytest
 
-from supervisor import clock
 from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import Completed, Released
-from supervisor.engine.model.validation import STATE_BYTES
 from supervisor.master.model.ledger import MOST_BYTES, MOST_WAITING, Ledger
-from supervisor.messages import Checkpoint, ProgressReport
 from tests.parts import held_of
 
 
@@ -25,7 +22,7 @@ def add(ledger, *tokens):
     return made
 
 
-def test_a_lease_counts_until_its_end_is_accepted(ledger):
+def test_lease_counts_until_its_end_is_accepted(ledger):
     (held,) = add(ledger, 1)
     assert (len(ledger), ledger.leases, ledger.find(1)) == (1, [held.lease], held)
     ledger.end(held, Completed(held.lease))
@@ -37,7 +34,7 @@ def test_a_lease_counts_until_its_end_is_accepted(ledger):
     assert (len(ledger), ledger.claims) == (0, [])
 
 
-def test_outcomes_go_in_the_order_of_the_ends_and_no_more_than_fit_into_an_exchange(ledger):
+def test_outcomes_go_in_the_order_of_the_ends(ledger):
     held = add(ledger, 1, 2, 3, 4, 5)
     for each in reversed(held):
         ledger.end(each, Released(each.lease))
@@ -46,12 +43,12 @@ def test_outcomes_go_in_the_order_of_the_ends_and_no_more_than_fit_into_an_excha
     assert [outcome.lease.token for outcome in ledger.settle_next(1000)] == [3, 2, 1]
 
 
-def test_nothing_has_ended_where_nothing_has(ledger):
+def test_nothing_is_settled_before_an_end(ledger):
     add(ledger, 1)
     assert (ledger.settle_next(10), ledger.settled(), len(ledger)) == ([], [], 1)
 
 
-def test_there_is_one_exchange_at_a_time(ledger):
+def test_only_one_exchange_settles_at_a_time(ledger):
     for held in add(ledger, 1, 2):
         ledger.end(held, Completed(held.lease))
     ledger.settle_next(1)
@@ -59,7 +56,7 @@ def test_there_is_one_exchange_at_a_time(ledger):
         ledger.settle_next(1)
 
 
-def test_what_ends_while_others_are_settling_waits_for_the_next_exchange(ledger):
+def test_end_during_an_exchange_waits_for_the_next(ledger):
     first, second = add(ledger, 1, 2)
     ledger.end(first, Completed(first.lease))
     ledger.settle_next(10)
@@ -82,7 +79,7 @@ def test_outcome_that_is_to_be_sent_again_goes_first_with_the_next_exchange(ledg
     assert (len(ledger), ledger.is_laden) == (1, False)
 
 
-def test_a_lost_lease_is_neither_renewed_nor_sent_nor_counted(ledger):
+def test_lost_lease_is_neither_renewed_nor_sent_nor_counted(ledger):
     lost, kept = add(ledger, 1, 2)
     ledger.ready.extend([lost, kept])
     ledger.lose(lost, "cancelled")
@@ -90,7 +87,7 @@ def test_a_lost_lease_is_neither_renewed_nor_sent_nor_counted(ledger):
     assert (lost.lost_reason, list(ledger.ready), ledger.leases, len(ledger)) == ("cancelled", [kept], [kept.lease], 1)
 
 
-def test_the_outcome_of_a_lost_lease_is_sent_all_the_same_to_be_refused(ledger):
+def test_outcome_of_a_lost_lease_is_sent_to_be_refused(ledger):
     (held,) = add(ledger, 1)
     ledger.lose(held, "cancelled")
     ledger.end(held, Completed(held.lease))
@@ -98,27 +95,12 @@ def test_the_outcome_of_a_lost_lease_is_sent_all_the_same_to_be_refused(ledger):
     assert ledger.settled() == [held]
 
 
-def test_what_has_started_is_told_once_and_only_while_it_is_held(ledger):
-    first, lost, ended = add(ledger, 1, 2, 3)
-    for held in (first, lost, ended):
-        ledger.reports.add_start(held)
-    ledger.lose(lost, "cancelled")
-    ledger.end(ended, Completed(ended.lease))
-    ledger.settle_next(10)
-    assert ledger.reports.take_starts() == [first.lease]
-    assert ledger.reports.take_starts() == []
-    assert first.start_reported
-
-
-# what follows, what is told
-
-
 def end(ledger, held, weight=1, weight_bytes=0):
     held.weight, held.weight_bytes = weight, weight_bytes
     ledger.end(held, Completed(held.lease))
 
 
-def test_an_exchange_has_no_more_jobs_to_put_than_to_settle(ledger):
+def test_puts_count_as_jobs_of_an_exchange(ledger):
     for held in add(ledger, 1, 2, 3):
         end(ledger, held, weight=500)
     assert [outcome.lease.token for outcome in ledger.settle_next(1000)] == [1, 2]
@@ -126,7 +108,7 @@ def test_an_exchange_has_no_more_jobs_to_put_than_to_settle(ledger):
     assert [outcome.lease.token for outcome in ledger.settle_next(1000)] == [3]
 
 
-def test_an_exchange_has_no_more_data_than_the_server_takes_at_once_but_one_outcome_always(ledger):
+def test_data_of_an_exchange_is_bounded(ledger):
     for held in add(ledger, 1, 2):
         end(ledger, held, weight_bytes=256 * 2**20)
     assert [outcome.lease.token for outcome in ledger.settle_next(1000)] == [1]
@@ -153,7 +135,7 @@ def test_outcomes_with_and_without_puts_share_an_exchange(ledger):
     assert settle(ledger) == list(range(100))
 
 
-def test_full_memory_puts_off_only_what_puts_jobs(ledger):
+def test_full_memory_puts_off_only_outcomes_with_puts(ledger):
     plain, first, second, later = add(ledger, 1, 2, 3, 4)
     end_with_puts(ledger, first)
     end(ledger, plain)
@@ -174,7 +156,7 @@ def test_full_memory_puts_off_only_what_puts_jobs(ledger):
     assert settle(ledger) == [3, 4]
 
 
-def test_large_outcome_that_finds_no_memory_holds_up_no_small_one(ledger):
+def test_large_outcome_without_memory_holds_up_no_small_one(ledger):
     large, before, meanwhile, after = add(ledger, 1, 2, 3, 4)
     large.weight_bytes = MOST_BYTES + 1
     end_with_puts(ledger, large)
@@ -192,7 +174,7 @@ def test_large_outcome_that_finds_no_memory_holds_up_no_small_one(ledger):
     assert ledger.settle_at == math.inf
 
 
-def test_smallest_of_outcomes_that_were_refused_together_is_tried_first(ledger):
+def test_smallest_refused_outcome_is_tried_first(ledger):
     large, small, larger = add(ledger, 1, 2, 3)
     for held, size in ((large, 2**20), (small, 0), (larger, 2**21)):
         held.weight_bytes = size
@@ -225,7 +207,7 @@ def test_ledger_is_laden_while_much_waits_to_be_settled(ledger):
     assert not ledger.is_laden
 
 
-def test_what_was_put_off_ends_in_a_way_that_needs_no_memory(ledger):
+def test_outcome_put_off_can_be_replaced_by_one_without_puts(ledger):
     (held,) = add(ledger, 1)
     end_with_puts(ledger, held)
     settle(ledger)
@@ -234,7 +216,7 @@ def test_what_was_put_off_ends_in_a_way_that_needs_no_memory(ledger):
     assert (ledger.settle_next(1000, 100.0), ledger.settle_at) == ([Released(held.lease)], math.inf)
 
 
-def test_large_data_to_go_on_with_is_put_off(ledger):
+def test_large_data_for_the_next_stage_is_put_off(ledger):
     small, large = add(ledger, 1, 2)
     for held, size in ((small, 1000), (large, 65537)):
         held.weight_bytes = size
@@ -253,7 +235,7 @@ def test_lost_lease_that_was_refused_is_not_renewed(ledger):
     assert ledger.leases == []
 
 
-def test_what_was_refused_ends_again_in_another_way(ledger):
+def test_refused_outcome_is_replaced_by_another(ledger):
     (held,) = add(ledger, 1)
     end(ledger, held, weight=1000)
     ledger.settle_next(10)
@@ -263,86 +245,3 @@ def test_what_was_refused_ends_again_in_another_way(ledger):
     assert ledger.settle_next(10) == [held.outcome]
     ledger.settled()
     assert len(ledger) == 0
-
-
-def test_the_last_progress_goes_with_the_next_exchange_once(ledger):
-    first, second = add(ledger, 1, 2)
-    ledger.reports.add_progress(first, ProgressReport(0.1, ""))
-    ledger.reports.add_progress(second, ProgressReport(0.2, ""))
-    ledger.reports.add_progress(first, ProgressReport(0.3, "x"))
-    assert sorted(ledger.reports.take_progress(), key=lambda told: told[1]) == [
-        (second.lease, ProgressReport(0.2, "")), (first.lease, ProgressReport(0.3, "x")),
-    ]  # fmt: skip
-    assert ledger.reports.take_progress() == []
-
-
-def test_the_progress_of_a_job_that_has_ended_since_goes_and_of_one_that_is_lost_does_not(ledger):
-    ended, lost = add(ledger, 1, 2)
-    for held in (ended, lost):
-        ledger.reports.add_progress(held, ProgressReport(0.5, ""))
-    ledger.end(ended, Completed(ended.lease))
-    ledger.lose(lost, "cancelled")
-    assert ledger.reports.take_progress() == [(ended.lease, ProgressReport(0.5, ""))]
-
-
-def test_the_last_checkpoint_goes_with_the_next_exchange_and_is_answered_for_once(ledger):
-    first, second = add(ledger, 1, 2)
-    assert ledger.reports.add_checkpoint(first, Checkpoint(1, b"1"))
-    assert not ledger.reports.add_checkpoint(first, Checkpoint(2, b"2"))
-    assert ledger.reports.add_checkpoint(second, Checkpoint(1, b"3"))
-    assert ledger.reports.take_checkpoints() == [(first.lease, b"2"), (second.lease, b"3")]
-    assert ledger.reports.take_checkpoints() == []
-    assert [ledger.reports.take_stored(token) for token in (1, 1, 7)] == [(first, 2), None, None]
-    assert ledger.reports.take_unstored() == [(second, 1)]
-    assert ledger.reports.take_unstored() == []
-
-
-def test_a_checkpoint_during_the_exchange_with_another_goes_with_the_next(ledger):
-    (held,) = add(ledger, 1)
-    ledger.reports.add_checkpoint(held, Checkpoint(1, b"1"))
-    ledger.reports.take_checkpoints()
-    assert not ledger.reports.add_checkpoint(held, Checkpoint(2, b"2"))
-    assert ledger.reports.take_stored(1) == (held, 1)
-    assert ledger.reports.take_checkpoints() == [(held.lease, b"2")]
-    assert ledger.reports.take_stored(1) == (held, 2)
-
-
-def test_the_checkpoint_of_a_job_that_has_ended_since_goes_and_of_one_that_is_lost_does_not(ledger):
-    ended, lost = add(ledger, 1, 2)
-    for held in (ended, lost):
-        ledger.reports.add_checkpoint(held, Checkpoint(1, b"1"))
-    ledger.end(ended, Completed(ended.lease))
-    ledger.lose(lost, "cancelled")
-    assert ledger.reports.take_checkpoints() == [(ended.lease, b"1")]
-
-
-def test_large_checkpoints_wait_for_their_turn_and_the_newest_is_sent(ledger):
-    (held,) = add(ledger, 1)
-    now_at, sent = clock.monotonic(), 0
-    for number in range(100):
-        ledger.reports.add_checkpoint(held, Checkpoint(number, b"x" * STATE_BYTES))
-        sent += len(ledger.reports.take_checkpoints(now_at))
-    assert 5 <= sent <= 15  # the reserve
-    assert now_at < ledger.reports.next_checkpoint_at() <= now_at + 0.05
-    ledger.reports.add_checkpoint(held, Checkpoint(100, b"last"))
-    assert ledger.reports.take_checkpoints(now_at) == []
-    assert ledger.reports.take_checkpoints(ledger.reports.next_checkpoint_at()) == [(held.lease, b"last")]
-    assert ledger.reports.next_checkpoint_at() == math.inf
-
-
-def test_small_checkpoints_wait_for_nothing(ledger):
-    (held,) = add(ledger, 1)
-    now_at = clock.monotonic()
-    for number in range(1000):
-        ledger.reports.add_checkpoint(held, Checkpoint(number, b"[12]"))
-        assert ledger.reports.take_checkpoints(now_at + 0.0005 * number)
-
-
-def test_last_checkpoint_goes_with_the_end_of_its_job(ledger):
-    (held,) = add(ledger, 1)
-    now_at = clock.monotonic()
-    while ledger.reports.next_checkpoint_at() == math.inf:
-        ledger.reports.add_checkpoint(held, Checkpoint(1, b"x" * STATE_BYTES))
-        ledger.reports.take_checkpoints(now_at)
-    ledger.end(held, Completed(held.lease))
-    assert len(ledger.reports.take_checkpoints(now_at)) == 1

@@ -1,4 +1,4 @@
-"""What the processes of a job have grown, by real ones: forked from this process as children are from a zygote."""
+"""The memory of a process tree, measured on real processes forked from this one."""
 
 import errno
 import mmap
@@ -19,7 +19,7 @@ MB = 2**20
 #: What a Python process needs to go on: some pages here and there.
 SOME = 3 * MB
 
-as_somebody_else = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
+as_another_user = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
 
 
 class Forked:
@@ -130,7 +130,7 @@ def test_pages_inherited_from_the_zygote_never_count(forked):
     assert len(large) == 100 * MB
 
 
-def test_what_is_asked_for_counts_when_it_is_used_and_no_more_when_given_back(forked):
+def test_memory_counts_while_it_is_used(forked):
     child = forked()
     child.do("import mmap; room = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)")
     assert child.grown() == about(0)
@@ -144,7 +144,7 @@ def test_what_is_asked_for_counts_when_it_is_used_and_no_more_when_given_back(fo
     assert child.meter.peak_bytes == about(0)
 
 
-def test_inherited_pages_given_back_do_not_hide_what_comes_instead(forked):
+def test_inherited_pages_given_back_hide_no_new_ones(forked):
     room = mmap.mmap(-1, 64 * MB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     room.write(b"x" * (64 * MB))
     child = forked()
@@ -163,7 +163,7 @@ def test_shared_memory_counts(forked, file):
     assert child.grown() == about(40)
 
 
-def test_a_process_cannot_hide_behind_its_name(forked):
+def test_process_cannot_hide_behind_its_name(forked):
     child = forked()
     child.do("mine = fill(30); open('/proc/self/comm', 'w').write('RssAnon: 0 kB')")
     assert child.grown() == about(30)
@@ -174,7 +174,7 @@ def test_a_process_cannot_hide_behind_its_name(forked):
     assert child.grown() == about(50)
 
 
-def test_a_process_that_has_gone_has_nothing_and_raises_nothing(forked):
+def test_ended_process_has_no_memory(forked):
     child = forked()
     child.do("fork()")
     child.grown()
@@ -182,14 +182,14 @@ def test_a_process_that_has_gone_has_nothing_and_raises_nothing(forked):
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert child.grown() == 0  # still a zombie
     assert memory.of(child.pid) is None
-    nobody = 2**22 + 1
-    assert memory.Meter(nobody).sample() == 0
+    missing_pid = 2**22 + 1
+    assert memory.Meter(missing_pid).sample() == 0
 
 
 # the processes below it
 
 
-def test_processes_forked_from_a_large_one_share_its_pages_and_count_once(forked):
+def test_pages_shared_by_forks_count_once(forked):
     child = forked()
     child.do("large = fill(200); said = [fork() for _ in range(4)]")
     assert child.grown() == about(200, some=4 * SOME)
@@ -198,7 +198,7 @@ def test_processes_forked_from_a_large_one_share_its_pages_and_count_once(forked
     assert child.grown() == about(240, some=6 * SOME)
 
 
-def test_multiprocessing_counts_once_what_the_workers_share(forked):
+def test_pages_shared_by_multiprocessing_workers_count_once(forked):
     child = forked()
     child.do(
         "import multiprocessing; large = fill(100); fork_ = multiprocessing.get_context('fork');"
@@ -207,7 +207,7 @@ def test_multiprocessing_counts_once_what_the_workers_share(forked):
     assert child.grown() == about(100, some=6 * SOME)
 
 
-def test_what_only_forked_processes_still_hold_counts_once(forked):
+def test_pages_that_only_forks_still_hold_count_once(forked):
     child = forked()
     child.do("large = fill(100); said = [fork() for _ in range(3)]")
     assert child.grown() == about(100, some=3 * SOME)
@@ -215,7 +215,7 @@ def test_what_only_forked_processes_still_hold_counts_once(forked):
     assert child.grown() == about(100, some=3 * SOME)
 
 
-def test_what_a_dead_parent_has_left_to_several_counts_once(forked):
+def test_pages_left_by_a_dead_parent_count_once(forked):
     child = forked()
     child.do("said = parent = fork('large = fill(100); [fork() for _ in range(3)]')")
     assert child.grown() == about(100, some=4 * SOME)
@@ -223,13 +223,13 @@ def test_what_a_dead_parent_has_left_to_several_counts_once(forked):
     assert child.grown() == about(100, some=4 * SOME)
 
 
-def test_a_daemon_that_left_its_session_and_parent_is_still_counted(forked):
+def test_daemon_outside_its_session_counts(forked):
     child = forked()
     child.do("pid = os.fork()\nif pid == 0: os.setsid(); fork('large = fill(70)'); os._exit(0)\nos.waitpid(pid, 0)")
     assert child.grown() == about(70, some=2 * SOME)
 
 
-def test_another_program_counts_whole(forked):
+def test_other_program_counts_whole(forked):
     child = forked()
     code = "import os, sys; x = bytearray(50 << 20); print('up', flush=True); os.read(int(sys.argv[1]), 1)"
     pid = int(child.do(f"said = run(python, '-c', {code!r}, str(LIFE))"))
@@ -239,7 +239,7 @@ def test_another_program_counts_whole(forked):
         assert child.grown() == pytest.approx(whole_bytes, abs=2 * SOME)
 
 
-def test_a_forked_process_that_becomes_another_program_counts_whole_from_then_on(forked):
+def test_fork_counts_whole_after_an_exec(forked):
     large = fill(100)
     child = forked()
     child.do("hears, wakes = os.pipe(); done, says = os.pipe(); os.set_inheritable(says, True)")
@@ -284,7 +284,7 @@ def test_processes_that_have_ended_are_forgotten(forked):
     assert child.meter._known == {}
 
 
-def test_looks_at_a_tree_that_changes_all_the_time_raise_nothing_and_invent_nothing(forked):
+def test_samples_of_a_changing_tree_invent_nothing(forked):
     child = forked()
     child.do("import subprocess, threading; large = fill(50); said = 'ok'")
     code = (
@@ -336,8 +336,8 @@ print([meter.sample() >> 20 for _ in range(2)], os.access(f"/proc/{child}/enviro
 """
 
 
-@as_somebody_else
-def test_a_child_that_is_not_dumpable_is_measured_by_a_master_that_is_not_root():
+@as_another_user
+def test_child_that_is_not_dumpable_is_measured_without_root():
     done = subprocess.run([sys.executable, "-c", NOT_DUMPABLE], capture_output=True, text=True, timeout=30)
     assert done.stderr == ""
     grown, readable = done.stdout.rsplit(maxsplit=1)
@@ -379,7 +379,7 @@ class Forked:
             os._exit(0)
         os.read(self.hears, 1)
 
-def become_somebody_else():
+def become_another_user():
     os.setgroups([]), os.setgid(65534), os.setuid(65534)
     show()
 
@@ -405,7 +405,7 @@ inherited, (ends, *lives) = memory.of(os.getpid()), os.pipe()
 """
 LOOKS = """
 child = Forked(top)
-become_somebody_else()
+become_another_user()
 meter, seen = memory.Meter(child.pid, inherited), []
 for step in range(int(sys.argv[1])):
     child.go()
@@ -415,7 +415,7 @@ print(*seen, len(meter._known))
 """
 HIDES_ITSELF = """
 def top(self):
-    become_somebody_else()
+    become_another_user()
     first, second = Forked(hide), Forked(hide)
     self.rest()
     first.go()
@@ -428,13 +428,13 @@ def top(self):
 """
 HIDDEN_FROM_ITS_FIRST_LOOK = """
 def top(self):
-    become_somebody_else()
+    become_another_user()
     Forked(hide).go()
     self.rest()
 """
 SHOWS_ITSELF = """
 def top(self):
-    become_somebody_else(), hide()
+    become_another_user(), hide()
     first = Forked(lambda _self: show())
     self.rest()
     first.go()
@@ -451,7 +451,7 @@ PROGRAM = (
 
 def top(self):
     program = Forked(run_as_root)
-    become_somebody_else()
+    become_another_user()
     program.go()
     self.rest()
     program.go()
@@ -473,7 +473,7 @@ def top(self):
 HIDDEN_PROGRAM = """
 def top(self):
     program = Forked(run_as_root)
-    become_somebody_else()
+    become_another_user()
     self.rest()
     program.go()
 """
@@ -486,7 +486,7 @@ def top(self):
 
 
 def play_hiding(script, steps, unseen=0):
-    """What was counted after each step but the `unseen` first ones, in MB; and how many processes are known then."""
+    """Return the MB counted after each step except the first `unseen` ones, and the number of known processes."""
     command = [sys.executable, "-c", HIDING + script + LOOKS, str(steps), str(unseen)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20)
     assert done.stderr == ""
@@ -495,32 +495,32 @@ def play_hiding(script, steps, unseen=0):
     return grown, known
 
 
-@as_somebody_else
+@as_another_user
 @pytest.mark.parametrize(
     ("script", "steps", "known"),
     [(HIDES_ITSELF, 5, 3), (HIDDEN_FROM_ITS_FIRST_LOOK, 2, 1), (SHOWS_ITSELF, 3, 1)],
     ids=["hides", "is hidden", "shows"],
 )
-def test_a_fork_is_one_whether_it_may_be_looked_into_or_not(script, steps, known):
+def test_hidden_fork_is_still_a_fork(script, steps, known):
     grown, found = play_hiding(script, steps)
     assert max(grown) < 10
     assert found == known
 
 
-@as_somebody_else
+@as_another_user
 @pytest.mark.parametrize("script", [HIDDEN_PROGRAM, HIDDEN_PROGRAM_OF_A_HIDDEN_PARENT], ids=["parent", "hidden parent"])
 @pytest.mark.parametrize("unseen", [0, 1], ids=["fork seen", "fork unseen"])
-def test_another_program_that_may_not_be_looked_into_counts_whole(script, unseen):
+def test_hidden_other_program_counts_whole(script, unseen):
     grown, found = play_hiding(script, 2, unseen)
     assert 60 <= grown[-1] < 85
     assert found == 1
 
 
-@as_somebody_else
+@as_another_user
 @pytest.mark.parametrize(
     ("script", "known"), [(PROGRAM_THAT_HIDES, 2), (FORK_OF_A_DEAD_PROGRAM, 1)], ids=["hides", "has ended"]
 )
-def test_what_another_program_and_its_forks_share_counts_once(script, known):
+def test_pages_shared_by_another_programs_forks_count_once(script, known):
     grown, found = play_hiding(script, 2)
     assert all(60 <= each < 85 for each in grown)
     assert found == known
@@ -529,7 +529,7 @@ def test_what_another_program_and_its_forks_share_counts_once(script, known):
 # how often to look
 
 
-def test_the_next_look_is_due_before_the_room_can_be_filled():
+def test_next_sample_is_due_before_the_room_can_be_filled():
     meter = memory.Meter(1)
     plan = {}
     for limit_mb, sampled_mb in (
@@ -556,7 +556,7 @@ def test_the_next_look_is_due_before_the_room_can_be_filled():
     }
 
 
-def test_without_a_limit_looks_become_seldom_until_the_next_job_or_until_the_budget_is_near(forked):
+def test_samples_become_rare_without_a_limit(forked):
     child = forked()
     due = []
     for _ in range(5):
@@ -571,7 +571,7 @@ def test_without_a_limit_looks_become_seldom_until_the_next_job_or_until_the_bud
     assert child.meter.next_in_s() == 0.25
 
 
-def test_a_job_with_very_many_processes_does_not_take_the_masters_time(forked):
+def test_many_processes_do_not_take_the_masters_time(forked):
     child = forked()
     child.do("for _ in range(100): fork()")
     child.grown()
@@ -580,7 +580,7 @@ def test_a_job_with_very_many_processes_does_not_take_the_masters_time(forked):
 
 @pytest.mark.parametrize("rate_gb_per_s", [0.2, 1, 2])
 @pytest.mark.parametrize("limit_mb", [32, 64, 256, 1024])
-def test_steady_growth_is_seen_in_time_whenever_it_begins(limit_mb, rate_gb_per_s):
+def test_steady_growth_is_seen_in_time(limit_mb, rate_gb_per_s):
     worst = 0.0
     for begins_ms in range(1000, 1100):
         meter, now_s = memory.Meter(1), 0.0
@@ -633,7 +633,7 @@ def stopped(room, limit_bytes, bytes_per_s):
 # the backstop
 
 
-def test_beyond_the_data_limit_memory_is_refused_and_forty_idle_threads_are_not(forked):
+def test_data_limit_refuses_memory_but_not_idle_threads(forked):
     child = forked()
     child.do(
         "import threading; from supervisor.sandbox import DataRoom\n"
@@ -648,7 +648,7 @@ def test_beyond_the_data_limit_memory_is_refused_and_forty_idle_threads_are_not(
 # looks that cannot be made
 
 
-def test_where_no_look_can_be_made_what_was_seen_last_stands(forked, monkeypatch):
+def test_last_sample_stands_while_proc_cannot_be_read(forked, monkeypatch):
     child = forked()
     child.do("room = fill(20)")
     seen = child.grown()
@@ -664,7 +664,7 @@ def test_where_no_look_can_be_made_what_was_seen_last_stands(forked, monkeypatch
     assert child.grown() == about(20)
 
 
-def test_the_data_limit_is_beside_what_was_there_when_it_was_set(forked):
+def test_data_limit_adds_to_memory_in_use_when_set(forked):
     child = forked()
     child.do("from supervisor.sandbox import DataRoom; room = DataRoom(); room.limit(16 << 20); room.limit(0)")
     assert child.do("kept = fill(100); room.limit(16 << 20); more = fill(20); said = len(more) >> 20") == "20"

@@ -1,4 +1,4 @@
-"""What the log and the counts say of a job's end, for every outcome and every answer of the engine."""
+"""What the log and the counts say of a job's end, for every outcome and every answer of Redis."""
 
 import pytest
 
@@ -57,26 +57,26 @@ MAKE = {
 }
 
 
-def test_a_completion():
+def test_completion_is_logged_and_counted():
     assert said_of(MAKE["completed"], True) == ("job.completed", RUN, {"completed": 1})
 
 
 @pytest.mark.parametrize("remaining", [0, 1, 4])
-def test_a_retry_with_retries_remaining(remaining):
+def test_retry_with_retries_remaining_is_logged(remaining):
     fields = {**RUN, "group": "E", "message": "m", "remaining": remaining, "delay_s": 2.5}
     assert said_of(MAKE["retried"], remaining) == ("job.retried", fields, {"retried": 1})
 
 
-def test_a_retry_with_none_left_is_a_failure():
+def test_retry_with_none_left_is_a_failure():
     assert said_of(MAKE["retried"], -1) == ("job.failed", {**RUN, "group": "E", "message": "m"}, {"failed": 1})
 
 
-def test_a_failure():
+def test_failure_is_logged_and_counted():
     assert said_of(MAKE["failed"], True) == ("job.failed", {**RUN, "group": "g", "message": "m"}, {"failed": 1})
 
 
 @pytest.mark.parametrize("state", ["waiting", "scheduled", "failed"])
-def test_a_death_says_its_reason_its_count_and_where_the_job_is_now(state):
+def test_death_says_reason_count_and_state(state):
     end = End(why_killed="it spoke nonsense", cpu_s=9.0, output="last", stack="File …", memory_bytes=7)
     name, fields, counted = said_of(MAKE["died"], state, end, deaths=1)
     assert (name, counted) == ("job.died", {"died": 1})
@@ -86,7 +86,7 @@ def test_a_death_says_its_reason_its_count_and_where_the_job_is_now(state):
     }  # fmt: skip
 
 
-def test_an_interruption_says_why():
+def test_interruption_says_why():
     assert said_of(MAKE["released"], True, End(memory_bytes=7)) == (
         "job.released",
         {**RUN, "reason": "drain", "message": "email.send was stopped: this supervisor drains", "memory_bytes": 7},
@@ -94,18 +94,18 @@ def test_an_interruption_says_why():
     )
 
 
-def test_what_never_started_is_returned_and_counts_as_no_run():
+def test_job_that_never_started_counts_as_no_run():
     assert said_of(MAKE["returned"], True) == ("lease.returned", {"count": 1}, {})
 
 
 @pytest.mark.parametrize("state", ["scheduled", "failed"])
-def test_an_unknown_klass(state):
+def test_unknown_klass_is_logged_and_counted(state):
     assert said_of(MAKE["unknown"], state) == ("job.unknown", JOB, {"unknown": 1})
 
 
 @pytest.mark.parametrize("verdict", [False, None])
 @pytest.mark.parametrize("outcome", MAKE)
-def test_what_the_engine_refuses_is_stale_and_counts_as_nothing_else(outcome, verdict):
+def test_refused_outcome_counts_as_stale_only(outcome, verdict):
     verb = "released" if outcome == "returned" else outcome
     why = (
         {"reason": "drain", "message": "email.send was stopped: this supervisor drains"}
@@ -115,7 +115,7 @@ def test_what_the_engine_refuses_is_stale_and_counts_as_nothing_else(outcome, ve
     assert said_of(MAKE[outcome], verdict) == ("job.stale", {**RUN, "verb": verb, **why}, {"stale": 1})
 
 
-def test_of_a_job_whose_child_could_not_say_what_it_used_the_rest_is_said():
+def test_unknown_resource_use_is_left_out():
     held = held_of(1, klass="email.send")
     held.child_number = 3
     assert account_of(held) == {**JOB, "attempt": 1, "wait_ms": 0.0, "run_ms": 0.0, "child": 3}

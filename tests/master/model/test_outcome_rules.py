@@ -1,4 +1,4 @@
-"""What the end of a job or of a child means: for the engine, and in a sentence."""
+"""What the end of a job or of a child means: an outcome for the engine and a sentence for people."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ def death_of(status=9, why=None, settings=NO_SETTINGS, max_deaths=None, output="
 
 
 def accepted(outcome):
-    """It goes through the checks that stand before the engine."""
+    """Build the arguments of the settle, as the exchange does."""
     return outcome.arguments("w", 0.0)
 
 
@@ -60,7 +60,7 @@ def accepted(outcome):
         (signal.SIGRTMIN + 5, "SIGRT+5"),
     ],
 )
-def test_a_wait_status_is_a_signal_or_an_exit_code(status, reason):
+def test_wait_status_is_a_signal_or_an_exit_code(status, reason):
     assert outcome_rules.death_reason(status) == reason
     accepted(Died(lease_of(1), reason))
 
@@ -79,7 +79,7 @@ def test_real_ends_have_these_statuses():
     assert outcome_rules.death_reason(own.await_end()) == "SIGRT+8"
 
 
-def test_the_end_in_mid_job_with_status_0_is_a_death_too():
+def test_exit_with_status_0_during_a_job_is_a_death():
     outcome = death_of(0)
     assert (type(outcome), outcome.reason) == (Died, "exit-0")
     assert "exited with status 0 in the middle of the job" in outcome.message
@@ -89,20 +89,20 @@ def test_the_end_in_mid_job_with_status_0_is_a_death_too():
 
 
 @pytest.mark.parametrize("why", sorted(outcome_rules.INTERRUPTIONS))
-def test_our_own_kills_on_the_way_down_are_interruptions_whatever_the_status(why):
+def test_kills_of_a_drain_are_interruptions(why):
     for status in (9, 0, None):
         outcome = death_of(status, why)
         assert (type(outcome), outcome.started, outcome.reason) == (Released, True, why)
         accepted(outcome)
 
 
-def test_past_its_time_limit_the_reason_is_timeout_and_not_the_signal():
+def test_reason_past_the_time_limit_is_timeout():
     outcome = death_of(9, "timeout", kill_sentence="the job passed its time limit of 3 s")
     assert outcome.reason == "timeout"
     assert "killed by us: the job passed its time limit of 3 s" in outcome.message
 
 
-def test_past_its_memory_limit_the_reason_is_memory_whoever_has_noticed():
+def test_reason_past_the_memory_limit_is_memory():
     for outcome in (death_of(9, "memory"), death_of(0, overflow="T")):
         assert (type(outcome), outcome.reason) == (Died, "memory")
         accepted(outcome)
@@ -110,31 +110,31 @@ def test_past_its_memory_limit_the_reason_is_memory_whoever_has_noticed():
     assert outcome.details["traceback"] == "T"
 
 
-def test_a_kill_by_the_kernel_for_want_of_memory_is_said_to_be_one():
+def test_sentence_names_a_kill_by_the_oom_killer():
     outcome = death_of(9, oom=True)
     assert outcome.reason == "oom"
     assert "the kernel's OOM killer" in outcome.message
     accepted(outcome)
 
 
-def test_other_kills_of_ours_show_as_their_signal_and_say_that_it_was_us():
+def test_our_other_kills_show_as_their_signal():
     outcome = death_of(9, "it spoke nonsense on its socket")
     assert outcome.reason == "SIGKILL"
     assert "killed by us: it spoke nonsense on its socket" in outcome.message
 
 
-def test_a_kill_from_outside_is_said_to_be_none_of_ours():
+def test_sentence_names_a_kill_from_outside():
     assert "killed by SIGKILL, which we did not send" in death_of(9).message
 
 
-def test_without_a_report_the_child_is_lost():
+def test_child_without_a_report_is_lost():
     outcome = death_of(None, "lost")
     assert outcome.reason == "lost"
     assert "zygote" in outcome.message
     assert "cpu_s" not in outcome.details
 
 
-def test_a_death_carries_what_it_cost_what_it_printed_and_its_klass():
+def test_death_carries_resource_use_output_and_klass():
     assert death_of(9, output="last words", stack="File …", memory_bytes=77).details == {
         "output": "last words", "stack": "File …", "klass": "k", "cpu_s": 0.123, "max_rss_bytes": 4096,
         "memory_bytes": 77,
@@ -154,7 +154,7 @@ def test_a_death_carries_what_it_cost_what_it_printed_and_its_klass():
         (0, "fail", None, 1),
     ],
 )
-def test_deaths_allowed_are_the_handlers_else_the_flags_and_one_with_on_death_fail(handler, on_death, run, sent):
+def test_max_deaths_comes_from_the_handler_or_the_flag(handler, on_death, run, sent):
     outcome = death_of(9, settings=HandlerSettings(max_deaths=handler, on_death=on_death), max_deaths=run)
     assert outcome.default_max_deaths == sent
     accepted(outcome)
@@ -169,7 +169,7 @@ def test_completion_without_a_body_has_no_result():
 
 
 @pytest.mark.parametrize("result", [None, 0, False, "", [], {"a": [1.5, None, "ä"]}, "x" * (MAX_RESULT_BYTES - 2)])
-def test_a_result_goes_to_the_engine_byte_for_byte(result):
+def test_result_goes_to_the_engine_unchanged(result):
     body = orjson.dumps(result)
     assert accepted(outcome_of(Verb.COMPLETED, body))[-1] == body
 
@@ -177,7 +177,7 @@ def test_a_result_goes_to_the_engine_byte_for_byte(result):
 @pytest.mark.parametrize(
     "body", [b'"' + b"x" * (MAX_RESULT_BYTES - 1) + b'"', b"{", b"\xff", b"nope", b"1 2", b"[" * 3000]
 )
-def test_an_oversized_or_undecodable_result_is_refused(body):
+def test_oversized_or_undecodable_result_is_refused(body):
     with pytest.raises(ValueError):
         outcome_of(Verb.COMPLETED, body)
 
@@ -190,7 +190,7 @@ def follower(queue="q", klass="k", data=None, **options):
     return Follower(queue, klass, {"jid": "a", **options}, data or Blob("json", b"null"))
 
 
-def test_what_follows_goes_to_the_engine_byte_for_byte():
+def test_puts_go_to_the_engine_unchanged():
     every = bytes(range(256))
     body = followed(
         Stage("later", 1.5, ["p"], Blob("json", b'{"n": 1}')), [follower(data=Blob("bytes", every), tags=["t"])], b"[1]"
@@ -202,7 +202,7 @@ def test_what_follows_goes_to_the_engine_byte_for_byte():
     assert arguments[9:16] == ("follow", "put", "q", "a", "k", "bytes", every)
 
 
-def test_without_a_next_stage_a_job_is_complete_whatever_follows():
+def test_job_without_a_next_stage_is_complete():
     arguments = accepted(outcome_of(Verb.FOLLOWED, followed(then=[follower(), follower(jid="b")])))
     assert arguments[:4] == ("complete", "j1", 1, b"")
     assert arguments.count("follow") == 2
@@ -224,7 +224,7 @@ def test_without_a_next_stage_a_job_is_complete_whatever_follows():
     ],
     ids=repr,
 )  # fmt: skip
-def test_nonsense_about_what_follows_is_refused(body):
+def test_invalid_puts_are_refused(body):
     with pytest.raises((ValueError, TypeError)):
         outcome_of(Verb.FOLLOWED, body)
 
@@ -233,7 +233,7 @@ DEEP = b"[" * 600 + b"]" * 600
 
 
 @pytest.mark.parametrize("raw", [b"{{{", b"", b"\xff", b'"\\ud800"', DEEP], ids=lambda raw: repr(raw[:10]))
-def test_a_claim_on_data_that_is_no_json_is_refused_at_once_and_other_such_data_is_its_own_jobs_harm(raw):
+def test_invalid_json_is_refused_only_with_a_claim(raw):
     data = Blob("json", raw)
     with pytest.raises((ValueError, TypeError)):
         outcome_of(Verb.FOLLOWED, followed(then=[follower(data=data, unique=True)]))
@@ -241,7 +241,7 @@ def test_a_claim_on_data_that_is_no_json_is_refused_at_once_and_other_such_data_
         assert raw in accepted(outcome_of(Verb.FOLLOWED, followed(then=[follower(data=data, **options)])))
 
 
-def test_what_follows_is_made_once_and_has_the_same_claim_and_jid_whenever_it_is_said():
+def test_puts_keep_claim_and_jid_in_every_sending():
     body = followed(then=[Follower("q", "k", {"unique": True}, Blob("json", b'{"b": 1, "a": 2}'))])
     outcome = outcome_of(Verb.FOLLOWED, body)
     claim = new_job("put", "q", "k", {"a": 2, "b": 1}, {"unique": True}).arguments[-1]
@@ -249,7 +249,7 @@ def test_what_follows_is_made_once_and_has_the_same_claim_and_jid_whenever_it_is
     assert accepted(outcome)[-1] == claim
 
 
-def test_what_the_engine_would_refuse_of_a_childs_word_is_refused_before_it_gets_there():
+def test_invalid_outcome_is_refused_before_the_exchange():
     trouble = pack_trouble(Trouble("E", "m"))
     with pytest.raises((ValueError, TypeError)):
         outcome_of(Verb.RETRIED, trouble, HandlerSettings(retries="many"))
@@ -257,29 +257,29 @@ def test_what_the_engine_would_refuse_of_a_childs_word_is_refused_before_it_gets
         outcome_of(Verb.FAILED, trouble, output="\udcff")
 
 
-def test_a_death_of_which_something_cannot_be_said_is_told_without_it():
+def test_death_with_invalid_details_is_told_without_them():
     for outcome in (death_of(9, settings=HandlerSettings(max_deaths="many")), death_of(9, output="\udcff")):
         assert (outcome.reason, outcome.default_max_deaths, outcome.details) == ("SIGKILL", None, {})
         accepted(outcome)
 
 
-def test_a_persistent_job_comes_back_when_its_handler_returns():
+def test_persistent_job_comes_back_when_its_handler_returns():
     outcome = outcome_of(Verb.COMPLETED, b"1", persistent=True)
     assert type(outcome) is Returned
 
 
-def test_a_persistent_job_that_raises_comes_back_at_once_unless_its_handler_says_when():
+def test_persistent_job_that_raises_comes_back_at_once():
     for asked, delay in ((None, 0), (2.5, 2.5)):
         body = pack_trouble(Trouble("E", "m", None, asked))
         assert outcome_of(Verb.RETRIED, body, failures=9, persistent=True).delay == delay
 
 
-def test_a_persistent_job_is_followed_by_nothing():
+def test_persistent_job_puts_nothing():
     with pytest.raises(ValueError):
         outcome_of(Verb.FOLLOWED, followed(then=[follower()]), persistent=True)
 
 
-def test_what_the_engine_refuses_to_let_follow_fails_the_job():
+def test_refused_puts_fail_the_job():
     outcome = outcome_rules.of_refusal(lease_of(1))
     assert (type(outcome), outcome.group) == (Failed, "DependencyError")
     accepted(outcome)
@@ -287,30 +287,30 @@ def test_what_the_engine_refuses_to_let_follow_fails_the_job():
 
 @pytest.mark.parametrize("verb", [Verb.RETRIED, Verb.FAILED, Verb.INTERRUPTED])
 @pytest.mark.parametrize("body", [b"", b"null", b"{}", b'["g"]', b'[null,"m",null,true]', b'[null,"m",null,-1]'])
-def test_nonsense_about_a_failure_is_refused(verb, body):
+def test_invalid_failure_is_refused(verb, body):
     with pytest.raises((ValueError, TypeError)):
         outcome_of(verb, body)
 
 
 @pytest.mark.parametrize("verb", [Verb.READY, Verb.PROGRESS, 77, 255])
-def test_a_verb_that_does_not_exist_is_refused(verb):
+def test_unknown_verb_is_refused(verb):
     with pytest.raises(ValueError):
         outcome_of(verb, pack_trouble(Trouble("g", "m")))
 
 
-def test_an_interruption_is_a_release_after_its_start():
+def test_interruption_is_a_release_after_the_start():
     outcome = outcome_of(Verb.INTERRUPTED, pack_trouble(Trouble(None, "drain")))
     assert (type(outcome), outcome.started, outcome.reason) == (Released, True, "drain")
 
 
 @pytest.mark.parametrize(("said", "reason"), [("", None), ("x" * 100, "x" * 64), ("a\nb", "a?b")])
-def test_whatever_a_handler_calls_its_interruption_the_engine_takes(said, reason):
+def test_any_reason_of_an_interruption_is_made_valid(said, reason):
     outcome = outcome_of(Verb.INTERRUPTED, pack_trouble(Trouble(None, said)))
     assert outcome.reason == reason
     accepted(outcome)
 
 
-def test_why_a_job_was_stopped_is_said_in_one_sentence():
+def test_one_sentence_says_why_a_job_was_stopped():
     said = [
         outcome_rules.stopped_sentence(lease_of(1), why) for why in ("drain", "zygote-lost", "cancelled", "mine", None)
     ]
@@ -323,26 +323,26 @@ def test_why_a_job_was_stopped_is_said_in_one_sentence():
     ]
 
 
-def test_a_failure_carries_group_message_traceback_and_output():
+def test_failure_carries_group_message_traceback_and_output():
     outcome = outcome_of(Verb.FAILED, pack_trouble(Trouble("broken", "no JSON", "Traceback …")), output="said")
     assert (type(outcome), outcome.group, outcome.message) == (Failed, "broken", "no JSON")
     assert outcome.details == {"traceback": "Traceback …", "output": "said"}
     accepted(outcome)
 
 
-def test_a_retry_carries_the_handlers_number_of_retries_and_the_delay_asked_for():
+def test_retry_carries_retries_and_delay():
     outcome = outcome_of(Verb.RETRIED, pack_trouble(Trouble(None, "m", None, 2.5)), HandlerSettings(retries=7))
     assert (type(outcome), outcome.delay, outcome.default_retries, outcome.group) == (Retried, 2.5, 7, None)
     assert outcome.details == {}
     accepted(outcome)
 
 
-def test_a_delay_of_nothing_is_at_once_and_not_the_usual_back_off():
+def test_delay_of_zero_means_at_once():
     assert outcome_of(Verb.RETRIED, pack_trouble(Trouble(None, "m", None, 0)), failures=9).delay == 0
 
 
 @pytest.mark.parametrize(("failures", "most_s"), [(0, 1), (1, 2), (5, 32), (9, 512), (10, 600), (10**6, 600)])
-def test_the_back_off_doubles_with_each_failure_up_to_ten_minutes_with_full_jitter(failures, most_s):
+def test_back_off_doubles_up_to_ten_minutes_with_jitter(failures, most_s):
     body = pack_trouble(Trouble("E", "m"))
     delays = [outcome_of(Verb.RETRIED, body, failures=failures).delay for _ in range(300)]
     assert all(0 <= delay <= most_s for delay in delays)
@@ -361,26 +361,26 @@ def test_the_back_off_doubles_with_each_failure_up_to_ten_minutes_with_full_jitt
         ("x" + "😀" * 100, "x" + "😀" * 15),
     ],
 )
-def test_a_group_is_cut_and_cleaned_to_what_can_name_one(group, kept):
+def test_group_is_cut_and_cleaned_to_a_valid_name(group, kept):
     body = pack_trouble(Trouble(group, "m"))
     for outcome in (outcome_of(Verb.FAILED, body), outcome_of(Verb.RETRIED, body)):
         assert outcome.group == kept
         accepted(outcome)
 
 
-def test_a_group_of_nothing_is_failed_for_a_failure_and_the_queues_for_a_retry():
+def test_missing_group_has_a_default():
     body = pack_trouble(Trouble("", "m"))
     assert outcome_of(Verb.FAILED, body).group == "failed"
     assert outcome_of(Verb.RETRIED, body).group is None
 
 
-def test_any_character_at_all_makes_a_group_that_the_engine_accepts():
+def test_any_character_makes_a_valid_group():
     for code in [*range(0x250), 0x200B, 0x2028, 0x202E, 0xE000, 0xFEFF, 0xFFFF, 0x10FFFF]:
         accepted(outcome_of(Verb.FAILED, pack_trouble(Trouble(chr(code), "m"))))
 
 
 @pytest.mark.parametrize("signo", [signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS])
-def test_a_crash_of_native_code_under_a_memory_limit_names_the_bound(signo):
+def test_native_crash_under_a_memory_limit_names_the_bound(signo):
     outcome = death_of(signo, memory_limit_bytes=64 * 2**20)
     assert outcome.reason == signal.Signals(signo).name
     assert "where memory is refused: 128 MB is its bound" in outcome.message

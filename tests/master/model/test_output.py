@@ -1,4 +1,4 @@
-"""What children print: line by line, never taken for another job's, remembered up to a limit, whatever it is."""
+"""Each printed line belongs to its job, and only a bounded part is kept."""
 
 import os
 import random
@@ -53,19 +53,19 @@ def tape():
     assert open_fds() == before
 
 
-def test_it_is_told_line_by_line_and_an_open_line_when_it_ends(tape):
+def test_lines_are_told_when_they_end(tape):
     tape.prints(b"one\ntwo\nthr")
     assert tape.said == [(0, b"one"), (0, b"two")]
     tape.prints(b"ee\n\n")
     assert tape.said[2:] == [(0, b"three"), (0, b"")]
 
 
-def test_nothing_printed_is_no_line_and_does_not_block(tape):
+def test_empty_pipe_gives_no_line_and_never_blocks(tape):
     assert tape.output.read() == 0
     assert (tape.said, tape.output.last_of(1), tape.output.at_end) == ([], "", False)
 
 
-def test_the_last_open_line_is_told_when_nobody_can_print_any_more(tape):
+def test_unfinished_line_is_told_at_the_end_of_the_pipe(tape):
     tape.run(1)
     tape.prints(b"one\nlast words")
     tape.hang_up()
@@ -76,7 +76,7 @@ def test_the_last_open_line_is_told_when_nobody_can_print_any_more(tape):
     assert tape.output.last_of(1) == "one\nlast words\n"
 
 
-def test_what_three_jobs_printed_in_one_chunk_is_each_ones_own(tape):
+def test_one_chunk_of_three_jobs_is_told_apart(tape):
     tape.run(11, 12, 13)
     tape.prints(b"a1\na2\n\x1e11\nb1\n\x1e12\nc1\nc2")
     assert tape.lines(11) == [b"a1", b"a2"]
@@ -85,7 +85,7 @@ def test_what_three_jobs_printed_in_one_chunk_is_each_ones_own(tape):
     assert [tape.output.last_of(token) for token in (11, 12, 13)] == ["a1\na2\n", "b1\n", "c1\nc2"]
 
 
-def test_an_open_line_before_a_mark_is_its_jobs(tape):
+def test_unfinished_line_before_a_mark_belongs_to_its_job(tape):
     tape.run(11, 12)
     tape.prints(b"a1\nopen\x1e11\nb1\n")
     assert tape.lines(11) == [b"a1", b"open"]
@@ -96,7 +96,7 @@ STREAM = b"a1\nopen\x1e11\nb1\n\x1e12\n\x1e13\nc1\n"
 
 
 @pytest.mark.parametrize("cut", range(1, len(STREAM)))
-def test_a_stream_cut_anywhere_is_told_the_same(tape, cut):
+def test_stream_cut_anywhere_is_told_the_same(tape, cut):
     tape.run(11, 12, 13, 14)
     tape.prints(STREAM[:cut])
     tape.prints(STREAM[cut:])
@@ -104,7 +104,7 @@ def test_a_stream_cut_anywhere_is_told_the_same(tape, cut):
 
 
 @pytest.mark.parametrize("cut", range(1, 5))
-def test_a_mark_behind_a_huge_open_line_is_found_where_the_read_cuts_it(tape, cut):
+def test_mark_cut_behind_a_huge_line_is_found(tape, cut):
     tape.run(11, 12)
     tape.prints(b"x" * 9000 + b"\x1e11\n"[:cut])
     tape.prints(b"\x1e11\n"[cut:] + b"b1\n")
@@ -113,7 +113,7 @@ def test_a_mark_behind_a_huge_open_line_is_found_where_the_read_cuts_it(tape, cu
     assert b"b1" in tape.lines(0)
 
 
-def test_with_all_of_it_read_before_its_end_a_job_writes_no_mark_and_the_next_one_inherits_nothing(tape):
+def test_next_job_inherits_no_output_without_a_mark(tape):
     tape.run(11, 12)
     tape.prints(b"secret of 11\nand its open line")
     tape.answer(11)
@@ -122,7 +122,7 @@ def test_with_all_of_it_read_before_its_end_a_job_writes_no_mark_and_the_next_on
     assert tape.output.last_of(12) == "b1\n"
 
 
-def test_the_rest_of_a_job_that_is_read_after_its_answer_is_not_the_next_ones(tape):
+def test_output_read_after_the_answer_is_not_the_next_jobs(tape):
     tape.run(11, 12)
     tape.prints(b"a1\n")
     tape.answer(11)
@@ -131,7 +131,7 @@ def test_the_rest_of_a_job_that_is_read_after_its_answer_is_not_the_next_ones(ta
     assert tape.output.last_of(12) == "b1\n"
 
 
-def test_the_beginning_of_a_mark_survives_the_answer(tape):
+def test_beginning_of_a_mark_survives_the_answer(tape):
     tape.run(11, 12)
     tape.prints(b"a1\n\x1e1")
     tape.answer(11)
@@ -140,13 +140,13 @@ def test_the_beginning_of_a_mark_survives_the_answer(tape):
     assert tape.output.last_of(12) == "b1\n"
 
 
-def test_output_that_comes_with_the_question_is_in_the_answer(tape):
+def test_last_of_includes_unread_output(tape):
     tape.run(11)
     tape.prints(b"x" * 50_000 + b"\nend\n", read=False)
     assert tape.output.last_of(11).endswith("xxx\nend\n")
 
 
-def test_no_memory_stays_of_jobs_that_are_answered_before_their_mark_is_read(tape):
+def test_jobs_answered_before_their_mark_leave_no_memory(tape):
     for token in range(1, 500):
         tape.run(token)
         tape.prints(b"x" * 100 + b"\n\x1e%d\n" % token, read=False)
@@ -156,7 +156,7 @@ def test_no_memory_stays_of_jobs_that_are_answered_before_their_mark_is_read(tap
     assert len(tape.output._unmarked) == 0
 
 
-def test_marks_that_a_job_forges_take_no_memory_and_break_nothing(tape):
+def test_forged_marks_take_no_memory(tape):
     tape.run(11)
     tape.prints(b"".join(b"\x1e%d\n" % number for number in range(10_000)))
     assert set(tape.output._marked) <= {11}
@@ -165,14 +165,14 @@ def test_marks_that_a_job_forges_take_no_memory_and_break_nothing(tape):
 
 
 @pytest.mark.parametrize("digits", [21, 4300, 5000, 50_000])
-def test_a_mark_with_too_many_digits_is_a_line_like_others(tape, digits):
+def test_mark_with_too_many_digits_is_a_line(tape, digits):
     tape.run(11)
     tape.prints(b"\x1e" + b"9" * digits + b"\n\x1e\n\x1ex\n\x1e-1\n\x1e1.5\n")
     assert [line[:3] for line in tape.lines(0)[-5:]] == [b"\x1e99" if digits < 9000 else tape.lines(0)[-5][:3], b"\x1e",
                                                          b"\x1ex", b"\x1e-1", b"\x1e1."]  # fmt: skip
 
 
-def test_the_last_16_kib_stay(tape):
+def test_last_16_kib_stay(tape):
     tape.run(11)
     for number in range(5000):
         tape.prints(b"line %06d of many\n" % number)
@@ -185,7 +185,7 @@ def test_the_last_16_kib_stay(tape):
     assert tape.output._marked == {}
 
 
-def test_a_line_without_an_end_is_told_in_pieces_and_takes_no_memory(tape):
+def test_endless_line_is_told_in_pieces(tape):
     tape.run(11)
     for _ in range(50):
         tape.prints(b"x" * 60_000)
@@ -196,7 +196,7 @@ def test_a_line_without_an_end_is_told_in_pieces_and_takes_no_memory(tape):
     assert len(tape.output.last_of(11)) == KEPT_BYTES
 
 
-def test_beyond_its_rate_lines_are_counted_and_still_kept_for_the_failure(tape, monkeypatch):
+def test_lines_beyond_the_rate_are_counted_and_kept(tape, monkeypatch):
     now = [100.0]
     monkeypatch.setattr("supervisor.clock.monotonic", lambda: now[0])
     tape.run(11)
@@ -211,7 +211,7 @@ def test_beyond_its_rate_lines_are_counted_and_still_kept_for_the_failure(tape, 
     assert tape.output.lines_dropped == 0
 
 
-def test_bytes_that_are_no_text_are_kept_as_replacement_characters(tape):
+def test_invalid_bytes_become_replacement_characters(tape):
     tape.run(11)
     garbage = bytes(range(256)) * 4
     tape.prints(garbage)
@@ -222,7 +222,7 @@ def test_bytes_that_are_no_text_are_kept_as_replacement_characters(tape):
     assert b"".join(line + b"\n" for line in tape.lines(0))[:-1] == garbage
 
 
-def test_a_line_that_is_too_long_comes_in_pieces_whether_it_is_read_at_once_or_not_and_no_character_is_torn(tape):
+def test_long_line_is_cut_between_characters(tape):
     line = "ä€😀x" * 2000
     tape.prints(f"{line}\n".encode())
     tape.prints(line.encode()[:9001])
@@ -235,7 +235,7 @@ def test_a_line_that_is_too_long_comes_in_pieces_whether_it_is_read_at_once_or_n
     assert tape.lines(0)[-1] == b"y" * 8192
 
 
-def test_beyond_its_bytes_lines_are_counted_too(tape, monkeypatch):
+def test_lines_beyond_the_bytes_are_counted(tape, monkeypatch):
     monkeypatch.setattr("supervisor.clock.monotonic", lambda: 100.0)
     line = b"x" * 999 + b"\n"
     tape.prints(line * 100)
@@ -244,7 +244,7 @@ def test_beyond_its_bytes_lines_are_counted_too(tape, monkeypatch):
     assert (tape.output.lines_dropped, tape.output.bytes_dropped) == (100 - told, (100 - told) * 1000)
 
 
-def test_what_is_left_out_is_said_once_in_a_second_and_of_the_job_that_printed_it(tape, monkeypatch):
+def test_lines_left_out_are_reported_once_per_second(tape, monkeypatch):
     now = [100.0]
     monkeypatch.setattr("supervisor.clock.monotonic", lambda: now[0])
     tape.run(11, 12, 13)
@@ -255,7 +255,7 @@ def test_what_is_left_out_is_said_once_in_a_second_and_of_the_job_that_printed_i
     assert tape.said[LINES_PER_S + 1 :] == [(0, LEFT_OUT % (10, 20)), (0, b"c")]
 
 
-def test_who_prints_little_is_read_at_once_and_who_prints_more_than_is_logged_waits_for_a_while(tape, monkeypatch):
+def test_child_that_prints_too_much_waits(tape, monkeypatch):
     monkeypatch.setattr("supervisor.clock.monotonic", lambda: 100.0)
     for _ in range(LINES_PER_S - 1):
         tape.prints(b"line\n")
@@ -264,7 +264,7 @@ def test_who_prints_little_is_read_at_once_and_who_prints_more_than_is_logged_wa
     assert tape.output.rests_until_at == 100.008
 
 
-def test_what_has_not_been_read_as_its_child_prints_too_much_is_read_when_its_job_is_answered(tape, monkeypatch):
+def test_unread_output_is_read_at_the_answer(tape, monkeypatch):
     monkeypatch.setattr("supervisor.clock.monotonic", lambda: 100.0)
     tape.run(11)
     for _ in range(READS_PER_S - 1):
@@ -276,7 +276,7 @@ def test_what_has_not_been_read_as_its_child_prints_too_much_is_read_when_its_jo
     assert tape.lines(11) == [b"a1", b"a2"]
 
 
-def test_who_prints_dot_by_dot_waits_as_well(tape, monkeypatch):
+def test_child_that_prints_dot_by_dot_waits(tape, monkeypatch):
     monkeypatch.setattr("supervisor.clock.monotonic", lambda: 100.0)
     for _ in range(READS_PER_S):
         assert tape.output.rests_until_at == 0.0
@@ -286,7 +286,7 @@ def test_who_prints_dot_by_dot_waits_as_well(tape, monkeypatch):
 
 
 @pytest.mark.parametrize(("busy_s", "rest_s"), [(0.001, 0.01), (0.02, 0.2), (3.0, 0.5)])
-def test_we_rest_for_many_times_as_long_as_a_job_has_kept_us_busy(tape, monkeypatch, busy_s, rest_s):
+def test_pause_is_many_times_the_time_of_the_read(tape, monkeypatch, busy_s, rest_s):
     now = [100.0]
 
     def later():
@@ -298,7 +298,7 @@ def test_we_rest_for_many_times_as_long_as_a_job_has_kept_us_busy(tape, monkeypa
     assert tape.output.rests_until_at == pytest.approx(now[0] + rest_s)
 
 
-def test_of_binary_rubbish_no_more_than_16_kib_of_text_stay(tape):
+def test_binary_output_keeps_at_most_16_kib_of_text(tape):
     tape.run(11)
     tape.prints(bytes(range(128, 256)) * 500 + b"end")
     kept = tape.output.last_of(11)
@@ -307,7 +307,7 @@ def test_of_binary_rubbish_no_more_than_16_kib_of_text_stay(tape):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_flood_of_many_jobs_read_in_whatever_pieces_leaves_each_its_own_end(tape, seed):
+def test_flood_of_many_jobs_leaves_each_its_own_end(tape, seed):
     chance = random.Random(seed)
     stream, ends = b"", {}
     tape.run(*range(1, 9))
@@ -325,7 +325,7 @@ def test_a_flood_of_many_jobs_read_in_whatever_pieces_leaves_each_its_own_end(ta
         assert tape.output.last_of(token).encode() == text[-KEPT_BYTES:].decode(errors="ignore").encode()
 
 
-def test_of_somebody_who_never_stops_printing_is_read_what_was_there_and_little_more(tape, monkeypatch):
+def test_endless_printer_cannot_prolong_a_read(tape, monkeypatch):
     tape.prints(b"y\n" * 10_000, read=False)
     read = []
     monkeypatch.setattr("os.read", lambda fd, size: read.append(size) or b"y\n" * (size // 2))
@@ -333,7 +333,7 @@ def test_of_somebody_who_never_stops_printing_is_read_what_was_there_and_little_
     assert sum(read) <= 2 * 65536
 
 
-def test_whoever_reads_to_the_end_is_told_the_last_open_line_at_once(tape):
+def test_read_to_end_tells_the_unfinished_line(tape):
     tape.prints(b"line\nlast words", read=False)
     tape.hang_up()
     tape.output.read_to_end()
@@ -341,7 +341,7 @@ def test_whoever_reads_to_the_end_is_told_the_last_open_line_at_once(tape):
     assert tape.said == [(0, b"line"), (0, b"last words")]
 
 
-def test_what_costs_much_to_read_is_read_in_small_pieces_until_it_costs_little(tape, monkeypatch):
+def test_slow_reads_become_small(tape, monkeypatch):
     now, busy_s, sizes = [100.0], [0.02], []
     read = os.read
 

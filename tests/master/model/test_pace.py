@@ -1,11 +1,11 @@
-"""What is thought of how long handlers take: quick to believe the worse, slow to believe the better."""
+"""Estimates of run times rise at once and fall slowly."""
 
 import pytest
 
 from supervisor.master.model.pace import Pace
 
 
-def test_nothing_is_known_of_a_klass_that_has_not_run():
+def test_klass_that_has_not_run_has_no_estimate():
     pace = Pace()
     assert (pace.of("k"), pace.recent_s) == (None, None)
     pace.learn("other", 1.0)
@@ -13,7 +13,7 @@ def test_nothing_is_known_of_a_klass_that_has_not_run():
     assert pace.recent_s == 1.0
 
 
-def test_a_longer_run_is_believed_at_once_and_a_shorter_one_by_and_by():
+def test_longer_run_counts_at_once_shorter_one_slowly():
     pace = Pace()
     for run_s in (0.1, 2.0):
         pace.learn("k", run_s)
@@ -25,7 +25,7 @@ def test_a_longer_run_is_believed_at_once_and_a_shorter_one_by_and_by():
     assert pace.of("k") == pytest.approx(1.0, rel=0.01)
 
 
-def test_no_run_is_thought_to_take_no_time():
+def test_no_estimate_is_zero():
     pace = Pace()
     for _ in range(1000):
         pace.learn("k", 0.0)
@@ -33,14 +33,14 @@ def test_no_run_is_thought_to_take_no_time():
     assert pace.recent_s > 0
 
 
-def test_of_more_klasses_than_it_has_room_for_it_forgets_the_one_not_seen_for_longest():
+def test_klass_not_seen_for_longest_is_forgotten():
     pace = Pace(capacity=3)
     for klass in ("a", "b", "c", "a", "d"):
         pace.learn(klass, 1.0)
     assert [pace.of(klass) for klass in "abcd"] == [1.0, None, 1.0, 1.0]
 
 
-def test_its_memory_is_bounded():
+def test_number_of_klasses_is_bounded():
     pace = Pace(capacity=10)
     for number in range(1000):
         pace.learn(f"k{number}", 1.0)

@@ -1,4 +1,4 @@
-"""Many packets by one call: in their order, with what came with them, to the end of the socket."""
+"""One call receives many packets in their order, with their descriptors."""
 
 import errno
 import os
@@ -32,7 +32,7 @@ def test_nothing_is_read_from_an_empty_socket(pair):
     assert read(pair[0]) == []
 
 
-def test_packets_come_in_their_order_however_many_there_are(pair):
+def test_packets_come_in_their_order(pair):
     ours, theirs = pair
     sent = [b"%d" % i * (1 + i % 7) for i in range(200)]
     for packet in sent:
@@ -41,7 +41,7 @@ def test_packets_come_in_their_order_however_many_there_are(pair):
     assert read(ours) == []
 
 
-def test_no_more_calls_are_made_than_are_asked_for(pair):
+def test_no_more_calls_than_needed(pair):
     ours, theirs = pair
     for i in range(200):
         theirs.send(b"%d" % i)
@@ -50,14 +50,14 @@ def test_no_more_calls_are_made_than_are_asked_for(pair):
     assert first + read(ours) == [b"%d" % i for i in range(200)]
 
 
-def test_the_last_words_come_before_the_end(pair):
+def test_last_packet_comes_before_the_end(pair):
     ours, theirs = pair
     theirs.send(b"last")
     theirs.shutdown(socket.SHUT_WR)
     assert read(ours)[:2] == [b"last", b""]
 
 
-def test_the_last_words_of_one_that_has_not_read_ours_come_too(pair):
+def test_last_packet_comes_though_the_sender_left_ours_unread(pair):
     ours, theirs = pair
     ours.send(b"unread")
     theirs.send(b"last")
@@ -65,7 +65,7 @@ def test_the_last_words_of_one_that_has_not_read_ours_come_too(pair):
     assert read(ours)[:2] == [b"last", b""]
 
 
-def test_more_than_were_expected_come_all_the_same(pair):
+def test_more_packets_than_expected_come(pair):
     ours, theirs = pair
     sent = [f"{n}".encode() for n in range(100)]
     for packet in sent:
@@ -73,7 +73,7 @@ def test_more_than_were_expected_come_all_the_same(pair):
     assert [packet for packet, _fd in packets.receive(ours, 1024, 1)] == sent
 
 
-def test_a_descriptor_comes_with_its_packet_and_is_closed_on_exec(pair):
+def test_descriptor_comes_with_its_packet_and_closes_on_exec(pair):
     ours, theirs = pair
     with open(os.devnull) as null:
         theirs.send(b"without")
@@ -86,7 +86,7 @@ def test_a_descriptor_comes_with_its_packet_and_is_closed_on_exec(pair):
     os.close(fd)
 
 
-def test_what_is_not_taken_leaves_no_descriptor_behind(pair):
+def test_packet_not_taken_leaks_no_descriptor(pair):
     ours, theirs = pair
     with open(os.devnull) as null:
         for _ in range(5):
@@ -98,7 +98,7 @@ def test_what_is_not_taken_leaves_no_descriptor_behind(pair):
 
 
 @pytest.mark.parametrize("count", [2, kernel.MOST_RIGHTS])
-def test_a_packet_with_several_descriptors_is_an_error(pair, count):
+def test_packet_with_several_descriptors_is_an_error(pair, count):
     ours, theirs = pair
     with open(os.devnull) as null:
         kernel.send(theirs, b"many", (null.fileno(),) * count)
@@ -106,7 +106,7 @@ def test_a_packet_with_several_descriptors_is_an_error(pair, count):
         read(ours)
 
 
-def test_a_packet_that_is_too_long_is_an_error_once_those_before_it_are_taken(pair):
+def test_too_long_packet_is_an_error_after_earlier_ones(pair):
     ours, theirs = pair
     theirs.send(b"before")
     with open(os.devnull) as null:

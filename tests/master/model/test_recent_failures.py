@@ -1,4 +1,4 @@
-"""Which ends of jobs are remembered for `leasehold status` and `leasehold top`, and in which words."""
+"""Which ends of jobs `leasehold status` and `leasehold top` show, and in which words."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def end(ends, make, verdict, number=1, **lease):
         (lambda lease: Released(lease, started=True, reason="drain"), True, ("released", "drain", "")),
     ],
 )
-def test_a_job_that_did_not_complete_is_remembered_with_the_reason(make, verdict, told):
+def test_job_that_did_not_complete_is_remembered(make, verdict, told):
     assert end(RecentFailures(), make, verdict) == [told]
 
 
@@ -43,16 +43,16 @@ def test_a_job_that_did_not_complete_is_remembered_with_the_reason(make, verdict
         (lambda lease: Died(lease, "SIGSEGV"), None),
     ],
 )
-def test_what_completed_or_never_started_or_was_lost_is_not(make, verdict):
+def test_completed_unstarted_and_lost_jobs_are_not_remembered(make, verdict):
     assert end(RecentFailures(), make, verdict) == []
 
 
-def test_a_job_that_must_not_run_twice_has_failed_when_it_is_interrupted():
+def test_interrupted_at_most_once_job_has_failed():
     interrupted = end(RecentFailures(), lambda lease: Released(lease, reason="drain"), True, at_most_once=True)
     assert interrupted == [("failed", "drain", "")]
 
 
-def test_the_last_twenty_are_kept_the_latest_first_and_each_message_up_to_a_length():
+def test_last_twenty_are_kept_latest_first():
     ends = RecentFailures()
     for number in range(1, 31):
         end(ends, lambda lease: Failed(lease, "g", "x" * 1000), True, number)

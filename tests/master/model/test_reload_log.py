@@ -1,4 +1,4 @@
-"""Who has asked for a reload is told what has come of it, once."""
+"""Everyone who requests a reload is told its result once."""
 
 import json
 import os
@@ -25,11 +25,11 @@ def log():
     os.close(reads)
 
 
-def test_who_asks_is_told_of_one_that_begins_after_that(log):
+def test_request_is_answered_by_a_reload_that_begins_later(log):
     events, said = log
     reloads, told = Reloads(events), []
     assert (reloads.last, reloads.wanted) == (None, False)
-    reloads.ask("somebody", lambda what: told.append(("first", what)))
+    reloads.ask("an operator", lambda what: told.append(("first", what)))
     reloads.ask("SIGHUP", None)
     assert reloads.wanted
     reloads.begin()
@@ -48,18 +48,18 @@ def test_who_asks_is_told_of_one_that_begins_after_that(log):
     assert (lines[3]["added"], lines[3]["removed"], lines[3]["boot_ms"]) == (["c"], ["a"], 500)
 
 
-def test_of_one_that_is_given_up_for_a_newer_one_all_are_told_when_that_has_ended(log):
+def test_newer_reload_answers_for_one_given_up(log):
     events, _said = log
     reloads, told = Reloads(events), []
     for number in range(3):
-        reloads.ask("somebody", told.append)
+        reloads.ask("an operator", told.append)
         reloads.begin()
         assert told == [], number
     reloads.succeed(4, 0.1, [], [])
     assert told == [Reloaded(4)] * 3
 
 
-def test_the_last_one_is_remembered_for_the_status(log):
+def test_last_reload_is_kept_for_the_status(log):
     events, _said = log
     reloads = Reloads(events)
     reloads.ask("SIGHUP", None)
@@ -75,10 +75,10 @@ def test_the_last_one_is_remembered_for_the_status(log):
     assert (reloads.last["by"], reloads.last["outcome"], reloads.last["message"]) == ("watch", "completed", "")
 
 
-def test_who_asks_again_when_told_waits_for_the_next_one(log):
+def test_request_made_while_answered_waits_for_the_next(log):
     events, _said = log
     reloads, told = Reloads(events), []
-    reloads.ask("somebody", lambda _what: reloads.ask("again", told.append))
+    reloads.ask("an operator", lambda _what: reloads.ask("again", told.append))
     reloads.begin()
     reloads.fail("no")
     assert told == []

@@ -1,4 +1,4 @@
-"""Every signal that is read has one meaning, and its sender is told as well as it can be."""
+"""Every signal that is read has one meaning, and its sender is described."""
 
 import os
 import signal
@@ -11,11 +11,11 @@ from supervisor.master.model.signals import MEANINGS, By
 from tests.parts import Process, rest
 
 
-def test_every_signal_that_is_read_has_a_meaning_and_is_blocked_before_anything_is_imported():
+def test_every_read_signal_has_a_meaning_and_is_blocked():
     assert MEANINGS.keys() == HANDLED_SIGNALS == set(HANDLED)
 
 
-def test_the_sender_is_told_with_its_program():
+def test_sender_is_named_with_its_program():
     with open(f"/proc/{os.getpid()}/comm") as file:
         own = file.read().strip()
     by = By.of(Received(signal.SIGHUP, os.getpid(), 1000, False))
@@ -23,7 +23,7 @@ def test_the_sender_is_told_with_its_program():
     assert str(by) == f"SIGHUP from pid {os.getpid()} ({own}, uid 1000)"
 
 
-def test_a_sender_that_has_ended_is_told_by_its_pid():
+def test_ended_sender_is_named_by_its_pid():
     process = Process(rest)
     process.end()
     by = By.of(Received(signal.SIGTERM, process.pid, 0, False))
@@ -32,12 +32,12 @@ def test_a_sender_that_has_ended_is_told_by_its_pid():
 
 
 @pytest.mark.parametrize(("by_kernel", "words"), [(True, "the kernel"), (False, "outside this container")])
-def test_a_sender_without_a_pid_is_the_kernel_or_somebody_outside(by_kernel, words):
+def test_sender_without_pid_is_the_kernel_or_outside(by_kernel, words):
     by = By.of(Received(signal.SIGINT, 0, 0, by_kernel))
     assert by.sender_pid is None and words in by.sender and words in str(by)
 
 
-def test_a_command_is_told_by_its_name():
+def test_command_is_named():
     by = By("leasehold drain")
     assert str(by) == "leasehold drain"
     assert by.fields == {"by": "leasehold drain", "sender_pid": None, "sender_uid": None, "sender": None}

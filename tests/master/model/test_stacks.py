@@ -1,4 +1,4 @@
-"""The files that children write their stacks to, and the survey that has them written and reads them."""
+"""The files for the stacks of processes, and the stack dump that collects them."""
 
 import faulthandler
 import math
@@ -40,7 +40,7 @@ def deaf(ends):
 
 
 class Asked:
-    """What a survey has told, each time."""
+    """The results of all stack dumps, in order."""
 
     def __init__(self, desk):
         self.desk = desk
@@ -70,21 +70,21 @@ def asked(desk):
 # the file
 
 
-def test_what_is_written_is_read_from_where_it_was_said_to_begin(file):
+def test_stacks_are_read_from_their_start(file):
     os.write(file.fd, b"before\n")
     start = file.make_room()
     os.write(file.fd, b"now\n")
     assert (file.read(start), file.read()) == ("now\n", "before\nnow\n")
 
 
-def test_a_file_that_is_half_full_begins_anew(file):
+def test_half_full_file_is_cleared(file):
     os.write(file.fd, b"x" * (SIZE_BYTES // 2 + 1))
     assert file.make_room() == 0
     os.write(file.fd, b"now\n")
     assert file.read() == "now\n"
 
 
-def test_nobody_can_make_the_file_larger_or_smaller_nor_unseal_it(file):
+def test_file_can_neither_be_resized_nor_unsealed(file):
     for size in (SIZE_BYTES + 1, SIZE_BYTES - 1, 0):
         with pytest.raises(PermissionError):
             os.ftruncate(file.fd, size)
@@ -95,7 +95,7 @@ def test_nobody_can_make_the_file_larger_or_smaller_nor_unseal_it(file):
 
 
 @pytest.mark.parametrize("place", [0, 1, SIZE_BYTES, 2**40])
-def test_wherever_a_child_has_put_our_common_place_nothing_is_raised(file, place):
+def test_any_file_offset_is_survived(file, place):
     os.write(file.fd, b"here\n\xff\x00\n")
     os.lseek(file.fd, place, os.SEEK_SET)
     assert len(file.read()) <= SIZE_BYTES
@@ -103,7 +103,7 @@ def test_wherever_a_child_has_put_our_common_place_nothing_is_raised(file, place
     assert 0 <= file.make_room() <= SIZE_BYTES // 2
 
 
-def test_what_is_no_text_is_shown_as_far_as_it_goes(file):
+def test_invalid_bytes_are_shown_as_far_as_possible(file):
     os.write(file.fd, b"a\xffb\x00c")
     assert file.read() == "a\ufffdbc"
 
@@ -111,7 +111,7 @@ def test_what_is_no_text_is_shown_as_far_as_it_goes(file):
 # the survey
 
 
-def test_all_children_are_seen_with_where_they_are(asked):
+def test_all_children_are_seen_with_their_stacks(asked):
     asked = asked(processes="2")
     busy = asked.desk.child(writing)
     asked.desk.give(lease_of(1))
@@ -128,7 +128,7 @@ def test_all_children_are_seen_with_where_they_are(asked):
     assert len(asked.told) == 1
 
 
-def test_who_asks_meanwhile_gets_the_same_and_the_next_one_asks_anew(asked):
+def test_second_request_gets_the_same_stacks(asked):
     asked = asked(processes="1")
     child = asked.desk.child(writing)
     asked.desk.give(lease_of(1))
@@ -144,7 +144,7 @@ def test_who_asks_meanwhile_gets_the_same_and_the_next_one_asks_anew(asked):
     assert asked.told[3][0].stack.count("most recent call first") == 1
 
 
-def test_however_often_it_is_asked_the_answer_is_whole(asked):
+def test_answer_is_whole_after_many_requests(asked):
     asked = asked(processes="1")
     child = asked.desk.child(writing)
     asked.desk.give(lease_of(1))
@@ -158,7 +158,7 @@ def test_however_often_it_is_asked_the_answer_is_whole(asked):
 
 
 @pytest.mark.parametrize("behave", [deaf, never_reading])
-def test_a_child_that_writes_nothing_is_waited_for_a_second_and_no_longer(asked, behave):
+def test_silent_child_is_waited_for_one_second(asked, behave):
     asked = asked(processes="2")
     asked.desk.child(behave)
     other = asked.desk.child(writing)
@@ -173,7 +173,7 @@ def test_a_child_that_writes_nothing_is_waited_for_a_second_and_no_longer(asked,
     assert [bool(each.stack) for each in asked.told[0]] == [False, True]
 
 
-def test_a_child_that_ends_meanwhile_is_not_among_them(asked):
+def test_child_that_ends_meanwhile_is_left_out(asked):
     asked = asked(processes="2")
     ended, other = asked.desk.child(holding), asked.desk.child(writing)
     asked.ask()
@@ -182,20 +182,20 @@ def test_a_child_that_ends_meanwhile_is_not_among_them(asked):
     assert [each.child for each in asked.until_told()] == [other]
 
 
-def test_without_children_the_answer_is_that_there_are_none(asked):
+def test_no_children_give_an_empty_answer(asked):
     asked = asked()
     asked.ask()
     assert asked.until_told() == []
 
 
-def test_a_child_that_is_not_ready_yet_is_not_asked(asked):
+def test_unready_child_is_not_asked(asked):
     asked = asked()
     asked.desk.child(writing, ready=False)
     asked.ask()
     assert asked.until_told() == []
 
 
-def test_what_was_asked_for_tells_nothing_of_how_a_job_ends(asked):
+def test_requested_stacks_are_not_kept_for_the_jobs_end(asked):
     asked = asked(processes="1")
     child = asked.desk.child(writing)
     asked.desk.give(lease_of(1))
@@ -209,7 +209,7 @@ def test_what_was_asked_for_tells_nothing_of_how_a_job_ends(asked):
     assert "stack" not in outcome.details
 
 
-def test_a_process_that_does_not_catch_the_signal_is_not_sent_it(new_child):
+def test_process_without_a_handler_gets_no_signal(new_child):
     child = new_child()
     process = Process(rest)
     try:

@@ -1,4 +1,4 @@
-"""Every move that is in the tables is legal, every other one is a bug and says so."""
+"""Every move in the tables is legal, and every other one raises."""
 
 import itertools
 
@@ -24,7 +24,7 @@ TABLES = [
 
 
 @pytest.mark.parametrize(("moves", "states", "first", "last"), TABLES, ids=["phases", "zygotes", "children"])
-def test_the_tables_allow_what_they_list_and_nothing_else(moves, states, first, last):
+def test_tables_allow_only_the_moves_they_list(moves, states, first, last):
     assert set(moves) == set(states)
     for old, new in itertools.product(states, states):
         if new in moves[old]:
@@ -35,7 +35,7 @@ def test_the_tables_allow_what_they_list_and_nothing_else(moves, states, first, 
 
 
 @pytest.mark.parametrize(("moves", "states", "first", "last"), TABLES, ids=["phases", "zygotes", "children"])
-def test_every_state_can_be_reached_from_the_first_and_the_last_one_from_every_state(moves, states, first, last):
+def test_all_states_are_on_a_way_from_first_to_last(moves, states, first, last):
     def reached(start):
         found, new = {start}, [start]
         while new:
@@ -49,7 +49,7 @@ def test_every_state_can_be_reached_from_the_first_and_the_last_one_from_every_s
     assert moves[last] == set()
 
 
-def test_a_child_makes_the_moves_of_its_life(new_child):
+def test_child_makes_the_moves_of_its_life(new_child):
     child = new_child()
     child.send(held_of(1))
     assert child.state is ChildState.BUSY
@@ -65,7 +65,7 @@ def test_a_child_makes_the_moves_of_its_life(new_child):
     assert child.state is ChildState.GONE
 
 
-def test_a_child_that_is_killed_or_leaving_is_sent_nothing(new_child):
+def test_killed_or_leaving_child_is_sent_no_job(new_child):
     child = new_child()
     child.kill("a test")
     with pytest.raises(IllegalMove):

@@ -1,0 +1,55 @@
+"""The master reads all outcomes of a child up to the end of its socket, and nothing unexpected."""
+
+import os
+import socket
+
+import pytest
+
+from supervisor import messages
+from supervisor.linux import kernel
+from supervisor.messages import Notice, Verb
+from tests.parts import await_readable, held_of, open_fds
+
+
+def test_unexpected_memfd_is_not_read(child, monkeypatch):
+    monkeypatch.setattr(kernel, "read_sealed", lambda *_given: pytest.fail("it was read"))
+
+    def says(packet):
+        memfd = kernel.sealed_memfd((b"x",))
+        kernel.send(talk, packet, (memfd,))
+        os.close(memfd)
+        with pytest.raises(ValueError):
+            list(child.talk.read())
+
+    with socket.socket(fileno=os.dup(child.child_ends[1])) as talk:
+        before = open_fds()
+        says(messages.pack_outcome(Verb.FOLLOWED, 0, 0.0))
+        child.send(held_of(1))
+        for verb, token in ((Verb.COMPLETED, 1), (Verb.PROGRESS, 1), (Verb.FOLLOWED, 2)):
+            says(messages.pack_outcome(verb, token, 0.0))
+        says(b"\x05")
+        assert open_fds() == before
+    child.close_child_ends()
+
+
+def test_end_of_the_child_ends_its_talk_after_its_last_outcome(child, process):
+    def say_and_die(ends):
+        ends.say(Verb.COMPLETED, ends.next_job().token)
+
+    child.send(held_of(1))
+    assert process(child, say_and_die).await_end() == 0
+    assert [outcome.token for outcome in child.talk.read()] == [1]
+    assert child.talk.at_end
+
+
+def test_last_outcome_is_read_though_the_child_left_a_notice_unread(child, process):
+    def answer_and_die(ends):
+        await_readable(ends.talk)
+        ends.say(Verb.COMPLETED, ends.next_job().token)
+
+    child.send(held_of(1))
+    running = process(child, answer_and_die)
+    child.talk.send(messages.pack_notice(Notice(1, "drain")))
+    running.await_end()
+    assert [outcome.token for outcome in child.talk.read()] == [1]
+    assert child.talk.at_end

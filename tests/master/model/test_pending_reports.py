@@ -1,0 +1,119 @@
+"""Starts, progress and checkpoints of running jobs go with the next exchange, each once."""
+
+import math
+
+import pytest
+
+from supervisor import clock
+from supervisor.engine.model.outcomes import Completed
+from supervisor.engine.model.validation import STATE_BYTES
+from supervisor.master.model.ledger import Ledger
+from supervisor.messages import Checkpoint, ProgressReport
+from tests.parts import held_of
+
+
+@pytest.fixture
+def ledger():
+    return Ledger()
+
+
+def add(ledger, *tokens):
+    made = [held_of(token) for token in tokens]
+    for held in made:
+        ledger.add(held)
+    return made
+
+
+def test_start_is_reported_once_while_the_lease_is_held(ledger):
+    first, lost, ended = add(ledger, 1, 2, 3)
+    for held in (first, lost, ended):
+        ledger.reports.add_start(held)
+    ledger.lose(lost, "cancelled")
+    ledger.end(ended, Completed(ended.lease))
+    ledger.settle_next(10)
+    assert ledger.reports.take_starts() == [first.lease]
+    assert ledger.reports.take_starts() == []
+    assert first.start_reported
+
+
+def test_last_progress_goes_once_with_the_next_exchange(ledger):
+    first, second = add(ledger, 1, 2)
+    ledger.reports.add_progress(first, ProgressReport(0.1, ""))
+    ledger.reports.add_progress(second, ProgressReport(0.2, ""))
+    ledger.reports.add_progress(first, ProgressReport(0.3, "x"))
+    assert sorted(ledger.reports.take_progress(), key=lambda told: told[1]) == [
+        (second.lease, ProgressReport(0.2, "")), (first.lease, ProgressReport(0.3, "x")),
+    ]  # fmt: skip
+    assert ledger.reports.take_progress() == []
+
+
+def test_progress_goes_for_an_ended_job_not_for_a_lost_one(ledger):
+    ended, lost = add(ledger, 1, 2)
+    for held in (ended, lost):
+        ledger.reports.add_progress(held, ProgressReport(0.5, ""))
+    ledger.end(ended, Completed(ended.lease))
+    ledger.lose(lost, "cancelled")
+    assert ledger.reports.take_progress() == [(ended.lease, ProgressReport(0.5, ""))]
+
+
+def test_last_checkpoint_goes_and_is_answered_once(ledger):
+    first, second = add(ledger, 1, 2)
+    assert ledger.reports.add_checkpoint(first, Checkpoint(1, b"1"))
+    assert not ledger.reports.add_checkpoint(first, Checkpoint(2, b"2"))
+    assert ledger.reports.add_checkpoint(second, Checkpoint(1, b"3"))
+    assert ledger.reports.take_checkpoints() == [(first.lease, b"2"), (second.lease, b"3")]
+    assert ledger.reports.take_checkpoints() == []
+    assert [ledger.reports.take_stored(token) for token in (1, 1, 7)] == [(first, 2), None, None]
+    assert ledger.reports.take_unstored() == [(second, 1)]
+    assert ledger.reports.take_unstored() == []
+
+
+def test_checkpoint_during_an_exchange_goes_with_the_next(ledger):
+    (held,) = add(ledger, 1)
+    ledger.reports.add_checkpoint(held, Checkpoint(1, b"1"))
+    ledger.reports.take_checkpoints()
+    assert not ledger.reports.add_checkpoint(held, Checkpoint(2, b"2"))
+    assert ledger.reports.take_stored(1) == (held, 1)
+    assert ledger.reports.take_checkpoints() == [(held.lease, b"2")]
+    assert ledger.reports.take_stored(1) == (held, 2)
+
+
+def test_checkpoint_goes_for_an_ended_job_not_for_a_lost_one(ledger):
+    ended, lost = add(ledger, 1, 2)
+    for held in (ended, lost):
+        ledger.reports.add_checkpoint(held, Checkpoint(1, b"1"))
+    ledger.end(ended, Completed(ended.lease))
+    ledger.lose(lost, "cancelled")
+    assert ledger.reports.take_checkpoints() == [(ended.lease, b"1")]
+
+
+def test_newest_of_large_checkpoints_is_sent_at_the_rate(ledger):
+    (held,) = add(ledger, 1)
+    now_at, sent = clock.monotonic(), 0
+    for number in range(100):
+        ledger.reports.add_checkpoint(held, Checkpoint(number, b"x" * STATE_BYTES))
+        sent += len(ledger.reports.take_checkpoints(now_at))
+    assert 5 <= sent <= 15  # the reserve
+    assert now_at < ledger.reports.next_checkpoint_at() <= now_at + 0.05
+    ledger.reports.add_checkpoint(held, Checkpoint(100, b"last"))
+    assert ledger.reports.take_checkpoints(now_at) == []
+    assert ledger.reports.take_checkpoints(ledger.reports.next_checkpoint_at()) == [(held.lease, b"last")]
+    assert ledger.reports.next_checkpoint_at() == math.inf
+
+
+def test_small_checkpoints_never_wait(ledger):
+    (held,) = add(ledger, 1)
+    now_at = clock.monotonic()
+    for number in range(1000):
+        ledger.reports.add_checkpoint(held, Checkpoint(number, b"[12]"))
+        assert ledger.reports.take_checkpoints(now_at + 0.0005 * number)
+
+
+def test_last_checkpoint_goes_with_the_end_of_its_job(ledger):
+    (held,) = add(ledger, 1)
+    now_at = clock.monotonic()
+    while ledger.reports.next_checkpoint_at() == math.inf:
+        ledger.reports.add_checkpoint(held, Checkpoint(1, b"x" * STATE_BYTES))
+        ledger.reports.take_checkpoints(now_at)
+    ledger.end(held, Completed(held.lease))
+    assert len(ledger.reports.take_checkpoints(now_at)) == 1
