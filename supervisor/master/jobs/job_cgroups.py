@@ -1,13 +1,14 @@
-"""The kernel's wall around jobs with a memory limit: a cgroup for each child. Runs in master. Owns the tree it makes.
+"""Has the kernel limit the memory of jobs, by a cgroup for each child with a memory limit. Runs in the master.
 
-A backstop behind the master's looks (`memory.Meter`), never instead of them: it also stops what grows between two looks
-and what they cannot see (files in tmpfs, the kernel's own memory for a job). It stands a little above the limit, and
-higher by the zygote's size, since pages that a child overwrites are charged to it though they are not its growth.
+`memory.Meter` measures jobs at times, and the cgroup stands behind it. It also stops memory that grows between two
+measurements, and memory that no measurement sees: files in tmpfs, and the kernel's own memory for a job. Its limit (the
+wall) is a little above the job's. It is also higher by the zygote's size, because the kernel charges pages that a child
+overwrites to the child, although they are not its growth.
 
-Made only where nobody can mind: below a cgroup that is not the root and in which no process lives but ours. In v2 that
-is what systemd's `Delegate=yes` or a container with a writable hierarchy gives. In v1 root may write everywhere, so the
-cgroup must have a memory limit as well: somebody has made it for us. Mostly it is not so (Docker and Kubernetes mount
-the hierarchy read-only), and that is no fault.
+Cgroups are made only where they harm no other process: below a cgroup that is not the root, and that only processes of
+this supervisor live in. In v2 systemd's `Delegate=yes` and containers with a writable hierarchy give such a cgroup. In
+v1 root may write everywhere, so the cgroup must also have a memory limit, which shows that it was made for the
+supervisor. Docker and Kubernetes mount the hierarchy read-only, so most supervisors have no cgroups for jobs.
 """
 
 import contextlib
@@ -22,31 +23,32 @@ from typing import Final
 from supervisor import clock
 from supervisor.linux import cgroups
 
-#: Where the master and all without a cell live in v2: processes and limited cgroups cannot be side by side in one.
+#: In v2 a cgroup has either processes or limited cgroups below it. So the master, and processes without a cell, live in
+#: this one.
 LEAF: Final = "leasehold-master"
 _CELL: Final = "leasehold-cell-"
 _OURS: Final = "leasehold-"
-#: A cgroup is empty a moment after its last process has ended.
+#: A cgroup becomes empty a moment after its last process has ended.
 _REMOVE_WITHIN_S: Final = 1.0
 _REMOVE_EVERY_MS: Final = 5
 
 
 class JobCgroups:
-    """A cgroup for each child number, made when it is first needed. `make` says whether there can be any."""
+    """Has a cgroup (a cell) for each child number, made when it is first needed. Use `make`."""
 
     def __init__(self, directory: Path, unified: bool) -> None:
         self._directory = directory
         self._unified = unified
         self._job_cgroups: dict[int, _JobCgroup] = {}
-        # The kernel takes 15 ms to move a process (it waits for all CPUs): no loop may wait for that.
+        # A thread moves processes, because the kernel waits for all CPUs, which takes 15 ms.
         self._mover = ThreadPoolExecutor(1, "cells")
 
     @classmethod
     def make(cls, proc: Path = cgroups.PROC, mounted: Path = cgroups.CGROUPS) -> "tuple[JobCgroups | None, str]":
-        """The cells below this process's own cgroup, or None; and where, or why not, in words. Never raises.
+        """Return the cells below this process's own cgroup, or None, and a phrase that says where, or why not.
 
-        To be called before any other process is started, from the process that all others are to be below. In v2 it
-        moves this process (and those below it) into a cgroup of its own.
+        Never raises. Call this in the master before it starts any process. In v2 it moves this process, and those below
+        it, into a cgroup of their own.
         """
         found = cgroups.memory_group(proc, mounted)
         if found is None:
@@ -63,10 +65,10 @@ class JobCgroups:
         return cls(directory, unified), f"below {directory}"
 
     def admit(self, number: int, pid: int, limit_bytes: int, inherited_bytes: int = 0) -> "Future[bool] | None":
-        """Put a child into the cell of its number, with a wall for `limit_bytes` (0: none). Does not block.
+        """Move a child into the cell of its number, with a wall for `limit_bytes` (0: no wall). Does not block.
 
-        None: it is there already, and nothing changes, or it needs none. Else whether it is there, once that is known;
-        where it is not (the child has gone, the kernel refuses), the looks are alone.
+        Returns None if no move is needed. Otherwise the result says whether the child is in its cell. If it is not,
+        because it has ended or the kernel refuses, only `memory.Meter` keeps the limit.
         """
         cell = self._job_cgroups.get(number)
         if cell is None:
@@ -80,14 +82,14 @@ class JobCgroups:
         return self._mover.submit(cell.admit, pid, wall_bytes)
 
     def oom_kills(self, number: int) -> int:
-        """How many processes the kernel has killed at the wall of that cell since its child was put there."""
+        """Return how many processes the kernel has killed at the cell's wall since its present child moved in."""
         cell = self._job_cgroups.get(number)
         return cell.oom_kills() if cell is not None else 0
 
     def close(self) -> list[Path]:
-        """Remove all cells, and move this process back. Blocks for at most 1 s. Answers what could not be removed.
+        """Remove all cells, and move this process back. Blocks for at most 1 s. Returns cells that are still there.
 
-        All children must have been ended before.
+        All children must have ended before.
         """
         self._mover.shutdown()
         deadline_at = clock.monotonic() + _REMOVE_WITHIN_S
@@ -101,11 +103,11 @@ class JobCgroups:
 
 
 class _JobCgroup:
-    """The cgroup for the children of one number. One after the other lives in it."""
+    """The cgroup for the children of one number, which live in it one after the other."""
 
     def __init__(self, directory: Path, unified: bool) -> None:
         self.directory = directory
-        # pid and limit of the last wish: the wall does not follow every page that the zygote's part shrinks by
+        # pid and limit of the last request. The wall does not follow small changes of the zygote's part.
         self.asked = (0, 0)
         self._unified = unified
         self._made = False
@@ -118,11 +120,11 @@ class _JobCgroup:
                 self._make()
             self._limit(wall_bytes)
             return pid == self._pid or self._move_in(pid)
-        except OSError:  # ESRCH: it has ended; EBUSY: it has more already (v1); EACCES, ENOSPC: we may not (any more)
+        except OSError:  # ESRCH: it has ended; EBUSY: it has more already (v1); EACCES, ENOSPC: not permitted
             return False
 
     def _move_in(self, pid: int) -> bool:
-        """Cgroups take numbers alone. The child may have ended while this waited, and its number be a stranger's."""
+        """Move the child, and move a stranger back: after the child's end another process may have its pid."""
         if not _is_ours(pid):
             return False
         self._kills_before = cgroups.oom_kills(self.directory) or 0
@@ -138,21 +140,21 @@ class _JobCgroup:
         return (cgroups.oom_kills(self.directory) or 0) - self._kills_before if self._made else 0
 
     def _make(self) -> None:
-        with contextlib.suppress(FileExistsError):  # of an earlier master, and nobody was in it
+        with contextlib.suppress(FileExistsError):  # an earlier master has left it, empty
             _mkdir(self.directory)
         self._made = True
-        # Without these it is a wall all the same: the kernel may lack them, or have no swap to account for.
+        # The wall holds without these files. Some kernels lack them, or do not account for swap.
         with contextlib.suppress(OSError):
             if self._unified:
                 _write(self.directory / "memory.swap.max", "0")
-                _write(self.directory / "memory.oom.group", "1")  # no half of a job goes on without the other
+                _write(self.directory / "memory.oom.group", "1")  # a job ends with all its processes
 
     def _limit(self, wall_bytes: int) -> None:
         if self._unified:
             _write(self.directory / "memory.max", str(wall_bytes or "max"))
             return
         limit, with_swap = self.directory / "memory.limit_in_bytes", self.directory / "memory.memsw.limit_in_bytes"
-        # That with swap may never be the smaller one, so first it goes out of the way; it need not be there at all.
+        # The limit with swap must not be the smaller one, so it is removed first. Some kernels have none.
         with contextlib.suppress(OSError):
             _write(with_swap, "-1")
         _write(limit, str(wall_bytes or -1))
@@ -161,7 +163,7 @@ class _JobCgroup:
 
 
 def _why_not(directory: Path, unified: bool) -> str | None:
-    """Why this cgroup is not one to make others below; None: it is."""
+    """Return why no cells may be made below this cgroup, or None if they may."""
     if unified:
         if not (directory / "memory.max").exists():
             return "is the root of all cgroups" if "memory" in _controllers(directory) else "has no memory controller"
@@ -180,7 +182,7 @@ def _why_not(directory: Path, unified: bool) -> str | None:
 
 
 def _clear(directory: Path) -> str | None:
-    """Removes what an earlier master may have left. Why there cannot be cells: others have made cgroups there."""
+    """Remove cells of an earlier master. Returns why no cells can be made beside the cgroups that remain, or None."""
     for below in sorted(each for each in directory.iterdir() if each.is_dir()):
         if not below.name.startswith(_OURS):
             return f"others have made cgroups below it ({below.name})"
@@ -190,7 +192,10 @@ def _clear(directory: Path) -> str | None:
 
 
 def _move_into_leaf(directory: Path) -> str | None:
-    """Clears a cgroup (v2) of processes, and lets those below it limit memory. Why not; then all is as before."""
+    """Move all processes of a v2 cgroup into a leaf, so that cgroups below it can limit memory.
+
+    Returns why that fails, or None. After a failure all is as before.
+    """
     leaf = directory / LEAF
     _mkdir(leaf)
     try:
@@ -204,7 +209,7 @@ def _move_into_leaf(directory: Path) -> str | None:
 
 
 def _leave_leaf(directory: Path) -> None:
-    with contextlib.suppress(OSError):  # it had not come so far, or somebody has made cgroups there meanwhile
+    with contextlib.suppress(OSError):  # it was not enabled yet, or another process has made cgroups there
         _write(directory / "cgroup.subtree_control", "-memory")
     with contextlib.suppress(OSError):
         _move(_processes(directory / LEAF), directory)
@@ -225,11 +230,11 @@ def _controllers(directory: Path) -> list[str]:
 
 
 def _is_ours(pid: int) -> bool:
-    """Whether it is this process or one below it. 0 is one of another PID namespace."""
+    """Return whether this is the master's process or one below it. pid 0: a process of another PID namespace."""
     while pid not in (0, 1, os.getpid()):
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
-        except (FileNotFoundError, ProcessLookupError):  # it has ended, and lives nowhere
+        except (FileNotFoundError, ProcessLookupError):  # it has ended, and is no stranger
             return True
         pid = int(stat[stat.rindex(")") + 2 :].split()[1])
     return pid == os.getpid()
@@ -244,7 +249,7 @@ def _mkdir(directory: Path) -> None:
 
 
 def _write(file: Path, text: str) -> None:
-    """One write, as the kernel wants it. Makes no file."""
+    """Write the text in one call, as the kernel demands. Never creates a file."""
     fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode())
@@ -253,13 +258,13 @@ def _write(file: Path, text: str) -> None:
 
 
 def _remove(directory: Path, deadline_at: float) -> bool:
-    """Remove a cgroup, as soon as nobody is in it any more; whether it is gone."""
+    """Remove a cgroup once it is empty, until the deadline (monotonic s). Returns whether it is gone."""
     while True:
         try:
             directory.rmdir()
         except FileNotFoundError:
             return True
-        except OSError:  # EBUSY: somebody is in it; else it stays for ever
+        except OSError:  # EBUSY: a process is in it; other errors stay
             if clock.monotonic() >= deadline_at:
                 return False
             select.poll().poll(_REMOVE_EVERY_MS)
