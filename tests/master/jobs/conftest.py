@@ -1,9 +1,13 @@
 """What tests of single parts share: slots with children, and what decides about their jobs."""
 
+import os
 from collections.abc import Callable
 
+import orjson
 import pytest
 
+from supervisor import messages
+from supervisor.engine.model.outcomes import Completed
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.jobs.capacity import Capacity
 from supervisor.master.jobs.child_choice import ChildChoice
@@ -15,7 +19,11 @@ from supervisor.master.model.pace import Pace
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
 from supervisor.master.timers import Timers
+from supervisor.messages import Blob, Completion, Follower, pack_completion
+from tests.parts import await_readable, lease_of, rest
 
+#: A run time that is short enough for sending jobs ahead.
+QUICK_S = 0.0001
 #: How much estimated run time may wait at one child.
 AHEAD_S = 0.02
 
@@ -64,3 +72,37 @@ def pool(new_child) -> Callable[..., Pool]:
         return made
 
     return make
+
+
+# behaviours and readings that several modules share
+
+
+def summary(outcomes):
+    """(kind, token) of each."""
+    return [(type(outcome), outcome.lease.token) for outcome in outcomes]
+
+
+def busy_with_five(desk):
+    """A child that holds the first of five jobs, of which all were thought to be quick."""
+    desk.pace.learn("k", QUICK_S)
+
+    def behave(ends):
+        ends.talk.send(messages.pack_ready())
+        ends.next_job()
+        os.write(ends.out, b"has it\n")
+        rest()
+
+    child = desk.child(behave)
+    held = desk.give(*(lease_of(token) for token in range(1, 6)), starting=0)
+    await_readable(child.output.fd)
+    return child, held
+
+
+def results(desk):
+    return [orjson.dumps(outcome.result) for outcome in desk.outcomes() if isinstance(outcome, Completed)]
+
+
+def follows(size_bytes, jobs=1):
+    """A completion with so many jobs to put."""
+    followers = [Follower("q", "k", {"jid": f"f{n}"}, Blob("bytes", b"x" * size_bytes)) for n in range(jobs)]
+    return pack_completion(Completion(b"1", None, followers))

@@ -1,4 +1,4 @@
-"""When a job is stopped whose lease nobody has renewed. Children are forks of the test; there is no Redis."""
+"""When a job is stopped whose lease was not renewed. Children are forks of the test; there is no Redis."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""How the directories of running jobs are counted, whatever their handlers make of them meanwhile."""
+"""How the directories of running jobs are counted, whatever their handlers do in them meanwhile."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def blocks(*paths):
 # what is counted
 
 
-def test_all_files_and_directories_count_by_their_blocks_and_each_for_an_inode(tmp_path):
+def test_each_file_and_directory_counts_blocks_and_an_inode(tmp_path):
     (tmp_path / "below").mkdir()
     paths = [tmp_path / "large", tmp_path / "below" / "small", tmp_path / "empty"]
     for path, size in zip(paths, (3 * MB, 1, 0), strict=True):
@@ -44,7 +44,7 @@ def test_all_files_and_directories_count_by_their_blocks_and_each_for_an_inode(t
     assert (count.hidden, count.too_deep) == (None, False)
 
 
-def test_a_file_with_holes_counts_what_it_takes(tmp_path):
+def test_a_file_with_holes_counts_its_blocks(tmp_path):
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(2**40)
     assert counted(tmp_path)[0].used_bytes < MB
@@ -63,7 +63,7 @@ def test_many_empty_files_count(tmp_path):
     assert counted(tmp_path)[0].used_bytes >= 200 * 512
 
 
-def test_links_are_not_followed_and_nothing_but_directories_is_opened(tmp_path):
+def test_only_directories_are_opened_and_no_link_is_followed(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "f").write_bytes(b"x" * MB)
     root = tmp_path / "root"
@@ -100,7 +100,7 @@ def test_other_file_systems_do_not_count(tmp_path):
     with_a_mount()
 
 
-def test_what_is_hidden_is_named_once_and_the_rest_is_counted(tmp_path):
+def test_a_hidden_directory_is_named_once(tmp_path):
     def as_nobody():
         tmp_path.chmod(0o755)
         for name in ("a", "b", "c"):
@@ -121,12 +121,12 @@ def test_what_is_hidden_is_named_once_and_the_rest_is_counted(tmp_path):
     (tmp_path / "b").chmod(0o700)
 
 
-def test_what_has_gone_is_nothing(tmp_path):
+def test_a_missing_directory_counts_nothing(tmp_path):
     count, _ = counted(tmp_path / "never")
     assert (count.used_bytes, count.hidden) == (0, None)
 
 
-def test_a_file_in_the_place_of_the_directory_is_nothing(tmp_path):
+def test_a_file_in_place_of_the_directory_counts_nothing(tmp_path):
     (tmp_path / "f").touch()
     count, _ = counted(tmp_path / "f")
     assert (count.used_bytes, count.hidden) == (0, None)
@@ -146,7 +146,7 @@ def test_a_count_goes_on_where_it_stopped(tmp_path):
     assert goes >= 55
 
 
-def test_what_is_removed_between_two_goes_is_passed_over(tmp_path):
+def test_files_removed_between_two_steps_are_passed_over(tmp_path):
     for directory in range(3):
         (tmp_path / str(directory) / "x").mkdir(parents=True)
     count = Count(str(tmp_path))
@@ -158,7 +158,7 @@ def test_what_is_removed_between_two_goes_is_passed_over(tmp_path):
     assert count.hidden is None
 
 
-def test_a_directory_that_is_swapped_for_a_link_between_two_goes_leads_nowhere(tmp_path):
+def test_a_directory_swapped_for_a_link_is_not_followed(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "f").write_bytes(b"x" * MB)
@@ -177,7 +177,7 @@ def test_a_directory_that_is_swapped_for_a_link_between_two_goes_leads_nowhere(t
     assert count.used_bytes < 100 * KB
 
 
-def test_a_tree_that_no_path_can_name_is_told(tmp_path):
+def test_a_tree_too_deep_for_a_path_is_noticed(tmp_path):
     def dig():
         os.chdir(tmp_path)
         for _ in range(50):
@@ -191,7 +191,7 @@ def test_a_tree_that_no_path_can_name_is_told(tmp_path):
     subprocess.run(["rm", "-rf", str(tmp_path / ("d" * 200))], check=True)
 
 
-def test_more_directories_than_are_remembered_are_no_hiding_place(tmp_path, monkeypatch):
+def test_no_file_hides_behind_very_many_directories(tmp_path, monkeypatch):
     monkeypatch.setattr(disk_usage, "_MOST_PENDING", 10)
     for number in range(40):
         (tmp_path / str(number)).mkdir()
@@ -262,7 +262,7 @@ def place(tmp_path):
     return tmp_path / "zygote-1" / "child-1"
 
 
-def test_a_directory_beyond_the_limit_is_the_end_of_its_job(desk, place):
+def test_a_job_with_a_directory_beyond_the_limit_is_killed(desk, place):
     desk = desk(processes="1", workdir_limit="1M")
     child, _held = running(desk, into(place, 3 * MB))
     look(desk, 2)
@@ -276,7 +276,7 @@ def test_a_directory_beyond_the_limit_is_the_end_of_its_job(desk, place):
     assert desk.timers.at(DISK) == float("inf")
 
 
-def test_nobody_is_killed_for_what_one_count_alone_has_seen(desk, place):
+def test_one_count_alone_kills_no_job(desk, place):
     desk = desk(processes="1", workdir_limit="1M")
     child, _held = running(desk, into(place, 3 * MB))
     look(desk)
@@ -285,7 +285,7 @@ def test_nobody_is_killed_for_what_one_count_alone_has_seen(desk, place):
     assert child.state is ChildState.BUSY
 
 
-def test_a_directory_within_the_limit_is_looked_at_again_and_a_job_that_ends_no_more(desk, place):
+def test_a_directory_is_counted_again_until_its_job_ends(desk, place):
     desk = desk(processes="1", workdir_limit="1G")
     child, held = running(desk, into(place, MB))
     assert desk.timers.at(DISK) == pytest.approx(held.started_at + 0.5)
@@ -298,7 +298,7 @@ def test_a_directory_within_the_limit_is_looked_at_again_and_a_job_that_ends_no_
     assert desk.timers.at(DISK) == float("inf")
 
 
-def test_a_job_that_is_shorter_than_the_first_look_costs_nothing(desk):
+def test_a_short_job_is_not_counted(desk):
     desk = desk(processes="1", workdir_limit="1M")
     child = desk.child(filling(lambda: None))
     (held,) = desk.give(lease_of(1))
@@ -310,13 +310,13 @@ def test_a_job_that_is_shorter_than_the_first_look_costs_nothing(desk):
     assert watched.count is None
 
 
-def test_without_a_limit_nothing_is_looked_at(desk, place):
+def test_without_a_limit_nothing_is_counted(desk, place):
     desk = desk(processes="1", workdir_limit="none")
     running(desk, into(place, MB))
     assert desk.limits._disk._jobs == {}
 
 
-def test_one_job_is_counted_a_little_at_a_time_and_the_others_meanwhile(desk, tmp_path, monkeypatch):
+def test_jobs_are_counted_in_turn_step_by_step(desk, tmp_path, monkeypatch):
     def many():
         path = tmp_path / "zygote-1" / "child-1"
         path.mkdir(parents=True)
@@ -340,7 +340,7 @@ def test_one_job_is_counted_a_little_at_a_time_and_the_others_meanwhile(desk, tm
 
 
 @pytest.mark.skipif(not os.environ.get("TEST_FULL"), reason="TEST_FULL=1 makes the many files")
-def test_a_go_at_counting_keeps_the_master_for_a_moment_only(tmp_path, measured):
+def test_a_step_of_a_count_is_short(tmp_path, measured):
     for number in range(50_000):
         os.mknod(tmp_path / str(number))
     count, goes_s, finished = Count(str(tmp_path)), [], False
@@ -352,7 +352,7 @@ def test_a_go_at_counting_keeps_the_master_for_a_moment_only(tmp_path, measured)
     assert sorted(goes_s)[len(goes_s) // 2] < 0.01
 
 
-def test_what_cannot_be_counted_is_warned_of_once(desk, place, monkeypatch):
+def test_an_uncountable_directory_is_warned_of_once(desk, place, monkeypatch):
     desk = desk(processes="1", workdir_limit="1G")
     child, _held = running(desk, into(place, MB))
 
@@ -366,7 +366,7 @@ def test_what_cannot_be_counted_is_warned_of_once(desk, place, monkeypatch):
     assert child.state is ChildState.BUSY
 
 
-def test_directories_nested_too_deep_to_be_counted_are_the_end_of_their_job(desk, place, monkeypatch):
+def test_a_job_with_uncountably_deep_directories_is_killed(desk, place, monkeypatch):
     desk = desk(processes="1", workdir_limit="1G")
     child, _held = running(desk, into(place, MB))
     monkeypatch.setattr(Count, "_open", lambda self, _place: setattr(self, "too_deep", True))

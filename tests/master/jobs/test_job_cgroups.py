@@ -65,7 +65,7 @@ def below(group: Path) -> list[str]:
     return [each.name for each in group.iterdir() if each.is_dir()]
 
 
-def test_the_kernel_kills_who_grows_beyond_the_wall_and_the_cell_says_so(group):
+def test_the_kernel_kills_a_child_beyond_the_wall(group):
     said = as_master(
         group,
         "greedy, modest = Child('x = bytearray(100 << 20)'), Child('x = bytearray(20 << 20)')\n"
@@ -78,7 +78,7 @@ def test_the_kernel_kills_who_grows_beyond_the_wall_and_the_cell_says_so(group):
     assert below(group) == []
 
 
-def test_what_a_child_starts_is_in_its_cell_too(group):
+def test_programs_of_a_child_are_in_its_cell(group):
     said = as_master(
         group,
         "child = Child('import subprocess, sys; code = \"x = bytearray(100 << 20)\";'\n"
@@ -88,7 +88,7 @@ def test_what_a_child_starts_is_in_its_cell_too(group):
     assert said[1:] == [f"True {int(signal.SIGKILL)} 1 []"]
 
 
-def test_the_next_child_of_a_number_starts_with_a_clean_record_and_a_wall_of_its_own(group):
+def test_the_next_child_of_a_number_has_its_own_wall_and_record(group):
     said = as_master(
         group,
         "first, second = Child('x = bytearray(100 << 20)'), Child('x = bytearray(100 << 20)')\n"
@@ -99,7 +99,7 @@ def test_the_next_child_of_a_number_starts_with_a_clean_record_and_a_wall_of_its
     assert said[1:] == [f"True {-signal.SIGKILL} 1", "True 0 0 0", "[]"]
 
 
-def test_the_wall_goes_when_the_next_job_has_no_limit_and_comes_again(group):
+def test_the_wall_follows_the_limit_of_each_job(group):
     said = as_master(
         group,
         "child = Child('')\n"
@@ -114,12 +114,12 @@ def test_the_wall_goes_when_the_next_job_has_no_limit_and_comes_again(group):
     assert said[1:] == ["None", "True 80", "None 80", "True True", "True 36", "None 0 []"]
 
 
-def test_a_child_that_has_gone_is_not_admitted_and_breaks_nothing(group):
+def test_a_child_that_has_ended_is_not_admitted(group):
     said = as_master(group, f"print(cells.admit(1, {NOBODY}, 32 << 20).result(), cells.close())\n")
     assert said[1:] == ["False []"]
 
 
-def test_what_still_lives_in_a_cell_is_named_and_the_rest_goes(group):
+def test_a_cell_in_use_is_named_and_the_others_are_removed(group):
     said = as_master(
         group,
         "stays, goes = Child(''), Child('')\n"
@@ -132,7 +132,7 @@ def test_what_still_lives_in_a_cell_is_named_and_the_rest_goes(group):
     assert below(group) == []
 
 
-def test_where_others_live_there_are_no_cells(group):
+def test_there_are_no_cells_beside_other_processes(group):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
         (group / "cgroup.procs").write_text(str(stranger.pid))
         assert as_master(group, "") == [f"{group}: other processes live in it ({stranger.pid})"]
@@ -146,7 +146,7 @@ def test_below_a_cgroup_without_a_limit_there_are_no_cells_in_v1():
         assert below(group) == []
 
 
-def test_where_others_have_made_cgroups_there_are_no_cells(group):
+def test_there_are_no_cells_beside_other_cgroups(group):
     (group / "theirs").mkdir()
     try:
         assert as_master(group, "") == [f"{group}: others have made cgroups below it (theirs)"]
@@ -154,7 +154,7 @@ def test_where_others_have_made_cgroups_there_are_no_cells(group):
         (group / "theirs").rmdir()
 
 
-def test_what_an_earlier_master_has_left_in_use_is_left_alone(group):
+def test_a_cell_of_an_earlier_master_in_use_is_left_alone(group):
     left = group / "leasehold-cell-1"
     left.mkdir()
     try:
@@ -246,7 +246,7 @@ def unified(tmp_path, monkeypatch):
     return Unified(tmp_path, monkeypatch)
 
 
-def test_v2_the_master_moves_into_a_leaf_and_its_children_into_cells_beside_it(unified):
+def test_v2_has_the_master_in_a_leaf_beside_the_cells(unified):
     made, where = unified.make()
     assert where == f"below {unified.below}"
     assert (unified.living(), unified.living(LEAF)) == ([], [os.getpid()])
@@ -263,7 +263,7 @@ def test_v2_the_master_moves_into_a_leaf_and_its_children_into_cells_beside_it(u
     assert (unified.living(), unified.groups()) == ([os.getpid()], [])
 
 
-def test_v2_kills_are_counted_from_the_admission_on(unified):
+def test_v2_counts_kills_from_the_admission_on(unified):
     made, _ = unified.make()
     assert made.admit(1, CHILD, 64 * MB).result()
     events = unified.below / "leasehold-cell-1/memory.events"
@@ -273,7 +273,7 @@ def test_v2_kills_are_counted_from_the_admission_on(unified):
     assert made.oom_kills(1) == 0
 
 
-def test_v2_a_process_that_comes_in_between_ends_the_attempt_and_all_is_as_before(unified, monkeypatch):
+def test_v2_gives_up_if_a_process_comes_in_between(unified, monkeypatch):
     write = unified.write
 
     def with_a_stranger(file, text):
@@ -287,13 +287,13 @@ def test_v2_a_process_that_comes_in_between_ends_the_attempt_and_all_is_as_befor
 
 
 @pytest.mark.parametrize("stranger", [0, 1])
-def test_v2_where_others_live_nothing_is_touched(unified, stranger):
+def test_v2_touches_nothing_beside_other_processes(unified, stranger):
     unified.put(unified.below, stranger)
     assert unified.make() == (None, f"{unified.below}: other processes live in it ({stranger})")
     assert unified.written == []
 
 
-def test_v2_processes_below_the_master_move_along(unified):
+def test_v2_moves_processes_below_the_master_along(unified):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as mine:
         unified.put(unified.below, mine.pid)
         made, _ = unified.make()
@@ -303,7 +303,7 @@ def test_v2_processes_below_the_master_move_along(unified):
         mine.communicate()
 
 
-def test_v2_what_an_earlier_master_has_left_goes_first(unified):
+def test_v2_removes_cells_of_an_earlier_master(unified):
     for name in ("leasehold-cell-7", LEAF):
         unified.mkdir(unified.below / name)
     made, _ = unified.make()
@@ -311,13 +311,13 @@ def test_v2_what_an_earlier_master_has_left_goes_first(unified):
     assert made.close() == []
 
 
-def test_v2_the_root_of_all_cgroups_gets_no_cells(tmp_path, monkeypatch):
+def test_v2_makes_no_cells_in_the_root(tmp_path, monkeypatch):
     unified = Unified(tmp_path, monkeypatch, lines="0::/\n")
     (unified.root / "cgroup.procs").write_text(f"{os.getpid()}\n")
     assert unified.make() == (None, f"{unified.root}: is the root of all cgroups")
 
 
-def test_v2_without_the_memory_controller_there_are_no_cells(unified):
+def test_v2_makes_no_cells_without_the_memory_controller(unified):
     (unified.below / "cgroup.controllers").write_text("cpu pids\n")
     assert unified.make() == (None, f"{unified.below}: may not give memory control to cgroups below it")
     (unified.below / "memory.max").unlink()
@@ -325,13 +325,13 @@ def test_v2_without_the_memory_controller_there_are_no_cells(unified):
     assert unified.written == []
 
 
-def test_v2_a_child_that_has_gone_is_not_admitted(unified):
+def test_v2_does_not_admit_a_child_that_has_ended(unified):
     made, _ = unified.make()
     assert made.admit(1, NOBODY, 64 * MB).result() is False
     assert made.admit(1, CHILD, 64 * MB).result() is True
 
 
-def test_v2_a_stranger_who_has_the_number_of_a_child_that_has_gone_is_not_walled_in(unified, monkeypatch):
+def test_v2_does_not_limit_a_stranger_with_the_pid_of_a_child(unified, monkeypatch):
     made, _ = unified.make()
     assert made.admit(1, 1, 64 * MB).result() is False
     assert unified.living("leasehold-cell-1") == []

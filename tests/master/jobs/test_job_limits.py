@@ -1,4 +1,4 @@
-"""Limits: when each child is looked at, and who is killed for time or memory, by a master's deciding half."""
+"""Limits: when each child is measured, and which jobs are killed for time or memory. Children are forks of the test."""
 
 import faulthandler
 import gc
@@ -16,7 +16,8 @@ from supervisor.master.jobs.admission import FIND_ROOM
 from supervisor.master.jobs.unstarted import HAND_BACK
 from supervisor.master.model import memory
 from supervisor.master.model.states import ChildState
-from tests.parts import await_readable, lease_of, rest, until
+from supervisor.messages import TIMEOUT, Notice, Verb
+from tests.parts import await_readable, lease_of, never_reading, rest, until
 
 MB = 2**20
 FAR_S = 1e6
@@ -72,7 +73,7 @@ def test_a_job_slightly_beyond_its_limit_keeps_its_stack(desk):
     assert "private memory, its limit is 20 MB" in outcome.message
 
 
-def test_a_job_that_does_not_write_its_stack_in_time_is_killed_without(desk):
+def test_a_job_too_slow_to_write_its_stack_is_killed_without(desk):
     desk = desk(processes="1", memory_limit="20M")
     child, _ = running(desk, 22)
     os.kill(child.pid, signal.SIGSTOP)
@@ -81,7 +82,7 @@ def test_a_job_that_does_not_write_its_stack_in_time_is_killed_without(desk):
     assert (child.state, child.why_killed) == (ChildState.DOOMED, "memory")
 
 
-def test_a_limited_job_is_looked_at_before_it_can_have_passed_its_limit(desk):
+def test_a_limited_job_is_measured_before_it_can_break_its_limit(desk):
     desk = desk(processes="1", memory_limit="64M", dispatch_ahead="0s")
     child, held = running(desk, 1)
     desk.keep_time(held.started_at)  # overrun at once, as nothing may be sent ahead
@@ -91,7 +92,7 @@ def test_a_limited_job_is_looked_at_before_it_can_have_passed_its_limit(desk):
     assert before + 0.005 <= child.next_sample_at <= clock.monotonic() + 0.1
 
 
-def test_the_nearer_a_job_is_to_its_limit_the_sooner_it_is_looked_at_again(desk):
+def test_a_job_near_its_limit_is_measured_more_often(desk):
     desk = desk(processes="1", memory_limit="64M")
     waits_s = []
     child, _held = running(desk, 10)
@@ -107,7 +108,7 @@ def test_the_nearer_a_job_is_to_its_limit_the_sooner_it_is_looked_at_again(desk)
 
 
 @pytest.mark.parametrize(("flags", "settings"), [({"memory_limit": "8M"}, {}), ({}, {"memory_bytes": 8 * MB})])
-def test_a_job_beyond_its_limit_is_killed_with_what_it_has_and_what_it_may(desk, flags, settings):
+def test_a_job_beyond_its_limit_is_killed_with_both_numbers(desk, flags, settings):
     desk = desk(processes="1", **flags)
     child, held = running(desk, 21, **settings)  # some of what it had before it gives back meanwhile
     assert held.memory_limit_bytes == 8 * MB
@@ -123,7 +124,7 @@ def test_a_job_beyond_its_limit_is_killed_with_what_it_has_and_what_it_may(desk,
     assert (killed["reason"], killed["jid"]) == ("memory", "j1")
 
 
-def test_a_handlers_limit_of_0_is_none_beside_everybodys(desk):
+def test_a_handlers_limit_of_0_overrides_the_common_one(desk):
     desk = desk(processes="1", memory_limit="8M")
     child, held = running(desk, 20, memory_bytes=0)
     assert held.memory_limit_bytes == 0
@@ -132,7 +133,7 @@ def test_a_handlers_limit_of_0_is_none_beside_everybodys(desk):
     assert child.next_sample_at > clock.monotonic() + 0.2
 
 
-def test_an_idle_child_is_not_looked_at(desk):
+def test_an_idle_child_is_not_measured(desk):
     desk = desk(memory_limit="8M")
     child = desk.child(growing(1))
     assert desk.deadline_at() == float("inf")
@@ -140,7 +141,7 @@ def test_an_idle_child_is_not_looked_at(desk):
     assert child.state is ChildState.IDLE
 
 
-def test_a_child_that_ends_meanwhile_has_nothing_and_is_not_killed(desk):
+def test_a_child_that_has_just_ended_is_not_killed(desk):
     desk = desk(processes="1", memory_limit="8M")
     child, _held = running(desk, 20)
     os.kill(child.pid, signal.SIGKILL)
@@ -176,7 +177,7 @@ def test_each_job_of_a_child_has_its_own_limit(desk):
 # the budget
 
 
-def test_when_all_together_are_beyond_the_budget_the_largest_goes_and_the_others_stay(desk):
+def test_beyond_the_budget_only_the_largest_child_is_killed(desk):
     desk = desk(processes="3", memory_budget="100M")
     children = [running(desk, mb, token, f"k{token}")[0] for token, mb in enumerate((30, 60, 40), 1)]
     look(desk, *children)
@@ -191,14 +192,14 @@ def test_when_all_together_are_beyond_the_budget_the_largest_goes_and_the_others
     assert [child.state for child in (children[0], children[2])] == [ChildState.BUSY] * 2
 
 
-def test_as_many_go_as_must(desk):
+def test_as_many_children_are_killed_as_needed(desk):
     desk = desk(processes="3", memory_budget="50M")
     children = [running(desk, mb, token, f"k{token}")[0] for token, mb in enumerate((30, 60, 40), 1)]
     look(desk, *children)
     assert [child.state for child in children] == [ChildState.BUSY, ChildState.DOOMED, ChildState.DOOMED]
 
 
-def test_what_does_not_fit_waits_and_goes_back_uncounted_and_nothing_is_leased_until_a_job_ends(desk):
+def test_a_job_without_room_goes_back_and_stops_leases(desk):
     desk = desk(processes="2", memory_budget="100M", dispatch_ahead="20ms")
     desk.budget.settle(9, "large", "j0", 80 * MB)
     first, _held = running(desk, 1, 1, "large")
@@ -216,7 +217,7 @@ def test_what_does_not_fit_waits_and_goes_back_uncounted_and_nothing_is_leased_u
     assert desk.capacity.to_lease()[0] == 1
 
 
-def test_the_wait_for_memory_ends_by_itself(desk):
+def test_the_wait_for_memory_ends_after_a_while(desk):
     desk = desk(processes="2", memory_budget="100M")
     desk.budget.settle(9, "large", "j0", 80 * MB)
     running(desk, 1, 1, "large")
@@ -231,7 +232,7 @@ def test_the_wait_for_memory_ends_by_itself(desk):
 # time and memory
 
 
-def test_the_time_limit_says_where_the_job_is_first_then_that_it_is_near_and_kills_after_it(desk):
+def test_a_time_limit_warns_with_a_stack_before_it_kills(desk):
     desk = desk(processes="1", term_grace="1s")
     child, held = running(desk, 1, timeout_s=10.0)
     desk.keep_time(held.started_at + 8.9)
@@ -248,7 +249,7 @@ def test_the_time_limit_says_where_the_job_is_first_then_that_it_is_near_and_kil
     assert (outcome.reason, "time limit of 10 s" in outcome.message) == ("timeout", True)
 
 
-def test_after_a_long_gap_a_job_past_its_limit_is_warned_before_it_is_killed(desk):
+def test_an_overdue_job_is_warned_before_it_is_killed(desk):
     desk = desk(processes="1", term_grace="1s")
     child, held = running(desk, 1, timeout_s=10.0)
     desk.keep_time(held.started_at + 100)
@@ -258,7 +259,7 @@ def test_after_a_long_gap_a_job_past_its_limit_is_warned_before_it_is_killed(des
     until(lambda: child.state is ChildState.DOOMED)
 
 
-def test_memory_is_looked_at_also_while_a_cancelled_job_has_its_time_to_clean_up(desk):
+def test_a_cancelled_job_that_cleans_up_is_still_measured(desk):
     desk = desk(processes="1", memory_limit="8M", term_grace="60s")
     child, held = running(desk, 20)
     desk.answers.lost([(held, "cancelled")])
@@ -268,7 +269,7 @@ def test_memory_is_looked_at_also_while_a_cancelled_job_has_its_time_to_clean_up
     assert desk.events("child.killed")[0]["reason"] in ("memory", "cancelled")
 
 
-def test_what_a_job_has_given_back_stands_in_nobodys_way(desk):
+def test_memory_given_back_is_free_for_other_jobs(desk):
     def giving_back(ends):
         ends.talk.send(messages.pack_ready())
         token = ends.next_job().token
@@ -293,7 +294,7 @@ def test_what_a_job_has_given_back_stands_in_nobodys_way(desk):
     assert desk.budget.expected("quick") >= 60 * MB
 
 
-def test_idle_children_go_before_any_job_does_if_they_are_enough_together(desk):
+def test_idle_children_are_killed_before_any_job(desk):
     desk = desk(processes="3", memory_budget="100M")
     child, _held = running(desk, 80)
     idle = [desk.child(growing(1)) for _ in range(2)]
@@ -304,7 +305,7 @@ def test_idle_children_go_before_any_job_does_if_they_are_enough_together(desk):
     assert child.state is ChildState.BUSY
 
 
-def test_two_idle_children_go_if_neither_is_enough_alone(desk):
+def test_two_idle_children_are_killed_if_one_is_not_enough(desk):
     desk = desk(processes="3", memory_budget="100M")
     child, _held = running(desk, 90)
     idle = [desk.child(growing(1)) for _ in range(2)]
@@ -317,7 +318,7 @@ def test_two_idle_children_go_if_neither_is_enough_alone(desk):
 # kills that are planned
 
 
-def test_a_planned_kill_is_not_told_as_one_that_was_made(desk):
+def test_a_planned_kill_is_not_reported_as_done(desk):
     """A child that crashes between the end of its time and its kill has crashed."""
 
     def behave(ends):
@@ -357,7 +358,7 @@ def growing_afterwards(mb):
     return behave
 
 
-def test_an_idle_child_that_has_run_a_job_is_looked_at_where_there_is_a_budget(desk):
+def test_with_a_budget_a_used_idle_child_is_measured(desk):
     desk = desk(processes="1", memory_budget="100M")
     child = desk.child(growing_afterwards(150))
     child.meter = memory.Meter(child.pid, memory.of(child.pid))
@@ -373,7 +374,7 @@ def test_an_idle_child_that_has_run_a_job_is_looked_at_where_there_is_a_budget(d
     assert [outcome.lease.token for outcome in desk.outcomes()] == [1]
 
 
-def test_without_a_budget_an_idle_child_is_not_looked_at_again(desk):
+def test_without_a_budget_an_idle_child_is_not_measured(desk):
     desk = desk(processes="1", memory_budget="none")
     child = desk.child(growing_afterwards(1))
     desk.give(lease_of(1))
@@ -382,7 +383,7 @@ def test_without_a_budget_an_idle_child_is_not_looked_at_again(desk):
     assert desk.deadline_at() == float("inf")
 
 
-def test_what_was_put_off_goes_back_for_later_by_name_and_the_next_one_starts(desk):
+def test_a_job_put_off_is_named_and_the_next_one_starts(desk):
     desk = desk(processes="2", memory_budget="100M")
     desk.budget.settle(9, "large", "j0", 80 * MB)
     running(desk, 1, 1, "large")
@@ -426,7 +427,7 @@ def keeping(*takes_mb):
 
 
 @pytest.mark.parametrize(("takes_mb", "state"), [(4, ChildState.BUSY), (12, ChildState.DOOMED)])
-def test_a_jobs_limit_is_for_what_it_takes_itself_not_for_what_earlier_ones_have_left(desk, takes_mb, state):
+def test_a_jobs_limit_does_not_count_what_earlier_jobs_left(desk, takes_mb, state):
     desk = desk(processes="1")
     child = desk.child(keeping(30, takes_mb))
     child.meter = memory.Meter(child.pid, memory.of(child.pid))
@@ -443,3 +444,93 @@ def test_a_jobs_limit_is_for_what_it_takes_itself_not_for_what_earlier_ones_have
         (outcome,) = desk.outcomes()
         assert outcome.reason == "memory"
         assert re.search(r"have 1[2-4](\.\d)? MB of private memory, its limit is 8 MB", outcome.message)
+
+
+# time
+
+
+def test_a_persistent_job_has_only_its_own_or_its_handlers_limit(desk):
+    desk = desk(job_timeout="5s")
+    for token, (own_ms, handlers_s, limit_s) in enumerate([(None, None, 0.0), (2000, None, 2.0), (None, 3.0, 3.0)], 1):
+        (held,) = desk.give(lease_of(token, persistent=True, timeout_ms=own_ms), timeout_s=handlers_s)
+        assert held.limit_s == limit_s
+    (held,) = desk.give(lease_of(9))
+    assert held.limit_s == 5.0
+
+
+@pytest.mark.parametrize(("own_ms", "handler_s", "limit_s"), [(2000, 5.0, 2.0), (None, 5.0, 5.0), (None, None, 7.0)])
+def test_a_job_past_its_time_limit_writes_its_stack_and_is_killed(desk, own_ms, handler_s, limit_s):
+    def behave(ends):
+        signal.signal(kernel.STACKS_SIGNAL, lambda *_: os.write(ends.out, b"stacks\n"))
+        ends.talk.send(messages.pack_ready())
+        ends.next_job()
+        os.write(ends.out, b"has it\n")
+        rest()
+
+    desk = desk(processes="1", job_timeout="7s")
+    child = desk.child(behave)
+    (held,) = desk.give(lease_of(1, timeout_ms=own_ms), timeout_s=handler_s)
+    await_readable(child.output.fd)
+    child.output.read()
+    desk.keep_time(held.started_at + 0.9 * limit_s - 0.01)
+    assert (child.end_plan.kill_at, child.warned_of_timeout) == (None, False)
+    desk.keep_time(held.started_at + 0.9 * limit_s)
+    await_readable(child.output.fd)
+    child.output.read()
+    assert (child.end_plan.kill_at, child.warned_of_timeout) == (None, True)
+    desk.keep_time(held.started_at + limit_s)
+    await_readable(child.output.fd)
+    desk.keep_time(child.end_plan.kill_at)
+    desk.reap(child)
+    (outcome,) = desk.outcomes()
+    assert (type(outcome), outcome.reason) == (Died, "timeout")
+    assert outcome.details["output"].count("stacks") == 2
+    assert f"time limit of {limit_s:g} s" in outcome.message
+
+
+def test_a_handler_is_told_once_that_its_time_limit_is_near(desk):
+    def behave(ends):
+        signal.signal(kernel.NOTICE_SIGNAL, lambda *_: None)
+        ends.talk.send(messages.pack_ready())
+        ends.next_job()
+        os.write(ends.out, b"has it\n")
+        os.write(ends.out, ends.talk.recv(1000) + b"\n")
+        rest()
+
+    desk = desk(processes="1", term_grace="1s")
+    child = desk.child(behave)
+    (held,) = desk.give(lease_of(1, timeout_ms=60_000))
+    await_readable(child.output.fd)
+    child.output.read()
+    for _ in range(3):
+        desk.keep_time(held.started_at + 59)
+    await_readable(child.output.fd)
+    child.output.read()
+    assert desk.printed[1:] == [(1, 0, messages.pack_notice(Notice(1, TIMEOUT, "the time limit of 60 s is near")))]
+    assert child.end_plan.kill_at is None
+
+
+def test_a_time_limit_of_0_is_none(desk):
+    desk = desk(processes="1", job_timeout="7s")
+    child = desk.child(never_reading)
+    (held,) = desk.give(lease_of(1, timeout_ms=0))
+    desk.keep_time(held.started_at + 10**8)
+    assert (child.end_plan.kill_at, child.overran) == (None, True)
+
+
+def test_a_job_that_ends_in_the_last_instant_is_not_killed(desk):
+    def behave(ends):
+        signal.signal(kernel.STACKS_SIGNAL, signal.SIG_IGN)
+        ends.talk.send(messages.pack_ready())
+        ends.say(Verb.COMPLETED, ends.next_job().token)
+        rest()
+
+    desk = desk(processes="1", job_timeout="7s")
+    child = desk.child(behave)
+    (held,) = desk.give(lease_of(1))
+    desk.keep_time(held.started_at + 7)
+    desk.keep_time(held.started_at + 7)
+    assert child.end_plan.kill_at is not None
+    desk.turn(lambda: child.state is ChildState.IDLE)
+    desk.keep_time(held.started_at + 100)
+    assert (child.state, child.end_plan.kill_at) == (ChildState.IDLE, None)

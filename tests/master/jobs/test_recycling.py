@@ -1,4 +1,4 @@
-"""Which children are worn out, and that they are replaced one after the other, by a master's deciding half."""
+"""Which children are worn out, and how they are replaced one after the other. Children are forks of the test."""
 
 import mmap
 
@@ -47,12 +47,12 @@ def aged(child, seconds):
 
 
 @pytest.mark.parametrize("flags", [{}, {"child_age": "1s", "jobs_per_child": "1"}])
-def test_without_a_limit_or_with_one_job_per_child_nobody_looks(desk, flags):
+def test_recycling_needs_a_limit_and_reused_children(desk, flags):
     desk = desk(**flags)
     assert not Recycling(desk.config, desk.slots).on
 
 
-def test_an_old_child_goes_after_its_job_with_its_age_in_words(desk):
+def test_an_old_child_leaves_after_its_job_and_says_its_age(desk):
     desk = desk(processes="1", child_age="60s")
     child = aged(desk.child(honest), 61)
     assert child.state is ChildState.IDLE  # without a job it may stay: nobody is harmed
@@ -63,14 +63,14 @@ def test_an_old_child_goes_after_its_job_with_its_age_in_words(desk):
     assert desk.slots.missing() == 1
 
 
-def test_a_child_that_is_young_enough_goes_on(desk):
+def test_a_young_child_goes_on(desk):
     desk = desk(processes="1", child_age="60s")
     child = aged(desk.child(honest), 30)
     run(desk, 1, child)
     assert (child.state, child.retire_reason) == (ChildState.IDLE, None)
 
 
-def test_of_many_old_children_one_goes_at_a_time(desk):
+def test_old_children_leave_one_at_a_time(desk):
     desk = desk(processes="3", child_age="60s")
     children = [aged(desk.child(honest), 100) for _ in range(3)]
     desk.give(*(lease_of(token) for token in range(1, 4)))
@@ -85,7 +85,7 @@ def test_of_many_old_children_one_goes_at_a_time(desk):
     assert sorted(child.state.name for child in desk.slots) == ["IDLE", "IDLE", "LEAVING"]
 
 
-def test_a_worn_child_answers_what_it_was_sent_ahead_and_gets_nothing_more(desk):
+def test_a_worn_child_finishes_the_jobs_sent_ahead(desk):
     desk = desk(processes="1", child_age="60s")
     desk.pace.learn("k", 0.0001)
     child = aged(desk.child(honest), 100)
@@ -98,7 +98,7 @@ def test_a_worn_child_answers_what_it_was_sent_ahead_and_gets_nothing_more(desk)
     assert list(desk.ledger.ready) == [late]
 
 
-def test_a_child_that_keeps_memory_goes_after_its_job(desk):
+def test_a_child_that_keeps_memory_leaves_after_its_job(desk):
     desk = desk(processes="1", child_memory="10M")
     child = desk.child(keeping(20))
     child.meter = memory.Meter(child.pid, memory.of(child.pid))
@@ -108,7 +108,7 @@ def test_a_child_that_keeps_memory_goes_after_its_job(desk):
     assert "MB of private memory, more than 10 MB" in event["reason"]
 
 
-def test_a_childs_memory_is_looked_at_once_a_second_however_many_jobs_it_runs(desk, monkeypatch):
+def test_a_childs_memory_is_measured_once_a_second(desk, monkeypatch):
     desk = desk(processes="1", child_memory="10M")
     child = desk.child(keeping(1))
     looks = []
@@ -120,7 +120,7 @@ def test_a_childs_memory_is_looked_at_once_a_second_however_many_jobs_it_runs(de
     assert len(looks) <= 1 + (clock.monotonic() - began_at)
 
 
-def test_what_it_has_inherited_does_not_wear_a_child(desk):
+def test_inherited_memory_does_not_wear_a_child(desk):
     held = bytearray(b"x") * (50 * MB)
     desk = desk(processes="1", child_memory="10M")
     child = desk.child(honest)
@@ -129,7 +129,7 @@ def test_what_it_has_inherited_does_not_wear_a_child(desk):
     assert (child.state, len(held)) == (ChildState.IDLE, 50 * MB)
 
 
-def test_an_idle_child_that_stands_in_the_way_of_another_job_is_ended(desk):
+def test_an_idle_child_leaves_when_a_job_needs_its_memory(desk):
     desk = desk(processes="3", memory_budget="100M")
     busy, free = desk.child(holding), desk.child(holding)
     desk.give(lease_of(1, "small"))

@@ -1,4 +1,4 @@
-"""Handlers of different sandboxes in one pool: which child gets which job, and who makes room."""
+"""Handlers of different trust domains in one pool: which child gets which job, and which child leaves."""
 
 import pytest
 
@@ -48,14 +48,14 @@ def leave(pool, child):
     child.close()
 
 
-def test_where_all_handlers_are_alike_no_child_has_a_profile(pool):
+def test_handlers_of_one_domain_bind_no_child(pool):
     pool = pool(handlers={"free": HANDLERS["free"], "other": HANDLERS["free"]})
     assert run(pool, "free", "other") == [1, 2]
     assert not pool.admission.separates_domains
     assert {child.trust_domain for child in pool.children} == {None}
 
 
-def test_a_child_gets_jobs_of_the_profile_of_its_first_one(pool):
+def test_a_child_gets_only_jobs_of_its_first_ones_domain(pool):
     pool = pool()
     assert run(pool, "free", "shut") == [1, 2]
     finish(pool)
@@ -64,7 +64,7 @@ def test_a_child_gets_jobs_of_the_profile_of_its_first_one(pool):
     assert run(pool, "shut", "free", first=4) == [2, 1]
 
 
-def test_who_has_the_profile_comes_before_who_has_none_yet(pool):
+def test_a_child_of_the_domain_comes_before_an_unused_one(pool):
     pool = pool()
     run(pool, "shut")
     finish(pool)
@@ -72,7 +72,7 @@ def test_who_has_the_profile_comes_before_who_has_none_yet(pool):
     assert pool.children[1].trust_domain is None
 
 
-def test_for_a_job_that_no_idle_child_may_have_one_of_them_makes_room(pool):
+def test_an_idle_child_leaves_for_a_job_of_another_domain(pool):
     pool = pool()
     run(pool, "free", "free")
     finish(pool)
@@ -88,7 +88,7 @@ def test_for_a_job_that_no_idle_child_may_have_one_of_them_makes_room(pool):
     assert pool.ledger.find(3).child_number == 3
 
 
-def test_while_the_new_child_is_under_way_nobody_else_makes_room(pool):
+def test_no_second_child_leaves_while_the_new_one_is_forked(pool):
     pool = pool()
     run(pool, "free", "free")
     finish(pool)
@@ -103,7 +103,7 @@ def test_while_the_new_child_is_under_way_nobody_else_makes_room(pool):
     assert len(pool.events("child.recycled")) == 1
 
 
-def test_as_many_make_room_as_jobs_wait(pool):
+def test_as_many_children_leave_as_jobs_wait(pool):
     pool = pool(processes="3", children=3)
     run(pool, "free", "free", "free")
     finish(pool)
@@ -111,7 +111,7 @@ def test_as_many_make_room_as_jobs_wait(pool):
     assert [child.state for child in pool.children].count(ChildState.LEAVING) == 2
 
 
-def test_nobody_makes_room_while_as_many_jobs_run_as_may(pool):
+def test_no_child_leaves_while_all_processes_are_busy(pool):
     pool = pool(processes="1", children=2)
     pool.intake.accept([], 0, pool.known)
     pool.children[0].trust_domain = HANDLERS["free"].trust_domain("free")
@@ -119,7 +119,7 @@ def test_nobody_makes_room_while_as_many_jobs_run_as_may(pool):
     assert pool.children[1].state is ChildState.IDLE
 
 
-def test_a_job_that_waits_too_long_for_its_child_goes_back_and_the_next_lease_waits(pool):
+def test_a_job_that_waits_too_long_for_its_child_goes_back(pool):
     pool = pool(dispatch_ahead="20ms")
     run(pool, "free", "free")
     finish(pool)
@@ -133,7 +133,7 @@ def test_a_job_that_waits_too_long_for_its_child_goes_back_and_the_next_lease_wa
     assert pool.capacity.to_lease() != (0, 0)
 
 
-def test_jobs_are_sent_ahead_only_while_all_at_hand_are_alike(pool):
+def test_jobs_are_sent_ahead_only_within_one_domain(pool):
     pool = pool(dispatch_ahead="1s")
     pool.pace.learn("free", 0.001)
     pool.pace.learn("shut", 0.001)
@@ -146,7 +146,7 @@ def test_jobs_are_sent_ahead_only_while_all_at_hand_are_alike(pool):
     assert pool.capacity.to_lease() == (2, 2)
 
 
-def test_nothing_is_sent_ahead_to_a_child_of_another_profile(pool):
+def test_no_job_is_sent_ahead_to_another_domain(pool):
     pool = pool(processes="1", children=1)
     pool.pace.learn("free", 0.001)
     pool.pace.learn("shut", 0.001)
@@ -160,7 +160,7 @@ BASIC = HandlerSettings(sandbox="basic", network=True)
 @pytest.mark.parametrize(
     ("settings", "jobs_per_child", "shares"), [(STRICT, "0", False), (BASIC, "0", True), (STRICT, "1", True)]
 )
-def test_klasses_under_strict_share_no_child_that_is_used_again(pool, settings, jobs_per_child, shares):
+def test_klasses_under_strict_share_no_reused_child(pool, settings, jobs_per_child, shares):
     pool = pool(handlers={"one": settings, "other": settings}, jobs_per_child=jobs_per_child)
     assert pool.known["one"].trust_domain("one") == pool.known["one"].trust_domain("one")
     assert (pool.known["one"].trust_domain("one") == pool.known["other"].trust_domain("other")) == (settings is BASIC)

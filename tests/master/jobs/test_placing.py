@@ -1,0 +1,162 @@
+"""How ready jobs reach children, wait, or go back to their queues. Children are forks of the test."""
+
+import os
+import socket
+
+import pytest
+
+from supervisor import messages
+from supervisor.engine.model.outcomes import Released, Unknown
+from supervisor.engine.transport.link import LinkLost
+from supervisor.master.jobs.unstarted import HAND_BACK
+from supervisor.master.model.states import ChildState
+from supervisor.messages import HandlerSettings
+from tests.master.jobs.conftest import QUICK_S, busy_with_five, summary
+from tests.parts import await_readable, holding, honest, lease_of, never_reading, rest
+
+# starts
+
+
+def test_only_a_start_that_happens_is_told_to_redis(desk):
+    desk = desk(processes="2", memory_budget="4G")
+    first, second = desk.child(holding), desk.child(holding)
+    desk.budget.mark_killed(9, "k", "j2")  # it may run alone only
+    known = {"k": HandlerSettings()}
+    desk.intake.accept([lease_of(1), lease_of(2)], 0, known)
+    told = []
+    desk.placing.place(lambda held: told.append((held.lease.token, len(first.sent + second.sent))))
+    assert told == [(1, 0)]
+    assert [held.lease.token for held in desk.ledger.ready] == [2]
+
+
+def test_a_job_whose_start_cannot_be_told_stays_ready(desk):
+    desk = desk(processes="1")
+    child = desk.child(holding)
+
+    def cut(_held):
+        raise LinkLost("gone")
+
+    desk.intake.accept([lease_of(1)], 0, {"k": HandlerSettings()})
+    with pytest.raises(LinkLost):
+        desk.placing.place(cut)
+    assert (len(desk.ledger.ready), len(child.sent)) == (1, 0)
+
+
+def test_a_klass_without_a_handler_goes_back_with_a_delay(desk):
+    desk = desk()
+    desk.child(honest)
+    desk.give(lease_of(1, "unknown"))
+    assert summary(desk.outcomes()) == [(Unknown, 1)]
+
+
+def test_a_child_that_shuts_its_job_socket_is_killed(desk):
+    def shut(ends):
+        ends.jobs.shutdown(socket.SHUT_RD)
+        never_reading(ends)
+
+    desk = desk()
+    first, second = desk.child(shut), desk.child(holding)
+    desk.give(lease_of(1))
+    assert (first.state, second.running.lease.token) == (ChildState.DOOMED, 1)
+    desk.reap(first)
+    assert desk.outcomes() == []
+
+
+# without a child
+
+
+def test_jobs_without_a_child_go_back_in_order_uncounted(desk):
+    desk = desk(processes="1", dispatch_ahead="20ms")
+    desk.child(holding)
+    desk.give(*(lease_of(token) for token in range(1, 5)))
+    due_at = desk.timers.at(HAND_BACK)
+    assert desk.outcomes() == []
+    desk.keep_time(due_at + 0.01)
+    outcomes = desk.outcomes()
+    assert summary(outcomes) == [(Released, token) for token in (2, 3, 4)]
+    assert not any(outcome.started for outcome in outcomes)
+    assert [lease.token for lease in desk.ledger.leases] == [1]
+
+
+@pytest.mark.parametrize("kind", [{"persistent": True}, {"at_most_once": True}])
+def test_jobs_that_need_an_idle_child_go_back_uncounted(desk, kind):
+    desk = desk(processes="1", dispatch_ahead="20ms")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(holding)
+    desk.give(lease_of(1), lease_of(2, **kind))
+    assert len(child.sent) == 1
+    assert desk.admission.leases_for_idle_only
+    desk.keep_time(desk.timers.at(HAND_BACK))
+    (outcome,) = desk.outcomes()
+    assert (type(outcome), outcome.lease.token, outcome.started) == (Released, 2, False)
+    desk.give(lease_of(3))
+    assert not desk.admission.leases_for_idle_only
+
+
+def test_no_job_waits_behind_a_persistent_one(desk):
+    desk = desk(processes="1")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(holding)
+    desk.give(lease_of(1, persistent=True))
+    desk.give(lease_of(2))
+    assert [held.lease.token for held in child.sent] == [1]
+    assert [held.lease.token for held in desk.ledger.ready] == [2]
+
+
+# behind a job that takes longer than expected
+
+
+def test_jobs_behind_an_overdue_job_are_taken_back(desk):
+    desk = desk(processes="1", dispatch_ahead="20ms")
+    child, held = busy_with_five(desk)
+    desk.keep_time(held[0].started_at + 0.019)
+    assert (child.overran, len(child.sent)) == (False, 5)
+    assert desk.deadline_at() == pytest.approx(held[0].started_at + 0.02)
+    desk.keep_time(held[0].started_at + 0.021)
+    assert [each.lease.token for each in child.sent] == [1]
+    assert summary(desk.outcomes()) == [(Released, token) for token in (2, 3, 4, 5)]
+    assert desk.ledger.reports.take_starts() == [held[0].lease]
+    assert desk.deadline_at() == pytest.approx(held[0].started_at + 0.1)  # the first look at its memory
+    desk.keep_time(held[0].started_at + 0.11)
+    assert held[0].started_at + 0.3 < desk.deadline_at() < held[0].started_at + 5
+
+
+def test_jobs_behind_an_overdue_job_go_to_an_idle_child(desk):
+    desk = desk(processes="2", dispatch_ahead="20ms")
+    child, held = busy_with_five(desk)
+    other = desk.child(never_reading)
+    desk.keep_time(held[0].started_at + 0.021)
+    assert [each.lease.token for each in other.sent] == [2, 3, 4, 5]
+    assert [each.lease.token for each in child.sent] == [1]
+    assert desk.outcomes() == []
+
+
+# pause
+
+
+def test_a_pause_hands_back_unstarted_jobs_alone(desk):
+    def taking(ends):
+        ends.talk.send(messages.pack_ready())
+        ends.next_job()
+        os.write(ends.out, b"has it\n")
+        rest()
+
+    desk = desk(processes="1")
+    child = desk.child(taking)
+    (running,) = desk.give(lease_of(1))
+    await_readable(child.output.fd)
+    desk.placing.pause()
+    desk.placing.pause()
+    desk.give(lease_of(2), lease_of(3))
+    assert [(outcome.lease.token, outcome.started) for outcome in desk.outcomes()] == [(2, False), (3, False)]
+    assert child.running is running and desk.admission.is_open
+
+
+def test_an_idle_child_stays_during_a_pause(desk):
+    desk = desk(processes="1")
+    child = desk.child(holding)
+    desk.placing.pause()
+    assert child.state is ChildState.IDLE
+    desk.placing.resume()
+    (held,) = desk.give(lease_of(1))
+    assert child.running is held
