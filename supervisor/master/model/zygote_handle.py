@@ -78,13 +78,13 @@ class ZygoteHandle:
         self.workdir = boot.workdir
         self.directory = boot.directory
         self.state = ZygoteState.BOOTING
-        self.said: Ready | None = None  # its report about its handlers
+        self.report: Ready | None = None  # its report about its handlers
         self.handlers: dict[str, HandlerSettings] = {}
         self.runs_hooks = False  # it calls @before_fork functions before each fork
         self.inherited = memory.NOTHING  # its own memory, which its children inherit
-        self.look_at = 0.0  # when that is sampled again
+        self.next_sample_at = 0.0  # when that is sampled again
         self.proven = False  # a child of it got ready
-        self.born = 0  # children that got ready, without the probe
+        self.ready_children = 0  # children that got ready, without the probe
         self.failure: BootFailed | None = None  # why it cannot be used, by its own report or by the master
         self.started_at = clock.monotonic()
         self.started_unix = clock.unix()
@@ -122,11 +122,11 @@ class ZygoteHandle:
     def become(self, state: ZygoteState) -> None:
         self.state = move(ZYGOTE_MOVES, self.state, state)
 
-    def has_booted(self, said: Ready) -> None:
+    def has_booted(self, report: Ready) -> None:
         """The zygote has imported the handlers."""
-        self.said, self.failure, self.deadline_at = said, None, None
-        self.runs_hooks = said.before_fork
-        self.handlers = {name: HandlerSettings(**settings) for name, settings in said.handlers.items()}
+        self.report, self.failure, self.deadline_at = report, None, None
+        self.runs_hooks = report.before_fork
+        self.handlers = {name: HandlerSettings(**settings) for name, settings in report.handlers.items()}
         self.inherited = memory.of(self.pid) or memory.NOTHING
 
     def spawn(self, child: int, fds: tuple[int, ...]) -> None:

@@ -104,7 +104,7 @@ class ChildStarts:
 
     def is_pool_filled_by(self, zygote: ZygoteHandle) -> bool:
         """Return whether the zygote has forked a child for each process but one."""
-        return zygote.born >= self._slots.processes - 1
+        return zygote.ready_children >= self._slots.processes - 1
 
     def _wanted(self) -> int:
         """Return how many children to ask for now. After a failed start that is one at a time."""
@@ -188,7 +188,7 @@ class ChildStarts:
             return
         zygote = self._unready.pop(child)
         zygote.proven = True
-        zygote.born += 1
+        zygote.ready_children += 1
         self._zygotes.measure_child(child)
         self._kill_at.pop(child, None)
         self._guard.on_ready(child)

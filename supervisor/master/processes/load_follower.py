@@ -66,7 +66,7 @@ class LoadFollower:
         return self._lull_since_at + _LULL_S
 
     def end_lull(self) -> None:
-        """The process count has changed: measure anew whether fewer are enough."""
+        """The process count has changed: measure from now on whether fewer are enough."""
         self._lull_since_at = math.inf
 
     def _limit(self, most: int) -> int:

@@ -153,10 +153,10 @@ class RollingReload:
         self._retirement.on_reloaded((), self._zygotes.handlers)  # its files may have changed since the last load
 
     def _make_current(self, zygote: ZygoteHandle) -> None:
-        assert zygote.said is not None
+        assert zygote.report is not None
         self._zygotes.make_current(zygote)
         self._starts.use_code_of(zygote)
-        self._files.follow(zygote.said.files, zygote.started_unix)
+        self._files.follow(zygote.report.files, zygote.started_unix)
 
     def fail(self, failure: BootFailed) -> None:
         """The candidate has failed: discard it, and say so."""

@@ -93,7 +93,7 @@ class Scaling:
         return self._answer(before)
 
     def refresh(self, by: By | None) -> None:
-        """If the count is automatic, count anew what the machine has room for, which may have changed."""
+        """If the count is automatic, adapt it to the room of the machine, which may have changed."""
         if self._is_automatic and self._admission.is_open and self._room.processes()[0] != self._slots.processes:
             self._fit_machine(by)
 

@@ -147,7 +147,7 @@ class ZygoteStarts:
         """Return why none of the zygote's children got ready, if none did. `status`: its wait status."""
         failure = zygote.failure
         reason = outcome_rules.death_reason(status)
-        if failure is None and zygote.said is not None:
+        if failure is None and zygote.report is not None:
             message = f"the process that forks the children ended ({reason}) before any of them was ready"
             failure = BootFailed(message, "")
         elif failure is None:

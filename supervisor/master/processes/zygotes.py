@@ -101,12 +101,12 @@ class Zygotes:
 
     def make_current(self, zygote: ZygoteHandle) -> None:
         """Let this zygote fork the children from now on. What it has reported of its handlers holds."""
-        assert zygote.said is not None
+        assert zygote.report is not None
         zygote.become(ZygoteState.CURRENT)
         self.current = zygote
         self.handlers = zygote.handlers
         self.once = tuple(klass for klass, settings in self.handlers.items() if settings.at_most_once)
-        self.sandbox = dict(zygote.said.sandbox)
+        self.sandbox = dict(zygote.report.sandbox)
         if warning := self._budget.use_zygote(zygote.inherited):
             self._events.warn(warning)
         self.reserve_memory()
@@ -122,8 +122,8 @@ class Zygotes:
     def measure(self, zygote: ZygoteHandle) -> None:
         """Measure the memory that children inherit from the current zygote."""
         now_at = clock.monotonic()
-        if zygote.state is ZygoteState.CURRENT and now_at >= zygote.look_at:
-            zygote.look_at = now_at + _MEASURE_EVERY_S
+        if zygote.state is ZygoteState.CURRENT and now_at >= zygote.next_sample_at:
+            zygote.next_sample_at = now_at + _MEASURE_EVERY_S
             zygote.inherited = memory.of(zygote.pid) or zygote.inherited
             self._budget.use_zygote(zygote.inherited)
 

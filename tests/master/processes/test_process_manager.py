@@ -36,10 +36,10 @@ class PlayedZygote(ZygoteHandle):
 
     def __init__(self, number, boot, _environment, deadline_at):
         self.number, self.workdir, self.directory = number, boot.workdir, boot.directory
-        self.state, self.said, self.failure = ZygoteState.BOOTING, None, None
+        self.state, self.report, self.failure = ZygoteState.BOOTING, None, None
         self.unresponsive = self.status = None
-        self.handlers, self.runs_hooks, self.inherited, self.look_at = {}, False, memory.NOTHING, 0.0
-        self.proven, self.born, self.strangers = False, 0, kernel.children_of_self()
+        self.handlers, self.runs_hooks, self.inherited, self.next_sample_at = {}, False, memory.NOTHING, 0.0
+        self.proven, self.ready_children, self.strangers = False, 0, kernel.children_of_self()
         self.started_at = self.heard_at = clock.monotonic()
         self.started_unix, self.deadline_at = clock.unix(), deadline_at
         self.control, self.stacks = SimpleNamespace(fileno=lambda: -1), SimpleNamespace(read=str, close=lambda: None)
@@ -192,7 +192,7 @@ def test_first_zygote_is_asked_for_all_children(pool):
     assert zygote.state is ZygoteState.CURRENT
     assert pool.zygotes.ready
     assert states(pool) == [ChildState.IDLE] * 2
-    assert (zygote.proven, zygote.born) == (True, 2)
+    assert (zygote.proven, zygote.ready_children) == (True, 2)
 
 
 def test_dead_child_is_settled_and_replaced(pool):

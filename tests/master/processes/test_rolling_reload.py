@@ -33,8 +33,8 @@ class PlayedZygotes:
 
     def _new(self, directory=""):
         return Zygote(
-            number=0, directory=directory, proven=True, state=ZygoteState.CURRENT, failure=None, handlers={}, born=9,
-            started_at=clock.monotonic(), started_unix=clock.unix(), said=SimpleNamespace(files=[]),
+            number=0, directory=directory, proven=True, state=ZygoteState.CURRENT, failure=None, handlers={},
+            started_at=clock.monotonic(), started_unix=clock.unix(), report=SimpleNamespace(files=[]), ready_children=9,
         )  # fmt: skip
 
     def code_directory(self):
@@ -79,7 +79,7 @@ class Pool:
 
     def _boot_with(self, files):
         zygote = self.zygotes.current
-        zygote.said.files, zygote.started_unix = list(map(str, files)), clock.unix() + 1
+        zygote.report.files, zygote.started_unix = list(map(str, files)), clock.unix() + 1
         self.reload.use_successor(zygote)
 
     def ask(self, asker):
@@ -88,7 +88,7 @@ class Pool:
     def boot(self):
         """The candidate's first child gets ready."""
         candidate = self.zygotes.candidate
-        candidate.proven, candidate.said.files = True, self.zygotes.current.said.files
+        candidate.proven, candidate.report.files = True, self.zygotes.current.report.files
         self.reload.run_due(clock.monotonic())
 
 
