@@ -114,7 +114,8 @@ function edges.why_too_many(jid, n, has)
       .. " dependencies by one call: put fewer of them at a time"
   end
   if has + n > edges.MOST_MADE then
-    return "job " .. jid .. " cannot depend on more than " .. edges.MOST_MADE .. " jobs: let others wait for some of them"
+    return "job " .. jid .. " cannot depend on more than " .. edges.MOST_MADE
+      .. " jobs: let others wait for some of them"
   end
 end
 
