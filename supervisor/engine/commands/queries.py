@@ -37,7 +37,7 @@ LIVES_S: Final = 60.0
 _SHOWN_HISTORY = 100  # entries of a job's history, including the first
 #: The most data that one call reads. The server copies it three times and does nothing else meanwhile.
 PIECE_BYTES: Final = 8 * 2**20
-#: Values that left out of a job if too large: attribute of JobRecord → column, and kind for data.lua.
+#: Values left out of a job if too large: attribute of JobRecord → column, and kind for data.lua.
 LARGE: Final = {
     "raw": (5, "data"), "failure": (6, "failure"), "result": (7, "result"), "history": (9, "history"),
     "dependencies": (10, "dependencies"), "dependents": (11, "dependents"), "saved": (14, "saved"),

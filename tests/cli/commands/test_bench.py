@@ -13,7 +13,7 @@ import pytest
 
 import supervisor
 from supervisor.cli.lib.parser import dispatch
-from tests.bench import peers, report
+from tests.bench import engine, peers, report
 from tests.bench.benchmark import Benchmark, Compared, Result, Step, Unmeasured, step
 from tests.bench.figures import number, quantile, spread
 from tests.bench.runner import _round
@@ -142,6 +142,11 @@ def test_every_bar_has_rows_and_a_name_of_its_own():
     for name, each in BENCHMARKS.items():
         assert name == each.name and each.summary and not each.summary.endswith(".")
         assert len({one.name for one in each.compared}) == len(each.compared)
+
+
+@pytest.mark.parametrize("part", engine.WITHOUT)
+def test_the_engine_benchmark_finds_the_part_that_it_leaves_out(part):
+    assert set(engine.patched(part)) == {"put", "lease", "settle"}
 
 
 def test_list_shows_every_benchmark(capsys):
