@@ -1,12 +1,14 @@
-"""What the pool's tests share: parts of a master, and real processes at the other ends of its sockets."""
+"""What tests of the master share: its parts, and real processes at the other ends of its sockets."""
 
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from supervisor.engine.client.sync_client import Client
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.states import ChildState
-from tests.parts import Desk
+from tests.master.played import PlayedMaster
+from tests.parts import Behaviour, Desk, holding
 
 
 @pytest.fixture
@@ -39,3 +41,25 @@ def new_child() -> Iterator[Callable[..., ChildHandle]]:
         if child.state is not ChildState.GONE:
             child.close_child_ends()
             child.close()
+
+
+@pytest.fixture
+def played(desk, server, namespace) -> Iterator[Callable[..., PlayedMaster]]:
+    """Start a master with one child: `played(behaviour of the child, **flags of the desk)`."""
+    made: list[PlayedMaster] = []
+
+    def start(behave: Behaviour = holding, idle_s: float = 0.0, is_started: bool = True, **flags: str) -> PlayedMaster:
+        each = desk(processes="1", **flags)
+        each.child(behave)
+        made.append(PlayedMaster(each, server.url, namespace, idle_s=idle_s))
+        return made[-1].start() if is_started else made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def live(server, namespace) -> Iterator[Client]:
+    with Client(server.url, namespace) as client:
+        yield client

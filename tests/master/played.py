@@ -1,24 +1,25 @@
-"""A master's talk with Redis: its parts, with a real server, and children and zygotes that are only played."""
+"""A master that speaks to a real server, and whose children and zygotes are played."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from supervisor import clock
-from supervisor.engine.client.sync_client import Client
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.transport.link import LinkLost
 from supervisor.engine.worker.session import Session
+from supervisor.master.drain import Drain
 from supervisor.master.inbox import Inbox
+from supervisor.master.jobs.job_shutdown import JobShutdown
 from supervisor.master.model.recent_failures import RecentFailures
+from supervisor.master.model.states import Phase
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.chores import Chores
 from supervisor.master.redis.connection import Connection
 from supervisor.master.redis.demand import Demand
+from supervisor.master.redis.departure import Departure
 from supervisor.master.redis.grants import Grants
 from supervisor.master.redis.idle_exit import IdleExit
 from supervisor.master.redis.leasing import Leasing
@@ -29,15 +30,16 @@ from supervisor.master.redis.renewing import Renewing
 from supervisor.master.redis.resuming import Resuming
 from supervisor.master.redis.settling import Settling
 from supervisor.master.redis.waiting import Waiting
+from supervisor.master.requests.controls import Controls
 from supervisor.master.requests.operator_requests import OperatorRequests
 from supervisor.master.requests.request_relay import RequestRelay
 from supervisor.master.requests.stack_dump import StackDump
 from supervisor.messages import HandlerSettings
-from tests.parts import SOON_S, Behaviour, Desk, holding
+from tests.parts import SOON_S, Desk
 
 
-class PlayedPump:
-    """A pump and all that it is made of. `turn_until` does what the master's loop does."""
+class PlayedMaster:
+    """The parts of a master. `turn_until` does what its loop does."""
 
     def __init__(self, desk: Desk, url: str, namespace: str, idle_s: float) -> None:
         self.desk = desk
@@ -60,7 +62,14 @@ class PlayedPump:
         self.leasing = leasing = Leasing(demand, grants, maintenance, session.leaser, wakeups, pipeline)
         self.settling = Settling(identity, ledger, leasing, backlog, RecentFailures(), events, counts)
         self.idle_exit = IdleExit(idle_s, session, wakeups, demand, leasing)
-        controls: Any = None
+        self.processes: Any = SimpleNamespace(fork_no_more=lambda: None, abandon=self._abandon)
+        jobs = JobShutdown(slots, desk.admission, desk.placing, desk.interrupter)
+        departure = Departure(session, demand, self.settling)
+        self.drain = Drain(desk.config, slots, self.processes, jobs, departure, events)
+        scaling: Any = None
+        self.controls = controls = Controls(
+            self.drain, self.processes, scaling, desk.placing, leasing, slots, events
+        )  # fmt: skip
         requests = OperatorRequests(controls, lambda: {"state": "serving"}, slots, StackDump(desk.timers))
         relay = RequestRelay(identity, serving, requests, self.idle_exit)
         speakers = (
@@ -76,7 +85,7 @@ class PlayedPump:
         for child in slots:
             inbox.watch(child.talk.fd, partial(desk.dispatcher.on_spoke, child))
 
-    def start(self) -> "PlayedPump":
+    def start(self) -> "PlayedMaster":
         self.connection.open(lambda: None)
         self.turn_until(lambda: self.is_waiting or self.session.has_left)
         return self
@@ -94,6 +103,8 @@ class PlayedPump:
             self.desk.timers.run_due(clock.monotonic())
             self.pump.step(clock.monotonic())
             self.settling.log_completed()
+            if self.drain.has_begun and self.drain.phase is not Phase.STOPPED:
+                self.drain.advance(clock.monotonic())
 
     def lose_connection(self) -> None:
         """The connection is lost, as the loop is told by LinkLost, and made anew."""
@@ -101,28 +112,10 @@ class PlayedPump:
         self.desk.timers.run_due(clock.monotonic() + SOON_S)
         self.turn_until(lambda: self.session.idle)
 
+    def _abandon(self, why: str) -> None:
+        for child in self.desk.slots:
+            self.desk.dispatcher.on_gone(child, None, why)
+
     def close(self) -> None:
         self.session.close()
         self._inbox.close()
-
-
-@pytest.fixture
-def played(desk, server, namespace) -> Iterator[Callable[..., PlayedPump]]:
-    """Starts a pump with one child: played(behaviour of the child, **flags of the desk)."""
-    made: list[PlayedPump] = []
-
-    def start(behave: Behaviour = holding, idle_s: float = 0.0, **flags: str) -> PlayedPump:
-        each = desk(processes="1", **flags)
-        each.child(behave)
-        made.append(PlayedPump(each, server.url, namespace, idle_s=idle_s))
-        return made[-1].start()
-
-    yield start
-    for each in made:
-        each.close()
-
-
-@pytest.fixture
-def live(server, namespace) -> Iterator[Client]:
-    with Client(server.url, namespace) as client:
-        yield client
