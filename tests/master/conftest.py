@@ -13,7 +13,7 @@ from tests.parts import Behaviour, Desk, holding
 
 @pytest.fixture
 def desk(tmp_path) -> Iterator[Callable[..., Desk]]:
-    """Makes the deciding half of a master. Its children are ended with the test."""
+    """Make the deciding half of a master. Its children are ended with the test."""
     made: list[Desk] = []
 
     def make(**flags: str) -> Desk:
@@ -27,7 +27,7 @@ def desk(tmp_path) -> Iterator[Callable[..., Desk]]:
 
 @pytest.fixture
 def new_child() -> Iterator[Callable[..., ChildHandle]]:
-    """Makes a child that is idle, with nobody at its other ends."""
+    """Make an idle child without a process at its other ends."""
     made: list[ChildHandle] = []
 
     def make(number: int = 1, on_line: Callable[[ChildHandle, int, bytes], None] = lambda *_said: None) -> ChildHandle:

@@ -92,13 +92,13 @@ class PlayedMaster:
 
     @property
     def is_waiting(self) -> bool:
-        """Redis has all that there is to say, and the master waits for a wake-up with a lease behind."""
+        """True if Redis knows all outcomes, and the master waits for a wake-up with a lease behind the wait."""
         return self.session.idle and self.session.wakeups.waiting and self.session.wakeups.waits_for_queues
 
     def turn_until(self, holds: Callable[[], Any]) -> None:
         deadline_at = clock.monotonic() + SOON_S
         while not holds():
-            assert clock.monotonic() < deadline_at, "it has not come about in time"
+            assert clock.monotonic() < deadline_at, "it has not happened in time"
             self._inbox.wait(min(self.pump.deadline_at(), clock.monotonic() + 0.05))
             self.desk.timers.run_due(clock.monotonic())
             self.pump.step(clock.monotonic())
@@ -107,7 +107,7 @@ class PlayedMaster:
                 self.drain.advance(clock.monotonic())
 
     def lose_connection(self) -> None:
-        """The connection is lost, as the loop is told by LinkLost, and made anew."""
+        """Lose the connection, as LinkLost in the loop does, and make it anew."""
         self.connection.on_lost(LinkLost("cut"))
         self.desk.timers.run_due(clock.monotonic() + SOON_S)
         self.turn_until(lambda: self.session.idle)

@@ -1,4 +1,4 @@
-"""The inbox calls back for what can be read, and after a gap for all that came meanwhile, before it returns."""
+"""The inbox calls the callbacks of readable descriptors, and after a gap also those of events in the gap."""
 
 import os
 import signal
@@ -30,11 +30,11 @@ def pair():
 
 @pytest.fixture
 def told():
-    """The names of the callbacks, in the order in which they were called."""
+    """The names of the callbacks, in the order of their calls."""
     return []
 
 
-def test_a_readable_descriptor_is_told_until_it_is_read(inbox, pair, told):
+def test_callback_is_repeated_until_its_descriptor_is_read(inbox, pair, told):
     ours, theirs = pair
     inbox.watch(ours, lambda: told.append("said"))
     inbox.wait(0.0)
@@ -54,7 +54,7 @@ def test_wait_returns_at_its_deadline(inbox):
     assert 0.02 <= time.monotonic() - began_at < 5.0
 
 
-def test_a_callback_can_forget_the_next_one(inbox, told):
+def test_callback_can_forget_the_next_one(inbox, told):
     pipes = [os.pipe() for _ in range(2)]
 
     def forget_the_other(number):
@@ -73,8 +73,8 @@ def test_a_callback_can_forget_the_next_one(inbox, told):
         os.close(writing)
 
 
-def test_a_reused_descriptor_is_told_in_the_next_turn(inbox, told):
-    """A callback closes the other descriptor, whose number goes to a new one: its callback must not be called yet."""
+def test_reused_descriptor_is_called_in_the_next_turn(inbox, told):
+    """A callback closes another descriptor, and a new one gets its number. The new callback must not be called yet."""
     pipes = [os.pipe() for _ in range(2)]
 
     def replace_the_other(number):
@@ -103,7 +103,7 @@ def test_a_reused_descriptor_is_told_in_the_next_turn(inbox, told):
         os.close(writing)
 
 
-def test_what_an_exception_has_kept_back_is_told_next(inbox, told):
+def test_callbacks_skipped_by_an_exception_come_next(inbox, told):
     pipes = [os.pipe() for _ in range(2)]
 
     def read_and_fail(reading):
@@ -124,7 +124,7 @@ def test_what_an_exception_has_kept_back_is_told_next(inbox, told):
         os.close(writing)
 
 
-def test_room_to_write_is_told_while_it_is_wanted(inbox, pair, told):
+def test_room_to_write_is_told_while_wanted(inbox, pair, told):
     ours, _theirs = pair
     inbox.watch(ours, lambda: told.append("link"))
     inbox.want_write(ours, True)
@@ -136,8 +136,8 @@ def test_room_to_write_is_told_while_it_is_wanted(inbox, pair, told):
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_what_came_while_the_process_was_stopped_is_told_by_wait(attempt):
-    """The deadline passes meanwhile, and the interrupted call of the kernel answers without looking again."""
+def test_wait_reads_what_came_while_the_process_was_stopped(attempt):
+    """The deadline passes meanwhile, and the interrupted system call returns without a new look."""
     message, sender = socket.socketpair()
     told_us, tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
@@ -170,8 +170,8 @@ def test_what_came_while_the_process_was_stopped_is_told_by_wait(attempt):
             each.close()
 
 
-def test_a_long_callback_is_a_gap_too(monkeypatch, inbox, pair, told):
-    """What comes during a callback that takes long is told in the same turn."""
+def test_long_callback_is_a_gap_too(monkeypatch, inbox, pair, told):
+    """An event during a long callback is told in the same turn."""
     ours, theirs = pair
     second, teller = socket.socketpair()
     theirs.send(b"x")
@@ -193,11 +193,11 @@ def test_a_long_callback_is_a_gap_too(monkeypatch, inbox, pair, told):
     teller.close()
 
 
-def test_it_is_not_inherited_by_what_is_executed(inbox):
+def test_inbox_is_closed_on_exec(inbox):
     assert not os.get_inheritable(inbox._epoll.fileno())
 
 
-def test_the_end_of_a_descriptor_is_told():
+def test_end_of_a_descriptor_calls_back():
     def run():
         inbox = Inbox()
         ours, theirs = socket.socketpair()
@@ -210,8 +210,8 @@ def test_the_end_of_a_descriptor_is_told():
     in_fork(run)
 
 
-def test_oldest_at_bounds_the_age_of_what_is_told(inbox, pair, told):
-    """It may have happened while the loop was busy; but what ends a wait has happened just now."""
+def test_oldest_at_bounds_the_age_of_an_event(inbox, pair, told):
+    """An event may have happened while the loop was busy. One that ends a wait has happened just now."""
     ours, theirs = pair
     inbox.watch(ours, lambda: told.append(inbox.oldest_at))
     inbox.wait(0.0)

@@ -1,4 +1,4 @@
-"""The timers call back what is due, once and in order; a timer that was moved or cancelled is not called too soon."""
+"""Timers call their callbacks once, in order, and never too soon."""
 
 import math
 from functools import partial
@@ -33,7 +33,7 @@ def told():
     return Told()
 
 
-def test_a_timer_is_called_once_when_it_is_due(told):
+def test_due_timer_is_called_once(told):
     told.set("a", 10.0)
     assert told.timers.due_at == 10.0
     assert told.run(9.9) == []
@@ -43,20 +43,20 @@ def test_a_timer_is_called_once_when_it_is_due(told):
     assert told.timers.due_at == math.inf
 
 
-def test_the_earliest_is_called_first(told):
+def test_earliest_timer_is_called_first(told):
     for key, at in (("c", 3.0), ("a", 1.0), ("b", 2.0), ("d", 4.0)):
         told.set(key, at)
     assert told.run(3.5) == ["a", "b", "c"]
     assert told.timers.due_at == 4.0
 
 
-def test_timers_of_one_instant_are_called_in_the_order_set(told):
+def test_timers_of_one_instant_keep_their_order(told):
     for key in "bca":
         told.set(key, 1.0)
     assert told.run(1.0) == ["b", "c", "a"]
 
 
-def test_setting_a_key_again_moves_its_timer(told):
+def test_key_that_is_set_again_moves_its_timer(told):
     told.set("a", 10.0)
     told.set("a", 20.0)
     assert told.run(15.0) == []
@@ -66,14 +66,14 @@ def test_setting_a_key_again_moves_its_timer(told):
     assert told.run(15.0) == ["a"]
 
 
-def test_a_cancelled_timer_is_not_called(told):
+def test_cancelled_timer_is_not_called(told):
     told.set("a", 10.0)
     told.timers.cancel("a")
     told.timers.cancel("a")
     assert (told.run(10.0), told.timers.due_at, told.timers.at("a")) == ([], math.inf, math.inf)
 
 
-def test_a_timer_that_is_never_due_is_cancelled(told):
+def test_timer_set_to_infinity_is_cancelled(told):
     told.set("a", 10.0)
     told.set("a", math.inf)
     assert (told.run(math.inf), told.timers.due_at) == ([], math.inf)
@@ -88,14 +88,14 @@ def test_due_at_is_never_too_late(told):
     assert told.timers.due_at == 12.0
 
 
-def test_what_a_callback_sets_waits_for_the_next_run(told):
+def test_timer_set_by_a_callback_waits_for_the_next_run(told):
     told.timers.set("a", 1.0, lambda now_at: told.set("b", now_at))
     assert told.run(2.0) == []
     assert told.timers.due_at == 2.0
     assert told.run(2.0) == ["b"]
 
 
-def test_a_callback_can_set_its_own_timer_again(told):
+def test_callback_can_set_its_own_timer_again(told):
     def again(now_at):
         told.calls.append(("again", now_at))
         told.timers.set("again", now_at + 1.0, again)
@@ -105,14 +105,14 @@ def test_a_callback_can_set_its_own_timer_again(told):
 
 
 @pytest.mark.parametrize("later", [math.inf, 5.0])
-def test_a_callback_can_cancel_or_move_what_is_due_after_it(told, later):
+def test_callback_can_cancel_or_move_later_timers(told, later):
     told.timers.set("a", 1.0, lambda _now_at: told.set("b", later))
     told.set("b", 2.0)
     assert told.run(3.0) == []
     assert told.timers.due_at == later
 
 
-def test_an_exception_leaves_the_later_ones_due(told):
+def test_exception_leaves_later_timers_due(told):
     def fail(_now_at):
         raise ConnectionError
 
@@ -124,7 +124,7 @@ def test_an_exception_leaves_the_later_ones_due(told):
     assert told.run(3.0) == ["b"]
 
 
-def test_a_due_timer_that_is_set_to_the_past_is_called_in_the_same_run(told):
+def test_due_timer_moved_to_the_past_is_called_in_the_run(told):
     told.timers.set("a", 1.0, lambda _now_at: told.set("b", -math.inf))
     told.set("b", 2.0)
     assert told.run(3.0) == ["b"]

@@ -1,4 +1,4 @@
-"""When the queues are looked into, and what a scaler is told: on numbers alone."""
+"""When an exchange looks at the queues, and what a scaler is told. Without a server."""
 
 import math
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ def say(told, now, seen):
     return told.take_to_say()
 
 
-def test_without_a_name_it_looks_when_asked_and_never_else(now):
+def test_backlog_without_a_scaler_looks_on_request_only(now):
     quiet = backlog()
     quiet.move()
     assert quiet.deadline_at() == math.inf
@@ -43,7 +43,7 @@ def test_without_a_name_it_looks_when_asked_and_never_else(now):
     assert quiet.desired == 3
 
 
-def test_with_one_it_looks_with_each_sweep_and_once_a_second_while_jobs_come_and_go(now):
+def test_backlog_with_a_scaler_looks_with_sweeps_and_moves(now):
     told = backlog("pool")
     assert told.take_look(now.at, sweeps=False)  # at the start
     assert told.deadline_at() == math.inf
@@ -56,7 +56,7 @@ def test_with_one_it_looks_with_each_sweep_and_once_a_second_while_jobs_come_and
     assert told.deadline_at() == math.inf
 
 
-def test_the_more_queues_there_are_the_less_often_it_looks(now):
+def test_many_queues_are_looked_at_less_often(now):
     told = backlog("pool")
     say(told, now, {f"q{n}": depths() for n in range(1000)})
     assert told.take_look(now.at, sweeps=False)
@@ -71,14 +71,14 @@ def test_the_more_queues_there_are_the_less_often_it_looks(now):
     [(0, 0, 0, 4, 0), (1, 0, 0, 4, 1), (4, 0, 0, 4, 1), (5, 0, 0, 4, 2), (0, 3, 1, 4, 1), (3, 4, 1, 4, 2),
      (10**6, 0, 0, 1, MOST_DESIRED)],
 )  # fmt: skip
-def test_ready_and_running_jobs_by_processes(ready, running, stalled, most, desired):
+def test_desired_is_jobs_by_processes(ready, running, stalled, most, desired):
     told = backlog("pool", most)
     seen = {"a": depths(ready=ready), "b": depths(running=running, stalled=stalled)}
     told.on_looked(seen, "w")
     assert told.desired == desired
 
 
-def test_a_number_is_said_when_it_changes_and_before_it_ends_but_none_is_not_said_again(now):
+def test_number_is_told_on_change_and_before_redis_forgets_it(now):
     told = backlog("pool")
     said = say(told, now, {"q": depths(ready=9, running=2, oldest_s=7.5)})
     assert (said.name, said.supervisors) == ("pool", 3)
@@ -96,7 +96,7 @@ def test_a_number_is_said_when_it_changes_and_before_it_ends_but_none_is_not_sai
     assert say(told, now, {"q": depths()}).supervisors == 0
 
 
-def test_its_status_is_of_all_queues_and_says_how_old_it_is(now):
+def test_status_sums_all_queues_and_has_an_age(now):
     told = backlog("pool")
     assert told.status() is None
     told.on_looked({"a": depths(ready=1, oldest_s=2.0), "b": depths(running=1, oldest_s=9.0), "c": depths()}, "w")
@@ -107,7 +107,7 @@ def test_its_status_is_of_all_queues_and_says_how_old_it_is(now):
     }  # fmt: skip
 
 
-def test_what_was_seen_long_ago_does_not_say_how_it_is(now):
+def test_old_figures_are_not_fresh(now):
     told = backlog()
     assert not told.is_fresh
     say(told, now, {"q": depths(ready=9)})
