@@ -78,12 +78,12 @@ def pool(new_child) -> Callable[..., Pool]:
 
 
 def summary(outcomes):
-    """(kind, token) of each."""
+    """Return (kind, token) of each outcome."""
     return [(type(outcome), outcome.lease.token) for outcome in outcomes]
 
 
 def busy_with_five(desk):
-    """A child that holds the first of five jobs, of which all were thought to be quick."""
+    """Return a child that keeps the first of five jobs which were expected to be quick, and the jobs."""
     desk.pace.learn("k", QUICK_S)
 
     def behave(ends):
@@ -103,6 +103,6 @@ def results(desk):
 
 
 def follows(size_bytes, jobs=1):
-    """A completion with so many jobs to put."""
+    """A completion that puts this many jobs."""
     followers = [Follower("q", "k", {"jid": f"f{n}"}, Blob("bytes", b"x" * size_bytes)) for n in range(jobs)]
     return pack_completion(Completion(b"1", None, followers))

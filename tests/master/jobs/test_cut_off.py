@@ -16,7 +16,7 @@ TTL_S, GRACE_S, TERM_GRACE_S = 30.0, 5.0, 3.0
 
 @pytest.fixture
 def boot(monkeypatch):
-    """The clock that counts a suspend: seconds that pass on no other clock."""
+    """The clock that counts a suspend. Its seconds pass on no other clock."""
     since = {"start_at": clock.boottime(), "s": 0.0}
     monkeypatch.setattr(clock, "boottime", lambda: since["start_at"] + since["s"])
     return since
@@ -29,7 +29,7 @@ def timers():
 
 @pytest.fixture
 def run(desk, timers):
-    """Have a job run that was leased when the clock was read last."""
+    """Let a job run that was leased when the clock was read last."""
 
     def start(boot, ttl_s=TTL_S, grace_s=GRACE_S, **flags):
         made = desk(**{"term_grace": f"{TERM_GRACE_S:g}", "processes": "1", **flags})

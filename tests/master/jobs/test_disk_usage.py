@@ -18,7 +18,7 @@ KB, MB = 2**10, 2**20
 
 
 def counted(root, go_s=60.0):
-    """A count of the directory, from its beginning to its end; and in how many goes."""
+    """Return a finished count of the directory, and the number of its steps."""
     count, goes = Count(str(root)), 1
     while not count.go_on(go_s):
         goes += 1
@@ -109,7 +109,7 @@ def test_a_hidden_directory_is_named_once(tmp_path):
         (tmp_path / "a").chmod(0)
         (tmp_path / "b").chmod(0o444)  # names, and nothing of what they name
         if os.geteuid() == 0:
-            os.chdir(tmp_path)  # above it nobody may pass
+            os.chdir(tmp_path)  # no path may lead through the directory above it
             os.setgid(65534)
             os.setuid(65534)
         count, _ = counted(".")
@@ -219,7 +219,7 @@ def test_no_descriptor_stays_open(tmp_path):
 
 
 def filling(write):
-    """Takes a job, does `write()` in its directory, says so, and goes on."""
+    """Take a job, call `write()` in its directory, say so, and go on."""
 
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, lambda *_: None)
@@ -252,7 +252,7 @@ def running(desk, write, token=1):
 
 
 def look(desk, times=1):
-    """Come to the next looks at directories, however long they are away."""
+    """Let time pass until the next counts are due."""
     for _ in range(times):
         desk.keep_time(desk.timers.at(DISK))
 

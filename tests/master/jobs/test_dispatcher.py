@@ -136,7 +136,7 @@ HOSTILE = {
     "a memfd of a terabyte": with_descriptor(vast),
     "a pipe": with_descriptor(lambda: os.pipe()[0]),
     "a memfd and a body": with_descriptor(memfd_of(*follows(10)), body=b"x"),
-    "a memfd that nobody asked for": with_descriptor(memfd_of(b"1"), Verb.COMPLETED),
+    "a memfd that was not asked for": with_descriptor(memfd_of(b"1"), Verb.COMPLETED),
     "an outcome for a token that is not its": forged,
     "the same outcome twice": twice,
     "ready for ever": ready_again,

@@ -14,7 +14,7 @@ from tests.parts import await_readable, lease_of, rest, until
 
 
 def noting(*words):
-    """Makes a checkpoint, and completes when it has been told these."""
+    """Make a checkpoint, and complete after these notices."""
 
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
@@ -36,7 +36,7 @@ SOFT = ("drain", "", False, True)
 
 
 def live(desk, child):
-    """Time passes, until it has answered."""
+    """Let time pass until the child has answered."""
 
     def answered():
         desk.keep_time(clock.monotonic())

@@ -14,7 +14,7 @@ from supervisor.master.jobs.job_cgroups import LEAF, JobCgroups
 from tests import control_groups
 from tests.control_groups import MB
 
-NOBODY = 2**22 + 1
+NO_PID = 2**22 + 1
 #: One that there is in a tree of files alone.
 CHILD = 2**22 + 100
 
@@ -47,7 +47,7 @@ print(why, flush=True)
 
 
 def as_master(group: Path, code: str) -> list[str]:
-    """What it says, line by line: first where the cells are, or why there are none."""
+    """Run the code as a master in the group. Return its lines: first where the cells are, or why there are none."""
     with control_groups.python(group, MASTER + code) as process:
         control_groups.tell(process)
         said, _ = process.communicate(timeout=30)
@@ -115,7 +115,7 @@ def test_the_wall_follows_the_limit_of_each_job(group):
 
 
 def test_a_child_that_has_ended_is_not_admitted(group):
-    said = as_master(group, f"print(cells.admit(1, {NOBODY}, 32 << 20).result(), cells.close())\n")
+    said = as_master(group, f"print(cells.admit(1, {NO_PID}, 32 << 20).result(), cells.close())\n")
     assert said[1:] == ["False []"]
 
 
@@ -170,7 +170,7 @@ def test_a_cell_of_an_earlier_master_in_use_is_left_alone(group):
 
 
 class Unified:
-    """A cgroup v2 hierarchy of which we are in `/a`, with the rules that matter here."""
+    """A cgroup v2 hierarchy as files, with the rules that matter here. The test is in `/a`."""
 
     def __init__(self, tmp_path, monkeypatch, lines="0::/a\n"):
         self.proc, self.root = control_groups.faked(tmp_path, lines, {"cgroup.controllers": "cpu memory\n"})
@@ -198,7 +198,7 @@ class Unified:
         self.written.append((str(file.relative_to(self.root)), text))
         here = file.parent
         if file.name == "cgroup.procs":
-            self.refuse(int(text) == NOBODY, errno.ESRCH)
+            self.refuse(int(text) == NO_PID, errno.ESRCH)
             self.refuse(bool(self.read(here / "cgroup.subtree_control")), errno.EBUSY)
             for each in self.root.rglob("cgroup.procs"):
                 each.write_text("".join(f"{pid}\n" for pid in self.read(each).split() if pid != text))
@@ -327,7 +327,7 @@ def test_v2_makes_no_cells_without_the_memory_controller(unified):
 
 def test_v2_does_not_admit_a_child_that_has_ended(unified):
     made, _ = unified.make()
-    assert made.admit(1, NOBODY, 64 * MB).result() is False
+    assert made.admit(1, NO_PID, 64 * MB).result() is False
     assert made.admit(1, CHILD, 64 * MB).result() is True
 
 
@@ -351,7 +351,7 @@ def test_without_control_groups_there_are_no_cells(tmp_path):
 
 
 def test_a_supervisor_that_shares_its_cgroup_makes_none_there():
-    """As these tests do: whoever runs them, theirs is no cgroup that somebody has made for a supervisor alone."""
+    """The tests share their cgroup with other processes, as such a supervisor does."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as beside:
         code = "from supervisor.master.jobs.job_cgroups import JobCgroups; print(JobCgroups.make()[0])"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)

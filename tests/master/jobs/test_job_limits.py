@@ -24,7 +24,7 @@ FAR_S = 1e6
 
 
 def growing(mb, shared=False):
-    """Takes a job, then so much memory, says so on its output, and keeps it."""
+    """Take a job and this much memory, say so on the output, and keep both."""
 
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, lambda *_: None)
@@ -43,7 +43,7 @@ def growing(mb, shared=False):
 
 
 def running(desk, mb, token=1, klass="k", **settings):
-    """A child that runs a job of so many MB."""
+    """Return a child that runs a job of this many MB, and the job."""
     child = desk.child(growing(mb))
     child.meter = memory.Meter(child.pid, memory.of(child.pid))
     (held,) = desk.give(lease_of(token, klass), **settings)
@@ -53,7 +53,7 @@ def running(desk, mb, token=1, klass="k", **settings):
 
 
 def look(desk, *children):
-    """Come to the time of the next look at these."""
+    """Let the next measurement of these children be due, and made."""
     for child in children:
         child.next_sample_at = clock.monotonic()
         desk.limits.plan(child)
@@ -345,7 +345,7 @@ def test_a_planned_kill_is_not_reported_as_done(desk):
 
 
 def growing_afterwards(mb):
-    """Answers its first job, and takes so much memory then."""
+    """Answer the first job, and take this much memory after it."""
 
     def behave(ends):
         ends.talk.send(messages.pack_ready())
@@ -405,7 +405,7 @@ def test_a_job_put_off_is_named_and_the_next_one_starts(desk):
 
 
 def keeping(*takes_mb):
-    """Takes so much memory with each of its jobs, and keeps it; the last one it does not answer."""
+    """Take this much memory with each job, and keep it. The last job is not answered."""
 
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, lambda *_: None)

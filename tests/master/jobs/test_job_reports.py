@@ -33,7 +33,7 @@ def test_only_the_last_progress_is_told_and_once(desk):
 
 
 def storing(ends):
-    """Makes two checkpoints, waits for the answers, and ends with what it was told."""
+    """Make two checkpoints, wait for the answers, and complete with what they say."""
     signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
     ends.talk.send(messages.pack_ready())
     token = ends.next_job().token
@@ -60,7 +60,7 @@ def test_a_checkpoint_is_answered_when_its_exchange_is(desk):
 
 
 def dying_at_a_checkpoint(ends):
-    """Takes a job, says what is to be stored, and ends."""
+    """Take a job, make a checkpoint, and exit."""
     ends.talk.send(messages.pack_ready())
     ends.talk.send(pack_checkpoint(ends.next_job().token, 1, b'"last"'))
     os._exit(3)
@@ -73,7 +73,7 @@ def test_a_dying_childs_checkpoint_goes_before_its_death(desk):
     desk.reap(child)
     assert summary(desk.outcomes()) == [(Died, 1)]
     assert desk.ledger.reports.take_checkpoints() == [(held.lease, b'"last"')]
-    desk.answers.stored(*desk.ledger.reports.take_stored(1), kept=True)  # nobody is there to be told
+    desk.answers.stored(*desk.ledger.reports.take_stored(1), kept=True)  # no child is left to be told
 
 
 def test_a_thread_left_by_its_job_is_answered_too(desk):

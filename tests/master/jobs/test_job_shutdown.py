@@ -12,7 +12,7 @@ from tests.parts import await_readable, lease_of, rest
 
 
 def telling(ends):
-    """Takes one job, says that it has, and keeps it."""
+    """Take one job, say so, and keep it."""
     signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
     ends.talk.send(messages.pack_ready())
     ends.talk.send(pack_progress(ends.next_job().token, ProgressReport(0.0, "it has begun")))

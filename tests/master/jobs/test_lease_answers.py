@@ -12,7 +12,7 @@ from tests.parts import await_readable, lease_of, never_reading, rest
 
 
 def await_receipt(child):
-    """Until it has taken what was sent to it: no event tells."""
+    """Wait until the child has received its jobs. No event tells of that, so look again and again."""
     deadline_at = clock.monotonic() + 10
     while kernel.unread_bytes(child.jobs._receiver.fileno()):
         assert clock.monotonic() < deadline_at

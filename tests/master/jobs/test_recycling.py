@@ -15,7 +15,7 @@ MB = 2**20
 
 
 def keeping(mb):
-    """Takes so much memory with its first job, and keeps it for all that follow."""
+    """Take this much memory with the first job, and keep it for all later ones."""
 
     def behave(ends):
         room = mmap.mmap(-1, mb * MB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -30,7 +30,7 @@ def keeping(mb):
 
 
 def leaving_when_told(ends):
-    """Takes no job, and ends when there will be none."""
+    """Take no job, and end when the master sends no more."""
     ends.talk.send(messages.pack_ready())
     ends.jobs.recv(1)
 
@@ -55,7 +55,7 @@ def test_recycling_needs_a_limit_and_reused_children(desk, flags):
 def test_an_old_child_leaves_after_its_job_and_says_its_age(desk):
     desk = desk(processes="1", child_age="60s")
     child = aged(desk.child(honest), 61)
-    assert child.state is ChildState.IDLE  # without a job it may stay: nobody is harmed
+    assert child.state is ChildState.IDLE  # without a job it may stay
     run(desk, 1, child)
     assert child.state is ChildState.LEAVING
     (event,) = desk.events("child.recycled")
@@ -140,6 +140,6 @@ def test_an_idle_child_leaves_when_a_job_needs_its_memory(desk):
     assert (busy.state, free.state, keeper.state) == (ChildState.BUSY, ChildState.IDLE, ChildState.LEAVING)
     assert desk.events("child.recycled")[0]["reason"] == "its memory is needed for another job"
     desk.placing.place()
-    assert free.state is ChildState.IDLE  # nobody else goes meanwhile
+    assert free.state is ChildState.IDLE  # no other child leaves meanwhile
     desk.reap(keeper)
     assert free.state is ChildState.BUSY

@@ -16,7 +16,7 @@ HANDLERS = {
 
 @pytest.fixture
 def pool(desk):
-    """A pool whose children run any number of jobs, of both kinds of handlers."""
+    """Makes a pool whose children run any number of jobs, of both kinds of handlers."""
 
     def make(children=2, handlers=HANDLERS, **flags):
         made = desk(**{"processes": "2", "jobs_per_child": "0", **flags})
@@ -28,7 +28,7 @@ def pool(desk):
 
 
 def run(pool, *klasses, first=1):
-    """Lease jobs of these handlers. Answers who got each: a child's number, or 0."""
+    """Lease jobs of these handlers. Return the number of the child that got each, or 0."""
     leases = [lease_of(first + index, klass) for index, klass in enumerate(klasses)]
     pool.intake.accept(leases, len(leases), pool.known)
     pool.placing.place()
@@ -40,7 +40,7 @@ def finish(pool):
 
 
 def leave(pool, child):
-    """It exits, as it was told to, and its zygote says so."""
+    """The child exits, as it was told to, and its zygote reports it."""
     assert child.state is ChildState.LEAVING
     pool.processes[child.number].end()
     pool.dispatcher.on_gone(child, None, None)
