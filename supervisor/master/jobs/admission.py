@@ -56,12 +56,12 @@ class Admission:
         timers: Timers,
         look_at_code: Callable[[], None] | None = None,
     ) -> None:
-        """`look_at_code()` is called before jobs start. It sets `awaits_reload` if files were edited."""
+        """`look_at_code()` is to be called before jobs start. It sets `awaits_reload` if files were edited."""
         self._slots = slots
         self._ledger = ledger
         self._budget = budget
         self._timers = timers
-        self._look_at_code = look_at_code
+        self.look_at_code = look_at_code  # None: without `--watch`
         self.is_open = True  # False once a drain has begun, for good
         self.paused = False
         self.awaits_reload = False
@@ -83,11 +83,6 @@ class Admission:
         if self._ledger.is_laden:
             return Stop.UNSETTLED
         return Stop.EDITED if self.awaits_reload else None
-
-    def look_at_code(self) -> None:
-        """With `--watch`, see whether jobs must wait for a reload."""
-        if self._look_at_code is not None:
-            self._look_at_code()
 
     # how many jobs at once
 

@@ -48,7 +48,8 @@ class Intake:
         """
         before = self.ready_count
         self._note_domains(leases, handlers)
-        self._admission.look_at_code()
+        if self._admission.look_at_code is not None:
+            self._admission.look_at_code()
         for index, lease in enumerate(leases):
             settings = handlers.get(lease.klass)
             held = HeldLease(

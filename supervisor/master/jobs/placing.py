@@ -52,7 +52,7 @@ class Placing:
         exception of it leaves the job ready.
         """
         ready, is_moving = self._ledger.ready, False
-        if ready:
+        if ready and self._admission.look_at_code is not None:
             self._admission.look_at_code()
         stop = self._admission.why_not()
         if stop is None:
