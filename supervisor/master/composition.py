@@ -119,7 +119,7 @@ class Parts:
         self._make_connection()
 
     def _make_model(self) -> None:
-        """What the master knows, and whom its loop listens to."""
+        """The loop's tools, the session, and the master's knowledge of jobs and children."""
         config = self._config
         assert config.redis_url is not None
         self.inbox, self.timers = Inbox(), Timers()
@@ -133,7 +133,7 @@ class Parts:
         self.slots = Slots(config.processes, config.jobs_per_child)
 
     def _make_starts(self) -> None:
-        """What takes a leased job to a child."""
+        """The way of a leased job to a child."""
         config, slots, ledger, pace, budget = self._config, self.slots, self.ledger, self.pace, self.budget
         events, timers, ahead_s = self._events, self.timers, config.dispatch_ahead_s
         self.job_log = JobLog(events, self.counts)
@@ -149,7 +149,7 @@ class Parts:
         self.retirement = Retirement(slots, intake, unstarted, placing, interrupter, config.reload_timeout_s)
 
     def _make_ends(self) -> None:
-        """What brings a job's outcome back, or stops the job."""
+        """The way back of an outcome, and all that stops a job."""
         config, slots, ledger, pace, budget = self._config, self.slots, self.ledger, self.pace, self.budget
         admission, placing, interrupter, log = self.admission, self.placing, self.interrupter, self.job_log
         events, timers, counts = self._events, self.timers, self.counts
@@ -169,7 +169,7 @@ class Parts:
         self.limits = JobLimits(config, placing, interrupter, memory, disk, self.cut_off, timers)
 
     def _make_processes(self) -> None:
-        """Which zygotes and children live."""
+        """The starts and ends of zygotes and children."""
         config, slots, inbox, timers, events = self._config, self.slots, self.inbox, self.timers, self._events
         dispatcher, guard, reload_log = self.dispatcher, CrashLoopGuard(events), Reloads(events)
         self.zygotes = zygotes = Zygotes(self.admission, self.budget, events, reload_log)
@@ -206,7 +206,7 @@ class Parts:
         self.timers.set(PROCESSES, -math.inf, self.processes.run_due)
 
     def _make_redis(self) -> None:
-        """What the master says to Redis, and when."""
+        """The parts that speak to Redis, and their reasons."""
         session, ledger, answers, cut_off = self.session, self.ledger, self.lease_answers, self.cut_off
         identity, pipeline, wakeups = session.identity, session.pipeline, session.wakeups
         events, counts = self._events, self.counts
@@ -220,7 +220,7 @@ class Parts:
         self.idle_exit = IdleExit(self._config.exit_when_idle_s, session, wakeups, demand, self.leasing)
 
     def _make_controls(self) -> None:
-        """What the master can be told to do."""
+        """The end of the master, and the requests of operators."""
         config, slots, processes, events = self._config, self.slots, self.processes, self._events
         departure = Departure(self.session, self.demand, self.settling)
         jobs = JobShutdown(slots, self.admission, self.placing, self.interrupter)
@@ -230,7 +230,7 @@ class Parts:
         self.signals = OperatorSignals(self.inbox, self.controls, processes, self.stack_dump, slots, events)
 
     def _make_report(self) -> None:
-        """What the master shows."""
+        """Status, metrics, HTTP and title."""
         config, session, slots, zygotes = self._config, self.session, self.slots, self.zygotes
         state = State(self.drain, session, zygotes, self.admission, slots)
         jobs = JobStatus(self.counts, self.failures, self.backlog)
@@ -247,7 +247,7 @@ class Parts:
         self.title = TitleAndNotify(state, session.serving, config.namespace, self.timers)
 
     def _make_connection(self) -> None:
-        """The exchanges with Redis, of all that speak in them."""
+        """The exchanges with Redis, and the session."""
         session, demand, leasing, renewing = self.session, self.demand, self.leasing, self.renewing
         identity, serving, times = session.identity, session.serving, session.times
         events, counts = self._events, self.counts

@@ -1,4 +1,4 @@
-"""What a master does with its exchanges for the whole namespace: sweeps, cron jobs, looks at the backlog.
+"""Speaks for the whole namespace: sweeps, puts jobs of cron recurrences, looks at the backlog.
 
 Runs in the master. Does no I/O.
 """

@@ -34,7 +34,7 @@ class CronSpawn(NamedTuple):
 
 
 class Duties(NamedTuple):
-    """What the next exchange is to do for the namespace. A sweep goes on at `offset`."""
+    """The duties of the next exchange for the namespace. A sweep goes on at `offset`."""
 
     sweep: bool = False
     spawns: Sequence[CronSpawn] = ()

@@ -1,4 +1,4 @@
-"""What becomes of the master's leases when a session begins, resumes or is void. Runs in the master. Does no I/O."""
+"""Keeps or gives up the master's leases when a session begins, resumes or is void. Runs in the master. No I/O."""
 
 from collections.abc import Sequence
 

@@ -178,7 +178,7 @@ class MasterMetrics:
 
 
 class QueueMetrics:
-    """What waits in the queues."""
+    """How many jobs each queue has, and for how long the oldest one has waited."""
 
     def __init__(self, backlog: Backlog) -> None:
         self._backlog = backlog

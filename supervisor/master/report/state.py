@@ -42,7 +42,7 @@ class State:
 
     @property
     def summary(self) -> str:
-        """The word in a line for people, with the busy children and the time that a drain has left."""
+        """A line for the title: busy children, the word, and the time that a drain has left."""
         word, left_s = self.word, self.left_s
         summary = f"{self._slots.busy}/{self._slots.processes} busy"
         if word != "serving":

@@ -28,7 +28,7 @@ _STOPPING: Final = "stopping"
 
 
 class JobStatus:
-    """What has become of the jobs, and how many wait."""
+    """How jobs have ended, the last failures, and how many jobs wait."""
 
     def __init__(self, counts: Counts, failures: RecentFailures, backlog: Backlog) -> None:
         self._counts = counts

@@ -1,7 +1,7 @@
 """Does what operators ask of a running supervisor, by a signal or by a command. Runs in the master.
 
-Owns what a request does in which state, and the sentence that says so. `Drain` decides how a drain goes on, and
-`Scaling` how many processes there may be. A sentence has the supervisor as its subject. What cannot be done raises
+Owns the effect of each request in each state, and the sentence that tells it, whose subject is the supervisor. `Drain`
+decides how a drain goes on, and `Scaling` how many processes there may be. A request that is impossible now raises
 ValueError, with a sentence.
 """
 
