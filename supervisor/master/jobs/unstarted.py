@@ -6,6 +6,7 @@ from supervisor import clock
 from supervisor.engine.model.outcomes import Released
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.job_log import JobLog
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.slots import Slots
 from supervisor.master.timers import Timers
@@ -15,18 +16,25 @@ HAND_BACK: Final = "unstarted.hand-back"
 
 
 class Unstarted:
-    def __init__(self, slots: Slots, ledger: Ledger, budget: Budget, timers: Timers, ahead_s: float) -> None:
+    def __init__(
+        self, slots: Slots, ledger: Ledger, budget: Budget, timers: Timers, ahead_s: float, log: JobLog
+    ) -> None:  # fmt: skip
         """`ahead_s`: how long a ready job waits here for a child before it goes back."""
         self._slots = slots
         self._ledger = ledger
         self._budget = budget
         self._timers = timers
         self._ahead_s = ahead_s
+        self._log = log
         self.hand_back_planned = False
 
     def take_back(self, child: ChildHandle) -> None:
         """Make the jobs ready again that the child has not received."""
-        for held in reversed(child.take_back()):
+        running = child.running
+        taken = child.take_back()
+        if child.running is not None and child.running is not running:
+            self._log.started(child.running)  # the child has received it while jobs before it were taken back
+        for held in reversed(taken):
             self._budget.settle(child.number, held.lease.klass, held.lease.jid)
             if held.lost_reason:
                 continue

@@ -8,6 +8,7 @@ import pytest
 from supervisor import messages
 from supervisor.engine.model.outcomes import Released, Unknown
 from supervisor.engine.transport.link import LinkLost
+from supervisor.linux import kernel
 from supervisor.master.jobs.unstarted import HAND_BACK
 from supervisor.master.model.states import ChildState
 from supervisor.messages import HandlerSettings
@@ -27,6 +28,17 @@ def test_only_a_start_that_happens_is_told_to_redis(desk):
     desk.placing.place(lambda held: told.append((held.lease.token, len(first.sent + second.sent))))
     assert told == [(1, 0)]
     assert [held.lease.token for held in desk.ledger.ready] == [2]
+
+
+def test_job_received_while_others_are_taken_back_counts_as_started(desk):
+    desk = desk(processes="1")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(never_reading)
+    desk.give(lease_of(1), lease_of(2), starting=1)
+    first, _second = [kernel.receive(child.jobs._receiver, messages.MAX_PACKET_BYTES, 1)[0] for _ in range(2)]
+    child.jobs._sender.send(first)  # the child received the second one, as the master sees it
+    desk.placing.withdraw(child)
+    assert [event["jid"] for event in desk.events("job.started")] == ["j1", "j2"]
 
 
 def test_a_job_whose_start_cannot_be_told_stays_ready(desk):
