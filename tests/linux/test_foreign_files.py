@@ -13,7 +13,7 @@ from supervisor.master.model.child_handle import ChildHandle
 from tests.parts import open_fds, until
 
 LINGER_S = 1000
-SOON_S = 0.5
+SOON_S = 10.0  # not as long as a close lingers
 
 
 def lingering():
@@ -55,7 +55,7 @@ def test_descriptors_of_every_kind_are_closed(closer):
     before = open_fds()
     fds = [*os.pipe(), os.memfd_create("m"), *(each.detach() for each in socket.socketpair())]
     closer.take(fds)
-    assert closer.finish(10.0)
+    assert closer.finish(SOON_S)
     assert open_fds() == before
 
 
@@ -63,7 +63,7 @@ def test_lingering_socket_is_closed_at_once(closer):
     near, far = lingering()
     with far:
         closer.take((near.detach(),))
-        assert closer.finish(10.0)
+        assert closer.finish(SOON_S)
         with pytest.raises(ConnectionResetError):
             while far.recv(65536):
                 pass
@@ -78,7 +78,7 @@ def test_blocking_close_delays_neither_caller_nor_next_close(closer):
     until(lambda: closer._is_stuck)
     pipe = os.pipe()
     closer.take((second.detach(), *pipe))
-    assert closer.finish(10.0)
+    assert closer.finish(SOON_S)
     assert all(map(is_closed, pipe))
     far.close()
     also_far.close()
@@ -97,7 +97,7 @@ def test_uninterruptible_close_keeps_its_own_thread(closer, monkeypatch):
     closer.take(others)
     until(lambda: all(map(is_closed, others)))
     os.write(holds, b"x")
-    assert closer.finish(10.0)
+    assert closer.finish(SOON_S)
     os.close(held)
     os.close(holds)
 
@@ -108,7 +108,7 @@ def test_loop_closes_no_socket_of_a_child(monkeypatch):
     monkeypatch.setattr(foreign_files, "_close", lambda fd: (closed.append(fd), os.close(fd)))
     child.close_child_ends()
     child.close()
-    assert foreign_files.finish(10.0)
+    assert foreign_files.finish(SOON_S)
     assert ours <= set(closed)
 
 
@@ -126,5 +126,5 @@ def test_descriptors_left_in_sockets_are_closed_in_the_thread():
         began_at = time.monotonic()
         child.close()
         assert time.monotonic() - began_at < SOON_S
-        assert foreign_files.finish(10.0)
+        assert foreign_files.finish(SOON_S)
     assert open_fds() == before

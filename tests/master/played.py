@@ -109,7 +109,7 @@ class PlayedMaster:
     def lose_connection(self) -> None:
         """Lose the connection, as LinkLost in the loop does, and make it anew."""
         self.connection.on_lost(LinkLost("cut"))
-        self.desk.timers.run_due(clock.monotonic() + SOON_S)
+        self.desk.timers.run_due(clock.monotonic() + 10.0)  # when the pause before the next attempt is over
         self.turn_until(lambda: self.session.idle)
 
     def _abandon(self, why: str) -> None:

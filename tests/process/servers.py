@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.servers import connected
+
 
 @contextlib.contextmanager
 def stopped(process):
@@ -29,7 +31,7 @@ class OwnServer:
         self.binary = binary
         self.socket = directory / "s"
         self.url = f"unix://{self.socket}"
-        self.redis = redis.Redis(unix_socket_path=str(self.socket), protocol=2)
+        self.redis = connected(self.socket)
         self.process = None
 
     def start(self):
