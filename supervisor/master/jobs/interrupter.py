@@ -49,7 +49,7 @@ class Interrupter:
         child.end_plan.kill_by(clock.monotonic() + _EXIT_S, why)
 
     def tell(self, child: ChildHandle, why: str) -> None:
-        """Make `should_stop` True in the child's handler, unless the handler was told so before it is killed."""
+        """Make `should_stop` True in the child's handler. A handler with a planned kill was interrupted before."""
         if child.running is not None and child.end_plan.kill_at is None:
             child.notices.mention(child.running.lease.token, why)
 
