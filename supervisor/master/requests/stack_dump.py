@@ -40,7 +40,6 @@ class StackDump:
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self._asked: list[tuple[ChildHandle, int]] = []  # and where in its file its stacks will begin
-        self._unknown: list[ChildHandle] = []  # those that were ready before their zygote had reported their pid
         self._then: list[Callable[[list[Seen]], None]] = []
         self._began_at = 0.0
 
@@ -50,7 +49,6 @@ class StackDump:
         if len(self._then) > 1:
             return
         self._asked = [(child, child.stacks.make_room()) for child in children if child.is_ready]
-        self._unknown = [child for child, _start in self._asked if child.pidfd is None]
         for child, _start in self._asked:
             child.write_stacks()
         self._began_at = clock.monotonic()
@@ -58,10 +56,6 @@ class StackDump:
 
     def _read(self, now_at: float) -> None:
         living = [(child, start) for child, start in self._asked if not child.closed]
-        unknown, self._unknown = self._unknown, []
-        for child in unknown:
-            if not child.closed:
-                child.write_stacks()
         seen = [Seen(child, child.stacks.read(start)) for child, start in living]
         if not all(each.stack for each in seen) and now_at < self._began_at + _LONGEST_S:
             self._timers.set(STACK_DUMP, now_at + _WRITTEN_S / 2, self._read)
