@@ -1,4 +1,4 @@
-"""When each step of a drain is due. Runs in the master. Must not read the clock."""
+"""Says when each step of a drain is due. Runs in the master. Must not read the clock."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""How many jobs this master could start, and so how many it leases. Runs in the master. Does no I/O."""
+"""Says how many jobs to lease: as many as this master could start. Runs in the master. Does no I/O."""
 
 from collections.abc import Collection, Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""The end of the master's talk with Redis: what is left is settled, and Redis forgets the worker. Runs in the master.
+"""Ends the master's talk with Redis: settles the last leases, and has Redis forget the worker. Runs in the master.
 
 Does no I/O of its own. `Drain` says when.
 """

@@ -1,4 +1,4 @@
-"""When the master leases, and what follows from a grant. Runs in the master. Does no I/O."""
+"""Decides when the master leases, and reads what is granted. Runs in the master. Does no I/O."""
 
 import math
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class Leasing(TimedSpeaker):
         self._is_asked = True
 
     def on_refused(self, now_at: float) -> None:
-        """Redis has refused a lease, or what is done beside it."""
+        """Lease again a moment later: Redis has refused a lease, or a command beside it."""
         self._ask_at = now_at + _REFUSED_S
 
     def deadline_at(self) -> float:

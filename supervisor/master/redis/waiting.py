@@ -1,4 +1,4 @@
-"""When the idle master waits for wake-ups, mail and pushed entries, or leaves. Runs in the master. Does no I/O.
+"""Has the idle master wait for wake-ups, mail and pushed entries, or leave. Runs in the master. Does no I/O.
 
 Owns when a wait begins and ends, and what follows from its end. Where no child could take a job the master waits for
 mail alone, because a wake-up is for a master that can answer it.

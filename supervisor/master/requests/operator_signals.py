@@ -1,4 +1,4 @@
-"""Reads the signals that the master gets, and has done what each means. Runs in the master."""
+"""Reads the master's signals, and calls what each one means. Runs in the master."""
 
 from supervisor.linux import kernel
 from supervisor.master.inbox import Inbox
