@@ -103,7 +103,7 @@ class ChildStarts:
         return self._guard.fork_after_at
 
     def is_pool_filled_by(self, zygote: ZygoteHandle) -> bool:
-        """Return whether the zygote has forked a child for each process but one."""
+        """Return True if the zygote's ready children, with its probe, fill the pool."""
         return zygote.ready_children >= self._slots.processes - 1
 
     def _wanted(self) -> int:
@@ -163,9 +163,7 @@ class ChildStarts:
         self.forget(child)
 
     def forget_unreported(self, zygote: ZygoteHandle) -> None:
-        """Forget children whose fork the zygote has not reported. If they live, now or later, their sockets' end tells
-        them to exit.
-        """
+        """Forget children whose fork the zygote has not reported. If alive, they find their sockets closed and exit."""
         for child in self.of(zygote):
             if child.pidfd is None:
                 self.forget(child)
