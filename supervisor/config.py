@@ -262,7 +262,7 @@ class Setting:
     """One setting of `run`: flag, variable, parser and help."""
 
     flag: str
-    #: Attribute of Config.
+    #: Attribute of RunConfig.
     field: str
     parse: Callable[[str], Any]
     #: The value as a user would write it. None: decided elsewhere, as the help says.
@@ -439,7 +439,7 @@ FROM_KUBERNETES = re.compile(r"LEASEHOLD(_\w+)?_(SERVICE_\w+|PORT\w*)", re.ASCII
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class RunConfig:
     """All settings of `run`, checked. Durations in seconds."""
 
     redis_url: str | None = field(repr=False)  # None: the embedded server
@@ -485,7 +485,7 @@ class Config:
     @classmethod
     def load(
         cls, flags: Mapping[str, str | Sequence[str] | None], environ: Mapping[str, str], *, terminal: bool
-    ) -> "Config":
+    ) -> "RunConfig":
         """Return the settings of `run`. A flag beats the environment, and the environment beats the default.
 
         `flags` is by flag name without dashes, None where not given. `terminal`: the log goes to a terminal. Raises
@@ -635,11 +635,11 @@ def usable_memory(proc: Path = cgroups.PROC, mounted: Path = cgroups.CGROUPS) ->
     return limit * 9 // 10, f"auto: nine tenths of the cgroup's limit of {megabytes(limit)}"
 
 
-_FIELDS = {each.name for each in fields(Config)} - {
+_FIELDS = {each.name for each in fields(RunConfig)} - {
     "processes_most",
     "processes_reason",
     "processes_auto",
     "memory_budget_reason",
     "warnings",
 }
-assert {setting.field for setting in SETTINGS} == _FIELDS, "the table of settings and Config name the same things"
+assert {setting.field for setting in SETTINGS} == _FIELDS, "the table of settings and RunConfig name the same things"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from supervisor import messages
-from supervisor.config import Config
+from supervisor.config import RunConfig
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.linux import foreign_files, kernel
 from supervisor.linux.cgroups import OomKills
@@ -41,7 +41,7 @@ from supervisor.master.jobs.room import RoomMaker
 from supervisor.master.jobs.unstarted import HAND_BACK, Unstarted
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.counts import Counts
+from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.job_log import JobLog
 from supervisor.master.model.ledger import Ledger
@@ -230,13 +230,13 @@ class Desk:
     def __init__(self, log: Path, flags: dict[str, str]) -> None:
         given = {"redis-url": "redis://localhost", "jobs-per-child": "0", "processes": "2", "dispatch-ahead": "1s"}
         names = {name.replace("_", "-"): value for name, value in flags.items()}
-        self.config = Config.load({**given, **names}, {}, terminal=False)
+        self.config = RunConfig.load({**given, **names}, {}, terminal=False)
         self._log = log
         self._log_fd = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self.log = Events(self._log_fd, "json", "debug")
         config, ahead_s = self.config, self.config.dispatch_ahead_s
         self.timers = timers = Timers()
-        self.counts = counts = Counts()
+        self.counts = counts = MasterCounts()
         self.ledger = ledger = Ledger()
         self.slots = slots = Slots(config.processes, config.jobs_per_child)
         self.budget = budget = Budget(config.memory_budget_bytes)

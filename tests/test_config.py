@@ -8,13 +8,13 @@ import pytest
 
 from supervisor import config, redis_url
 from supervisor.cli.lib.parser import dispatch
-from supervisor.config import SETTINGS, Config, ConfigError, parse_duration, parse_size
+from supervisor.config import SETTINGS, ConfigError, RunConfig, parse_duration, parse_size
 from supervisor.engine.model.queue_order import ORDERS
 from supervisor.linux import cgroups
 
 
 def load(flags=None, environ=None, terminal=False):
-    return Config.load(flags or {}, environ or {}, terminal=terminal)
+    return RunConfig.load(flags or {}, environ or {}, terminal=terminal)
 
 
 def problems(flags=None, environ=None):
@@ -25,7 +25,7 @@ def problems(flags=None, environ=None):
 
 def test_defaults():
     told = load({"processes": "3", "memory-budget": "1G"})
-    assert told == Config(
+    assert told == RunConfig(
         redis_url=None,
         namespace="leasehold",
         handlers="handlers",

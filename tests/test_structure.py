@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -243,6 +244,13 @@ def test_who_speaks_to_redis_uses_no_private_part_of_another_object():
         if SPEAKS_REDIS & foreign(module):
             attributes = [node for node in ast.walk(tree_of(module)) if isinstance(node, ast.Attribute)]
             assert [ast.unparse(node) for node in attributes if is_private(node)] == [], module
+
+
+def test_each_class_name_means_one_thing():
+    classes = [node for module in FILES for node in tree_of(module).body if isinstance(node, ast.ClassDef)]
+    counted = Counter(node.name.lstrip("_") for node in classes)
+    # Public by the same name: what a handler gets, and what a client returns.
+    assert {name for name, count in counted.items() if count > 1} == {"Job"}
 
 
 def test_one_module_tells_time():

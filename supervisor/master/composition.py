@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from supervisor.config import Config, ConfigError, no_workdir
+from supervisor.config import ConfigError, RunConfig, no_workdir
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.worker.session import Session
@@ -43,7 +43,7 @@ from supervisor.master.jobs.unstarted import Unstarted
 from supervisor.master.model import environment
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.counts import Counts
+from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.job_log import JobLog
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.pace import Pace
@@ -105,7 +105,7 @@ from supervisor.ops.http_queries import HttpQueries
 
 
 class Parts:
-    def __init__(self, config: Config, events: Events) -> None:
+    def __init__(self, config: RunConfig, events: Events) -> None:
         """Raises ConfigError if there is no place for the working directory."""
         self._config = config
         self._events = events
@@ -128,7 +128,7 @@ class Parts:
         self._events.set_worker(self.session.worker)
         with place_for_workdir():
             self.workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self.session.worker}"
-        self.ledger, self.counts, self.failures = Ledger(), Counts(), RecentFailures()
+        self.ledger, self.counts, self.failures = Ledger(), MasterCounts(), RecentFailures()
         self.pace, self.budget = Pace(), Budget(config.memory_budget_bytes)
         self.slots = Slots(config.processes, config.jobs_per_child)
 

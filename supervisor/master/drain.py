@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from supervisor import clock
-from supervisor.config import Config, Exit
+from supervisor.config import Exit, RunConfig
 from supervisor.master.jobs.job_shutdown import JobShutdown
 from supervisor.master.model.shutdown_schedule import ShutdownSchedule
 from supervisor.master.model.signals import By
@@ -29,7 +29,7 @@ class Drain:
 
     def __init__(
         self,
-        config: Config,
+        config: RunConfig,
         slots: Slots,
         processes: ProcessManager,
         jobs: JobShutdown,

@@ -11,7 +11,7 @@ import traceback
 from typing import Final
 
 from supervisor import clock
-from supervisor.config import Config, ConfigError, Exit
+from supervisor.config import ConfigError, Exit, RunConfig
 from supervisor.engine.transport.link import LinkLost
 from supervisor.linux import cgroups, foreign_files, kernel, removal
 from supervisor.master.composition import Parts, place_for_workdir
@@ -30,7 +30,7 @@ _DRAIN: Final = "drain"
 _FLUSH: Final = "events.flush"
 
 
-def run(config: Config) -> int:
+def run(config: RunConfig) -> int:
     """Be the master until it has drained. Return the exit code. `config.redis_url` is set.
 
     Raises ConfigError if the address for HTTP or the place for working directories cannot be used.
@@ -47,7 +47,7 @@ def run(config: Config) -> int:
 
 
 class Master:
-    def __init__(self, config: Config, events: Events, listening: socket.socket | None) -> None:
+    def __init__(self, config: RunConfig, events: Events, listening: socket.socket | None) -> None:
         """`listening`: the socket for HTTP; None: there is none."""
         self._config = config
         self._events = events

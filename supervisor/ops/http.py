@@ -57,7 +57,7 @@ class ConnectionState(Enum):
     CLOSING = "closing"  # all is written; closing while the client still sends would discard the answer
 
 
-class _Request(BaseHTTPRequestHandler):
+class _ParsedRequest(BaseHTTPRequestHandler):
     """A parsed request, or in `error` why it is none. Reads no socket."""
 
     def __init__(self, request: bytes) -> None:
@@ -72,7 +72,7 @@ class _Request(BaseHTTPRequestHandler):
         self.error = code, message or HTTPStatus(code).phrase
 
 
-class _Connection:
+class _HttpConnection:
     """One client, from accept to close."""
 
     def __init__(self, peer: socket.socket, deadline_at: float) -> None:
@@ -141,7 +141,7 @@ class Listener:
         self._names = names
         self._queries = queries
         self._metrics = metrics
-        self._connections: dict[socket.socket, _Connection] = {}
+        self._connections: dict[socket.socket, _HttpConnection] = {}
         self._selector = selectors.EpollSelector()
         self._accept_at: float | None = 0.0  # when to register the listening socket again; None: it is registered
         self._complaint = ""
@@ -234,7 +234,7 @@ class Listener:
     def _has_room(self) -> bool:
         return len(self._connections) < MOST_CONNECTIONS or self._slowest() is not None
 
-    def _slowest(self) -> _Connection | None:
+    def _slowest(self) -> _HttpConnection | None:
         """Return the oldest connection that waits for its client. Those that wait for the loop keep their place."""
         ours = (each for each in self._connections.values() if each.state is not ConnectionState.WAITING)
         return next(ours, None)
@@ -267,11 +267,11 @@ class Listener:
 
     def _add(self, peer: socket.socket, now_at: float) -> None:
         peer.setblocking(False)
-        connection = self._connections[peer] = _Connection(peer, now_at + CONNECTION_S)
+        connection = self._connections[peer] = _HttpConnection(peer, now_at + CONNECTION_S)
         self._selector.register(peer, selectors.EVENT_READ)
         self._read(connection, now_at)  # the request has mostly arrived already
 
-    def _drop(self, connection: _Connection) -> None:
+    def _drop(self, connection: _HttpConnection) -> None:
         if self._connections.pop(connection.peer, None) is not None:
             if connection.state is not ConnectionState.WAITING:
                 self._selector.unregister(connection.peer)
@@ -279,7 +279,7 @@ class Listener:
 
     # one connection
 
-    def _on_ready(self, connection: _Connection, events: int, now_at: float) -> None:
+    def _on_ready(self, connection: _HttpConnection, events: int, now_at: float) -> None:
         if connection.state is ConnectionState.READING:
             self._read(connection, now_at)
         elif connection.state is ConnectionState.WRITING:
@@ -287,7 +287,7 @@ class Listener:
         elif connection.state is ConnectionState.CLOSING:
             self._await_end(connection)
 
-    def _advance(self, connection: _Connection, now_at: float) -> None:
+    def _advance(self, connection: _HttpConnection, now_at: float) -> None:
         """Go on if the loop's answer or a deadline has come."""
         if connection.state is ConnectionState.WAITING:
             self._answer(connection, now_at)
@@ -297,7 +297,7 @@ class Listener:
             else:
                 self._drop(connection)
 
-    def _read(self, connection: _Connection, now_at: float) -> None:
+    def _read(self, connection: _HttpConnection, now_at: float) -> None:
         try:
             received = connection.peer.recv(MOST_BYTES + 1)
         except BlockingIOError:
@@ -315,9 +315,9 @@ class Listener:
             large = f"line and headers are larger than {MOST_BYTES} bytes"
             self._refuse(connection, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, large)
 
-    def _route(self, connection: _Connection, now_at: float) -> None:
+    def _route(self, connection: _HttpConnection, now_at: float) -> None:
         """Act on the complete request. A body is ignored."""
-        asked = _Request(bytes(connection.request))
+        asked = _ParsedRequest(bytes(connection.request))
         connection.request.clear()
         if asked.error is not None:
             self._refuse(connection, *asked.error)
@@ -338,7 +338,7 @@ class Listener:
         else:
             self._ask(connection, now_at)
 
-    def _ask(self, connection: _Connection, now_at: float) -> None:
+    def _ask(self, connection: _HttpConnection, now_at: float) -> None:
         is_probe = connection.path in PROBES
         waiting = sum(
             each.state is ConnectionState.WAITING and each.path in REPORTS for each in self._connections.values()
@@ -351,7 +351,7 @@ class Listener:
         connection.query = self._queries.ask(connection.path, now_at)
         connection.deadline_at = now_at + (PROBE_S if is_probe else REPORT_S)
 
-    def _answer(self, connection: _Connection, now_at: float) -> None:
+    def _answer(self, connection: _HttpConnection, now_at: float) -> None:
         """Reply if the loop has answered, or the deadline has come."""
         query = connection.query
         assert query is not None
@@ -368,7 +368,7 @@ class Listener:
         else:
             self._reply(connection, self._report(connection, query.answer))
 
-    def _report(self, connection: _Connection, answer: Any) -> Page:
+    def _report(self, connection: _HttpConnection, answer: Any) -> Page:
         try:
             if connection.path == "/status":
                 return pages.status(answer)
@@ -382,10 +382,10 @@ class Listener:
 
     # replies
 
-    def _refuse(self, connection: _Connection, code: int, sentence: str) -> None:
+    def _refuse(self, connection: _HttpConnection, code: int, sentence: str) -> None:
         self._reply(connection, pages.refusal(connection.path, code, sentence))
 
-    def _reply(self, connection: _Connection, page: Page) -> None:
+    def _reply(self, connection: _HttpConnection, page: Page) -> None:
         code, body, kind = page
         head = (
             f"HTTP/1.1 {int(code)} {HTTPStatus(code).phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
@@ -401,7 +401,7 @@ class Listener:
         connection.state, connection.query, connection.deadline_at = ConnectionState.WRITING, None, connection.end_at
         self._write(connection)
 
-    def _write(self, connection: _Connection) -> None:
+    def _write(self, connection: _HttpConnection) -> None:
         try:
             written = connection.peer.send(connection.reply)
             connection.reply = connection.reply[written:]
@@ -416,7 +416,7 @@ class Listener:
         connection.state = ConnectionState.CLOSING
         self._selector.modify(connection.peer, selectors.EVENT_READ)
 
-    def _await_end(self, connection: _Connection) -> None:
+    def _await_end(self, connection: _HttpConnection) -> None:
         """Discard what the client still sends, until it closes."""
         try:
             if connection.peer.recv(MOST_BYTES):

@@ -32,16 +32,16 @@ FOR_ANOTHER_USER: Final = {
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class _Head(ctypes.Structure):
+class _CapabilityHeader(ctypes.Structure):
     _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
 
 
-class _Set(ctypes.Structure):
+class _CapabilitySet(ctypes.Structure):
     _fields_ = [("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32)]
 
 
-_head = _Head(_VERSION_3, 0)
-_sets = (_Set * 2)()
+_head = _CapabilityHeader(_VERSION_3, 0)
+_sets = (_CapabilitySet * 2)()
 _HEAD: Final = ctypes.byref(_head)
 _NOTHING: Final = ctypes.byref(_sets)
 

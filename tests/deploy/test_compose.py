@@ -11,7 +11,7 @@ import pytest
 import redis
 import yaml
 
-from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, Config, parse_duration, parse_size
+from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, RunConfig, parse_duration, parse_size
 from tests import servers
 from tests.deploy import dockerfile
 
@@ -125,7 +125,7 @@ def test_compose_refuses_to_start_without_a_password():
 
 def test_two_supervisors_start_clean_and_have_time_to_drain():
     variables = {"LEASEHOLD_HTTP": LISTENER, **SUPERVISOR["environment"]}
-    assert Config.load({}, variables, terminal=False).warnings == ()
+    assert RunConfig.load({}, variables, terminal=False).warnings == ()
     assert SUPERVISOR["deploy"]["replicas"] == 2
     assert not {"container_name", "hostname", "ports"} & SUPERVISOR.keys(), "it could not be scaled"
     default = {setting.flag: setting.default for setting in SETTINGS}

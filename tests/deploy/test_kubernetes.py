@@ -13,7 +13,7 @@ import yaml
 
 import supervisor
 from supervisor.cli.lib import parser
-from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, VARIABLES, Config, parse_duration, parse_size
+from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, VARIABLES, RunConfig, parse_duration, parse_size
 from supervisor.engine.model.keys import Namespace
 from tests.deploy import crds, dockerfile
 
@@ -110,7 +110,7 @@ def test_the_supervisor_takes_its_arguments_and_its_variables():
     flags = parser.given(built.parse_args(["run", *SUPERVISOR["args"]]))
     variables = {each["name"]: each.get("value", "redis://redis:6379/0") for each in SUPERVISOR["env"]}
     assert variables.keys() <= VARIABLES
-    config = Config.load(flags, variables, terminal=False)
+    config = RunConfig.load(flags, variables, terminal=False)
     assert config.warnings == ()
     assert config.http.port == SUPERVISOR["ports"][0]["containerPort"]
 

@@ -15,7 +15,7 @@ import pytest
 
 import supervisor
 from supervisor.cli.lib import parser
-from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, Config, Exit, parse_duration
+from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, Exit, RunConfig, parse_duration
 from supervisor.linux.kernel import children_of
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def test_command_and_variables_are_valid(unit):
     assert unit.words[0] == "run"
     built, _ = parser.build("run")
     flags = parser.given(built.parse_args(unit.words))
-    Config.load(flags, {"LEASEHOLD_REDIS_URL": "redis://redis:6379/0", **unit.environment}, terminal=False)
+    RunConfig.load(flags, {"LEASEHOLD_REDIS_URL": "redis://redis:6379/0", **unit.environment}, terminal=False)
 
 
 def test_time_is_enough_for_a_drain_and_a_boot(unit):

@@ -12,7 +12,7 @@ import sys
 
 from supervisor.cli.lib.connection import server_url
 from supervisor.cli.lib.parser import Subparsers, add_settings, given
-from supervisor.config import SETTINGS, Config, ConfigError
+from supervisor.config import SETTINGS, ConfigError, RunConfig
 
 EXAMPLES = """\
 examples:
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the master until it has drained. Return its exit code."""
     flags = given(args)
     check_package()
-    config = Config.load(flags, os.environ, terminal=sys.stderr.isatty())
+    config = RunConfig.load(flags, os.environ, terminal=sys.stderr.isatty())
     check_queues(config, "--queue" if flags["queue"] or "LEASEHOLD_QUEUE" not in os.environ else "LEASEHOLD_QUEUE")
     with server_url(config.redis_url) as url:
         from supervisor.master import master
@@ -64,7 +64,7 @@ def check_package() -> None:
     raise ConfigError([sentence])
 
 
-def check_queues(config: Config, name: str) -> None:
+def check_queues(config: RunConfig, name: str) -> None:
     """Raise ConfigError if the queues make no sense in their order. `name`: the flag or variable that gave them."""
     from supervisor.engine.model.queue_order import Queues
 

@@ -15,7 +15,7 @@ from supervisor.cli.doctor.findings import Finding, exit_code, ok, problem, warn
 from supervisor.cli.lib.options import add_json
 from supervisor.cli.lib.parser import Subparsers, add_settings, given
 from supervisor.cli.lib.terminal import counted, note, say, say_json
-from supervisor.config import SETTINGS, Config, ConfigError, Exit
+from supervisor.config import SETTINGS, ConfigError, Exit, RunConfig
 from supervisor.engine.embedded.embedded import refusal
 
 EXAMPLES = """\
@@ -80,11 +80,11 @@ def examine(flags: Flags) -> Iterator[Finding]:
     yield from handlers.examine(config)
 
 
-def _settings(flags: Flags) -> tuple[Config | None, list[Finding]]:
+def _settings(flags: Flags) -> tuple[RunConfig | None, list[Finding]]:
     """Return the config, or None if flags and variables make none, and the findings about it."""
     try:
         check_package()
-        config = Config.load(flags, os.environ, terminal=sys.stderr.isatty())
+        config = RunConfig.load(flags, os.environ, terminal=sys.stderr.isatty())
         check_queues(config, "--queue" if flags["queue"] or "LEASEHOLD_QUEUE" not in os.environ else "LEASEHOLD_QUEUE")
     except ConfigError as error:
         return None, [problem(CONFIGURATION, sentence, Exit.CONFIG) for sentence in error.problems]

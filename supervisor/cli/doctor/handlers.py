@@ -20,7 +20,7 @@ import psutil
 from supervisor import clock
 from supervisor.cli.doctor.findings import Finding, ok, problem, warning
 from supervisor.cli.lib.terminal import counted
-from supervisor.config import Config, Exit, megabytes
+from supervisor.config import Exit, RunConfig, megabytes
 from supervisor.linux import kernel
 from supervisor.master.model import environment, outcome_rules
 from supervisor.master.model.zygote_handle import ZygoteHandle, boot_of, fork_warnings
@@ -35,7 +35,7 @@ _PLACE: Final = re.compile(r'^ *File "(.+?)", line (\d+)', re.MULTILINE)
 _OURS: Final = f"{Path(__file__).parents[2]}{os.sep}"
 
 
-def examine(config: Config) -> Iterator[Finding]:
+def examine(config: RunConfig) -> Iterator[Finding]:
     """Import the handlers as `run` does, and yield the findings. Takes as long as the import."""
     for_handlers, held_back = environment.of(config)
     if held_back:
@@ -54,7 +54,7 @@ def examine(config: Config) -> Iterator[Finding]:
         shutil.rmtree(base, ignore_errors=True)
 
 
-def _boot(config: Config, for_handlers: dict[str, str], workdir: Path) -> Iterator[Finding]:
+def _boot(config: RunConfig, for_handlers: dict[str, str], workdir: Path) -> Iterator[Finding]:
     workdir.mkdir()
     boot = boot_of(config, workdir, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     zygote = ZygoteHandle(1, boot, for_handlers, clock.monotonic() + config.boot_timeout_s)
@@ -142,7 +142,7 @@ def _ends(pids: set[int], timeout_s: float) -> bool:
             os.close(pidfd)
 
 
-def _about(config: Config, ready: Ready, took_s: float, size_bytes: int) -> Iterator[Finding]:
+def _about(config: RunConfig, ready: Ready, took_s: float, size_bytes: int) -> Iterator[Finding]:
     names = sorted(ready.handlers)
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     yield ok(
@@ -161,7 +161,7 @@ def _about(config: Config, ready: Ready, took_s: float, size_bytes: int) -> Iter
         yield warning(_CHECK, sentence)
 
 
-def _sandbox(config: Config, ready: Ready) -> Iterator[Finding]:
+def _sandbox(config: RunConfig, ready: Ready) -> Iterator[Finding]:
     """Report what handlers are kept from, part by part."""
     missing = [part for part, state in ready.sandbox.items() if state.startswith("unavailable")]
     for part in missing:
@@ -187,7 +187,7 @@ def _sharing(ready: Ready) -> Iterator[Finding]:
         )
 
 
-def _memory(config: Config, ready: Ready, size_bytes: int) -> Iterator[Finding]:
+def _memory(config: RunConfig, ready: Ready, size_bytes: int) -> Iterator[Finding]:
     """Check that the memory budget has room for the handlers."""
     budget = config.memory_budget_bytes
     if not budget:

@@ -19,7 +19,7 @@ from typing import Final
 import psutil
 
 from supervisor.cli.doctor.findings import Finding, ok, problem, warning
-from supervisor.config import Config, Exit, megabytes, no_workdir
+from supervisor.config import Exit, RunConfig, megabytes, no_workdir
 from supervisor.linux import cgroups, kernel
 from supervisor.master.model import environment, memory
 
@@ -218,7 +218,7 @@ CHECKS: Final = (_kernel, _proc, _control_groups, _init)
 # with settings
 
 
-def _processes(config: Config) -> Iterator[Finding]:
+def _processes(config: RunConfig) -> Iterator[Finding]:
     """Report the number of processes, and check the user's limits for it."""
     count = config.processes
     yield ok("processes", f"{count} at the same time ({config.processes_reason})")
@@ -247,7 +247,7 @@ def _process_limit(count: int) -> Iterator[Finding]:
         )
 
 
-def _memory(config: Config) -> Iterator[Finding]:
+def _memory(config: RunConfig) -> Iterator[Finding]:
     """Check that the jobs' limits fit into the memory budget."""
     budget, limit = config.memory_budget_bytes, config.memory_limit_bytes
     if not budget:
@@ -262,7 +262,7 @@ def _memory(config: Config) -> Iterator[Finding]:
         )
 
 
-def _workdir(config: Config) -> Iterator[Finding]:
+def _workdir(config: RunConfig) -> Iterator[Finding]:
     """Check that working directories can be made, and have room."""
     try:
         base = config.workdir or Path(tempfile.gettempdir())
@@ -280,7 +280,7 @@ def _workdir(config: Config) -> Iterator[Finding]:
         yield ok("workdir", f"{base}, {megabytes(usage.free)} free")
 
 
-def _http(config: Config) -> Iterator[Finding]:
+def _http(config: RunConfig) -> Iterator[Finding]:
     """Check that --http can be listened on."""
     if config.http is None:
         return

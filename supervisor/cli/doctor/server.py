@@ -12,7 +12,7 @@ from supervisor.cli.doctor.findings import Finding, ok, problem, warning
 from supervisor.cli.lib.served import ask_servers
 from supervisor.cli.lib.shown import by_words
 from supervisor.cli.lib.terminal import counted
-from supervisor.config import Config, Exit, megabytes
+from supervisor.config import Exit, RunConfig, megabytes
 from supervisor.engine.client.examine import Examiner
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import queries
@@ -43,7 +43,7 @@ _ACCOUNT: Final = "deploy/docs/redis.md has an account with all that it needs"
 Info = Mapping[str, str]
 
 
-def examine(config: Config) -> Iterator[Finding]:
+def examine(config: RunConfig) -> Iterator[Finding]:
     """Check the server, then the namespace. Without a URL start this directory's embedded server."""
     with contextlib.ExitStack() as held:
         url = config.redis_url
@@ -239,7 +239,7 @@ _LOOKS_INTO_INFO: Final = (_role, _memory, _persistence, _connections)
 # the namespace
 
 
-def _namespace(client: Client, config: Config) -> Iterator[Finding]:
+def _namespace(client: Client, config: RunConfig) -> Iterator[Finding]:
     options = client.config.all()
     yield from _options(options, config, client.run(queries.setter("paused")))
     queues = client.queues()
@@ -249,7 +249,7 @@ def _namespace(client: Client, config: Config) -> Iterator[Finding]:
 
 
 def _options(
-    options: Mapping[str, Value], config: Config, paused: tuple[str | None, float | None]
+    options: Mapping[str, Value], config: RunConfig, paused: tuple[str | None, float | None]
 ) -> Iterator[Finding]:
     """Check the options in Redis. `paused`: who has paused all queues, and when."""
     heartbeat_s, grace_s = _seconds(options["heartbeat"]), _seconds(options["grace"])
@@ -290,7 +290,7 @@ def _seconds(value: Value) -> float:
     return float(value)
 
 
-def _queues(known: Mapping[str, Counts], config: Config) -> Iterator[Finding]:
+def _queues(known: Mapping[str, Counts], config: RunConfig) -> Iterator[Finding]:
     """Report the queues that `run` would serve."""
     served = [name for name in Queues(config.queue, config.order).resolve(tuple(known)) if name in known]
     paused = [name for name in served if known[name].paused]
@@ -309,7 +309,7 @@ def _by(by: str | None, since_unix: float | None) -> str:
 
 
 def _unserved(
-    known: Mapping[str, Depths], servers: Mapping[str, Sequence[str]] | None, config: Config
+    known: Mapping[str, Depths], servers: Mapping[str, Sequence[str]] | None, config: RunConfig
 ) -> Iterator[Finding]:
     """Report queues that neither a running supervisor nor `run` would serve."""
     ours = Queues(config.queue, config.order).resolve(tuple(known))

@@ -18,7 +18,7 @@ _POLLS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Action:
     """An action: `what` to do with the supervisor, queue or job named `whom`."""
 
     what: str
@@ -27,11 +27,11 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmation:
+class ActionPrompt:
     """A request that waits for a yes."""
 
     text: str
-    request: Request
+    request: Action
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Controller:
         self.pane = Pane.SUPERVISORS
         self.chosen: dict[Pane, str | None] = dict.fromkeys(Pane)
         self.filters: dict[Pane, str] = dict.fromkeys(Pane, "")
-        self.confirmation: Confirmation | None = None
+        self.confirmation: ActionPrompt | None = None
         self.typing: str | None = None  # the filter as far as it is typed
         self.page: TextPage | None = None
         self.said: tuple[str, Tone] = ("", Tone.PLAIN)
@@ -101,7 +101,7 @@ class Controller:
 
     # keys
 
-    def press(self, key: str) -> Request | None:
+    def press(self, key: str) -> Action | None:
         """Handle a key. Return the request that it makes, if any."""
         if self.confirmation is not None:
             return self._answer(key)
@@ -113,7 +113,7 @@ class Controller:
             return self._do(key)
         return None
 
-    def _do(self, key: str) -> Request | None:
+    def _do(self, key: str) -> Action | None:
         match key:
             case "q":
                 self.over = True
@@ -162,7 +162,7 @@ class Controller:
         if self.pane is Pane.SUPERVISORS:
             self.chosen[Pane.CHILDREN] = None
 
-    def _request_for(self, key: str) -> Request | None:
+    def _request_for(self, key: str) -> Action | None:
         match key:
             case "p" if self.pane is Pane.QUEUES:
                 return self._queue_request()
@@ -183,16 +183,16 @@ class Controller:
         self.say(f"{chosen} is gone, and {row.key} is chosen now: nothing was done", Tone.NOTICE)
         return True
 
-    def _queue_request(self) -> Request | None:
+    def _queue_request(self) -> Action | None:
         row = self.row(Pane.QUEUES)
         if row is None:
             self.say("there is no queue to be paused")
             return None
         if self._is_gone(Pane.QUEUES):
             return None
-        return Request("unpause queue" if row.values["state"] == "paused" else "pause queue", row.key)
+        return Action("unpause queue" if row.values["state"] == "paused" else "pause queue", row.key)
 
-    def _supervisor_request(self, key: str) -> Request | None:
+    def _supervisor_request(self, key: str) -> Action | None:
         worker = self.worker
         if worker is None:
             self.say("no supervisor is running here")
@@ -205,45 +205,45 @@ class Controller:
             return None
         match key:
             case "d":
-                self.confirmation = Confirmation(
+                self.confirmation = ActionPrompt(
                     f"Drain {worker}, which runs {number(status.get('busy')):g}? It ends, once its jobs have.",
-                    Request("drain", worker),
+                    Action("drain", worker),
                 )
             case "p":
-                return Request("resume" if status.get("paused") else "pause", worker)
+                return Action("resume" if status.get("paused") else "pause", worker)
             case "r":
-                return Request("reload", worker)
+                return Action("reload", worker)
             case _:
                 return self._scale(worker, status["processes"], 1 if key == "+" else -1)
         return None
 
-    def _scale(self, worker: str, processes: Mapping[str, Any], step: int) -> Request:
+    def _scale(self, worker: str, processes: Mapping[str, Any], step: int) -> Action:
         """Return a request for one process more or fewer. A repeated key counts on from the unconfirmed number."""
         fewest, most = int(number(processes.get("fewest"))), int(number(processes.get("most")))
         pending = self._pending_scales.get(worker)
         wanted = max(1, (pending.most if pending else most) + step)
         self._pending_scales[worker] = _PendingScale(wanted)
-        return Request("scale", worker, {"fewest": wanted if fewest == most else min(fewest, wanted), "most": wanted})
+        return Action("scale", worker, {"fewest": wanted if fewest == most else min(fewest, wanted), "most": wanted})
 
-    def _child_request(self, key: str) -> Request | None:
+    def _child_request(self, key: str) -> Action | None:
         worker, row = self.worker, self.row(Pane.CHILDREN)
         if worker is None or row is None:
             self.say("no child is chosen")
             return None
         if key == "s":
-            return Request("stacks", worker, {"child": row.values["child"]})
+            return Action("stacks", worker, {"child": row.values["child"]})
         if not row.values["jid"]:
             self.say(f"child {row.key} is idle: it has no job to be cancelled")
             return None
         jid = str(row.values["jid"])
-        self.confirmation = Confirmation(
-            f"Cancel {jid} ({row.values['klass']})? It is gone then.", Request("cancel", jid)
+        self.confirmation = ActionPrompt(
+            f"Cancel {jid} ({row.values['klass']})? It is gone then.", Action("cancel", jid)
         )
         return None
 
     # what takes keys for itself
 
-    def _answer(self, key: str) -> Request | None:
+    def _answer(self, key: str) -> Action | None:
         confirmation, self.confirmation = self.confirmation, None
         if confirmation is not None and key in ("y", "Y"):
             return confirmation.request

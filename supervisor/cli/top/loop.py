@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor import clock
-from supervisor.cli.top.controller import Controller, Request
+from supervisor.cli.top.controller import Action, Controller
 from supervisor.cli.top.keys import Keys
 from supervisor.cli.top.model import Model, NoSnapshot, Snapshot, Tone
 from supervisor.cli.top.polling import Poller, PollingThread
@@ -43,7 +43,7 @@ _MOST_REQUESTS: Final = 8
 class Finished:
     """A request and its outcome."""
 
-    request: Request
+    request: Action
     said: Result
 
 
@@ -59,7 +59,7 @@ class Loop:
         self._every_s = every_s
         self._keys = Keys()
         self._news: queue.SimpleQueue[Snapshot | NoSnapshot | Finished | Exception] = queue.SimpleQueue()
-        self._under_way: dict[tuple[str, str], Request | None] = {}  # by _kind: the request that waits for it
+        self._under_way: dict[tuple[str, str], Action | None] = {}  # by _kind: the request that waits for it
         self._ended_by: int | None = None
         self._woken, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
@@ -138,7 +138,7 @@ class Loop:
             if controller.confirmation is not None:
                 return  # keys typed before the confirmation was shown, or pasted, are no answer
 
-    def _start(self, request: Request, controller: Controller) -> None:
+    def _start(self, request: Action, controller: Controller) -> None:
         """Start the request, one of a kind at a time because order matters. Only the last waiting one is kept."""
         kind = _kind(request)
         if kind in self._under_way:
@@ -151,7 +151,7 @@ class Loop:
         controller.say(f"{request.what} {request.whom} …")
         threading.Thread(target=self._carry_out, args=(request,), name="request", daemon=True).start()
 
-    def _carry_out(self, request: Request) -> None:
+    def _carry_out(self, request: Action) -> None:
         try:
             self._tell(Finished(request, carry_out(self._client, request)))
         except Exception as error:  # noqa: BLE001 -- the thread's boundary: the loop raises it
@@ -199,7 +199,7 @@ class Loop:
         terminal.draw(screen.lines, width)
 
 
-def _kind(request: Request) -> tuple[str, str]:
+def _kind(request: Action) -> tuple[str, str]:
     """Return the kind of a request. Requests about the same property of the same object share it."""
     return request.whom, {"resume": "pause", "unpause queue": "pause queue"}.get(request.what, request.what)
 

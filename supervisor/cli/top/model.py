@@ -79,7 +79,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class Totals:
     """The figures of all supervisors together. Rates are None until there are two snapshots."""
 
     supervisors: int
@@ -128,7 +128,7 @@ class Rate:
         return self.grew_at is not None and now_at - self.grew_at < seconds
 
 
-class _Queue:
+class _QueueRates:
     """Rates of one queue, from its last snapshots."""
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ class Model:
         self.snapshot: Snapshot | None = None
         self.lost_since_at: float | None = None
         self.why_lost = NoSnapshot("", is_away=True)
-        self._queues: dict[str, _Queue] = {}
+        self._queues: dict[str, _QueueRates] = {}
         self._supervisors: dict[str, _Supervisor] = {}
         self._groups: dict[str, Rate] = {}
         self._rates: deque[float] = deque(maxlen=_MOST_RATES)
@@ -201,7 +201,7 @@ class Model:
         """Add a snapshot. Snapshots come in order."""
         self._rows = {}
         self.snapshot, self.lost_since_at = snapshot, None
-        self._queues = {name: self._queues.get(name) or _Queue() for name in snapshot.queues}
+        self._queues = {name: self._queues.get(name) or _QueueRates() for name in snapshot.queues}
         for name, counts in snapshot.queues.items():
             self._queues[name].take(snapshot.at, counts, snapshot.stats.get(name))
         self._supervisors = {name: self._supervisors.get(name) or _Supervisor(snapshot.at) for name in snapshot.status}
@@ -225,7 +225,7 @@ class Model:
         known = self._supervisors.get(worker)
         return known.status if known else None
 
-    def head(self) -> Head:
+    def head(self) -> Totals:
         snapshot = self.snapshot
         queues = list(snapshot.queues.values()) if snapshot else []
         known = [each.status for each in self._supervisors.values() if each.status is not None]
@@ -233,7 +233,7 @@ class Model:
         failed, deaths = dict(snapshot.failed) if snapshot else {}, Counter[str]()
         for status in known:
             deaths.update({str(why): int(number(count)) for why, count in _object(status.get("deaths")).items()})
-        return Head(
+        return Totals(
             supervisors=len(self._supervisors),
             silent=sum(each.silent for each in self._supervisors.values()),
             busy=sum(int(number(status.get("busy"))) for status in known),

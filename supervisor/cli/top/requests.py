@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from supervisor.cli.commands.stacks import SILENT
 from supervisor.cli.lib.supervisors import author, is_done, user_at_host, why_not
-from supervisor.cli.top.controller import Request, TextPage
+from supervisor.cli.top.controller import Action, TextPage
 from supervisor.cli.top.model import Tone
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Result:
     page: TextPage | None = None
 
 
-def carry_out(client: "Client", request: Request) -> Result:
+def carry_out(client: "Client", request: Action) -> Result:
     """Carry out the request. Blocks until it is done, refused, or without an answer in time."""
     from supervisor.engine.model.errors import LeaseholdError
 
@@ -43,7 +43,7 @@ def carry_out(client: "Client", request: Request) -> Result:
         return Result(str(error), Tone.ALARM)
 
 
-def _carry_out(client: "Client", request: Request) -> Result:
+def _carry_out(client: "Client", request: Action) -> Result:
     match request.what:
         case "pause queue":
             client.queue(request.whom).pause(by=user_at_host())
@@ -66,7 +66,7 @@ def _cancel(client: "Client", jid: str) -> Result:
     return Result(f"{jid} was not cancelled: it is {job.state}" if job else f"{jid} has ended meanwhile", Tone.NOTICE)
 
 
-def _tell(client: "Client", request: Request) -> Result:
+def _tell(client: "Client", request: Action) -> Result:
     timeout, timeout_s = (_RELOAD, _RELOAD_S) if request.what == "reload" else (_TIMEOUT, _TIMEOUT_S)
     answer = client.ask([request.whom], request.what, timeout_s, {**request.argument, "by": author()})[request.whom]
     if is_done(answer):
@@ -74,7 +74,7 @@ def _tell(client: "Client", request: Request) -> Result:
     return Result(f"{request.whom} {why_not(answer, timeout)}", Tone.ALARM)
 
 
-def _stacks(client: "Client", request: Request) -> Result:
+def _stacks(client: "Client", request: Action) -> Result:
     answer = client.ask([request.whom], "stacks", _TIMEOUT_S)[request.whom]
     children = answer.get("children") if isinstance(answer, Mapping) else None
     if not isinstance(children, list):

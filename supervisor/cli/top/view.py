@@ -15,7 +15,7 @@ from supervisor.cli.lib.shown import span
 from supervisor.cli.lib.terminal import local_time
 from supervisor.cli.top.columns import COLUMNS, Column, fitted
 from supervisor.cli.top.controller import Controller, TextPage
-from supervisor.cli.top.model import LATE_S, Head, Model, Pane, Row, Tone, is_number, number
+from supervisor.cli.top.model import LATE_S, Model, Pane, Row, Tone, Totals, is_number, number
 from supervisor.ops.visible import visible
 
 STYLES: Final = {Tone.PLAIN: "", Tone.QUIET: "dim", Tone.NOTICE: "yellow", Tone.ALARM: "bold red"}
@@ -121,7 +121,7 @@ class View:
         lines = [self._first(context, head, width), self._figures(head, width)]
         return [*lines, self._reasons(head, width)] if whole else lines
 
-    def _first(self, context: Context, head: Head, width: int) -> Text:
+    def _first(self, context: Context, head: Totals, width: int) -> Text:
         left = [(0, Text("leasehold", "bold")), (0, Text(visible(context.namespace)))]
         trouble = self._trouble(context)
         if trouble is not None:
@@ -146,7 +146,7 @@ class View:
             return None
         return Text(f"no answer from Redis for {_span(round(context.now_at - snapshot.at))}", STYLES[Tone.NOTICE])
 
-    def _figures(self, head: Head, width: int) -> Text:
+    def _figures(self, head: Totals, width: int) -> Text:
         supervisors = f"{head.supervisors} supervisor{'' if head.supervisors == 1 else 's'}"
         parts: list[tuple[int, Text]] = [(4, Text(supervisors))]
         if head.silent:
@@ -168,7 +168,7 @@ class View:
             parts.append((0, Text(f"{_count(head.stalled)} stalled", STYLES[Tone.ALARM])))
         return _joined(parts, width)
 
-    def _reasons(self, head: Head, width: int) -> Text:
+    def _reasons(self, head: Totals, width: int) -> Text:
         """Return the main reasons of failures and deaths so far."""
         parts = [
             Text(f"{_count(sum(count for _, count in counts))} {what}: {_most_of(counts)}", "dim")

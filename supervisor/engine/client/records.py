@@ -35,7 +35,7 @@ def _fetched(base: type, name: str) -> Any:
     return property(get, doc=f"As {base.__name__}.{name}.")
 
 
-class _PartialJob(JobRecord):
+class _PartialRecord(JobRecord):
     """A job without the attributes that were too large for a list."""
 
     __slots__ = ()
@@ -49,7 +49,7 @@ class _PartialJob(JobRecord):
     saved: Any = _fetched(JobRecord, "saved")
 
 
-class PartialJob(_PartialJob):
+class PartialJob(_PartialRecord):
     """A job that fetches what a list left out, as it is when it is first asked for."""
 
     __slots__ = ()
@@ -62,7 +62,7 @@ class PartialJob(_PartialJob):
         fill(self, self._client.follow(steps.whole(self.jid, row, names)), JobRecord)
 
 
-class AsyncPartialJob(_PartialJob):
+class AsyncPartialJob(_PartialRecord):
     """A job that refuses to give what a list left out, because an attribute cannot be awaited."""
 
     __slots__ = ()

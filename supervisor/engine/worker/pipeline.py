@@ -35,7 +35,7 @@ class Watcher(Protocol):
     def want_write(self, source: Any, wanted: bool) -> None: ...
 
 
-class Timers(Protocol):
+class DeadlineTimers(Protocol):
     """Calls back when a time has come: the master's timers."""
 
     def set(self, key: Hashable, at: float, callback: Callable[[float], None]) -> None: ...
@@ -44,7 +44,7 @@ class Timers(Protocol):
 
 class Pipeline:
     def __init__(
-        self, namespace: Namespace, identity: Identity, times: LeaseTimes, watcher: Watcher, timers: Timers
+        self, namespace: Namespace, identity: Identity, times: LeaseTimes, watcher: Watcher, timers: DeadlineTimers
     ) -> None:
         self._prefix = namespace.prefix
         self._identity = identity

@@ -14,7 +14,7 @@ from supervisor import clock
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.transport.link import CONNECT_S, Connector, Link, LinkLost, ReplyTooLarge
 from supervisor.engine.worker.lease_times import WAIT_S
-from supervisor.engine.worker.pipeline import Timers, Watcher
+from supervisor.engine.worker.pipeline import DeadlineTimers, Watcher
 
 #: Each listener costs a connection. The next lease sees what is pushed to further queues.
 MOST_LISTENERS: Final = 16
@@ -48,7 +48,7 @@ class PushListener:
 
 
 class PushListeners:
-    def __init__(self, url: str, namespace: Namespace, watcher: Watcher, timers: Timers) -> None:
+    def __init__(self, url: str, namespace: Namespace, watcher: Watcher, timers: DeadlineTimers) -> None:
         self._url = url
         self._namespace = namespace
         self._watcher = watcher

@@ -23,7 +23,7 @@ from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
 from supervisor.engine.worker.leaser import Leaser
-from supervisor.engine.worker.pipeline import Pipeline, Refusal, Timers, Watcher
+from supervisor.engine.worker.pipeline import DeadlineTimers, Pipeline, Refusal, Watcher
 from supervisor.engine.worker.push_listeners import PushListeners
 from supervisor.engine.worker.served_queues import ServedQueues
 from supervisor.engine.worker.wakeups import Wakeups
@@ -37,7 +37,13 @@ _RECONNECT: Final = "session.reconnect"  # the key of a timer
 
 class Session:
     def __init__(
-        self, url: str, namespace: Namespace, queues: Queues, ttl_s: float | None, watcher: Watcher, timers: Timers
+        self,
+        url: str,
+        namespace: Namespace,
+        queues: Queues,
+        ttl_s: float | None,
+        watcher: Watcher,
+        timers: DeadlineTimers,
     ) -> None:
         """`ttl_s`: of the leases; None: each queue's heartbeat in Redis."""
         self._url = url

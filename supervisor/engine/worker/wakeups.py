@@ -17,7 +17,7 @@ from supervisor.engine.transport.link import Link, LinkLost
 from supervisor.engine.worker.exchange import Granted, Wanted
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.leaser import Leaser
-from supervisor.engine.worker.pipeline import SILENT, Pipeline, Timers, Watcher
+from supervisor.engine.worker.pipeline import SILENT, DeadlineTimers, Pipeline, Watcher
 
 #: The server may be silent for this long after the end of a wait before its connection counts as lost.
 _SLACK_S: Final = 5.0
@@ -44,7 +44,7 @@ class Wakeups:
         leaser: Leaser,
         pipeline: Pipeline,
         watcher: Watcher,
-        timers: Timers,
+        timers: DeadlineTimers,
     ) -> None:
         self._namespace = namespace
         self._identity = identity

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from supervisor import clock
-from supervisor.config import Config
+from supervisor.config import RunConfig
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.worker.exchange import Confirmation, Fence
 from supervisor.master.jobs.interrupter import Interrupter
@@ -30,7 +30,9 @@ CUT_OFF: Final = "cut-off"
 class CutOff:
     """Persistent jobs have a fence, and those whose handler or supervisor says stop. All others go on."""
 
-    def __init__(self, config: Config, slots: Slots, ledger: Ledger, interrupter: Interrupter, timers: Timers) -> None:
+    def __init__(
+        self, config: RunConfig, slots: Slots, ledger: Ledger, interrupter: Interrupter, timers: Timers
+    ) -> None:
         self._by_default = config.on_cut_off == "stop"
         self._grace_s = config.term_grace_s
         self._slots = slots

@@ -170,7 +170,7 @@ class Count:
 
 
 @dataclass(slots=True, eq=False)
-class _Job:
+class _WatchedJob:
     """A running job, and the present count of its directory."""
 
     child: ChildHandle
@@ -206,7 +206,7 @@ class DiskUsage:
         self._interrupter = interrupter
         self._events = events
         self._timers = timers
-        self._jobs: dict[int, _Job] = {}  # by the child's number
+        self._jobs: dict[int, _WatchedJob] = {}  # by the child's number
         self._free_at = 0.0  # when the next step may be made (monotonic s)
 
     def watch(self, child: ChildHandle, held: HeldLease) -> None:
@@ -218,7 +218,7 @@ class DiskUsage:
             return
         if known is not None:
             known.close()
-        self._jobs[child.number] = _Job(child, held, held.started_at + _FIRST_S)
+        self._jobs[child.number] = _WatchedJob(child, held, held.started_at + _FIRST_S)
         self._plan()
 
     def _go_on(self, now_at: float) -> None:
@@ -235,7 +235,7 @@ class DiskUsage:
         earliest_at = min((job.next_at for job in self._jobs.values()), default=math.inf)
         self._timers.set(DISK, max(earliest_at, self._free_at), self._go_on)
 
-    def _look(self, job: _Job) -> None:
+    def _look(self, job: _WatchedJob) -> None:
         began_at = clock.monotonic()
         if job.count is None:
             of_zygote = zygote_directory(str(self._workdir), job.child.zygote)
@@ -248,7 +248,7 @@ class DiskUsage:
             job.close()
             self._judge(job, count, now_at)
 
-    def _judge(self, job: _Job, count: Count, now_at: float) -> None:
+    def _judge(self, job: _WatchedJob, count: Count, now_at: float) -> None:
         beyond = count.used_bytes > self._limit_bytes or count.too_deep
         if beyond and job.beyond:
             del self._jobs[job.child.number]

@@ -6,7 +6,7 @@ Accepted jobs are ready in the ledger. `Placing` sends them to children.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from supervisor.config import Config
+from supervisor.config import RunConfig
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import Released, Unknown
 from supervisor.master.jobs.admission import Admission, may_go_ahead
@@ -22,7 +22,9 @@ _NO_SETTINGS: Final = HandlerSettings()
 
 
 class Intake:
-    def __init__(self, config: Config, ledger: Ledger, pace: Pace, admission: Admission, choice: ChildChoice) -> None:
+    def __init__(
+        self, config: RunConfig, ledger: Ledger, pace: Pace, admission: Admission, choice: ChildChoice
+    ) -> None:
         self._config = config
         self._ledger = ledger
         self._pace = pace

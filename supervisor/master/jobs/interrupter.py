@@ -7,7 +7,7 @@ import math
 from typing import Final
 
 from supervisor import clock
-from supervisor.config import Config
+from supervisor.config import RunConfig
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.outcome_rules import CUT_OFF, INTERRUPTIONS
@@ -23,7 +23,7 @@ _CHECKPOINT_S: Final = 1.0
 
 
 class Interrupter:
-    def __init__(self, config: Config, slots: Slots, admission: Admission, events: Events) -> None:
+    def __init__(self, config: RunConfig, slots: Slots, admission: Admission, events: Events) -> None:
         self._grace_s = config.term_grace_s
         self._slots = slots
         self._admission = admission

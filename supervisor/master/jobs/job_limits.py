@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from supervisor import clock
-from supervisor.config import Config
+from supervisor.config import RunConfig
 from supervisor.master.jobs.cut_off import CutOff
 from supervisor.master.jobs.disk_usage import DiskUsage
 from supervisor.master.jobs.interrupter import Interrupter
@@ -29,7 +29,7 @@ _NEAR: Final = 0.1
 class JobLimits:
     def __init__(
         self,
-        config: Config,
+        config: RunConfig,
         placing: Placing,
         interrupter: Interrupter,
         memory: MemoryLimits,

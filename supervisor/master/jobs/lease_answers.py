@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.jobs.placing import Placing
-from supervisor.master.model.counts import Counts
+from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.slots import Slots
@@ -19,7 +19,7 @@ class LeaseAnswers:
         placing: Placing,
         interrupter: Interrupter,
         events: Events,
-        counts: Counts,
+        counts: MasterCounts,
     ) -> None:
         self._slots = slots
         self._ledger = ledger

@@ -4,7 +4,7 @@ from supervisor import clock
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.counts import Counts
+from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.pace import Pace
 from supervisor.master.model.states import ChildState
 from supervisor.ops.events import Events
@@ -17,7 +17,7 @@ class ReadyChildren:
         interrupter: Interrupter,
         pace: Pace,
         events: Events,
-        counts: Counts,
+        counts: MasterCounts,
     ) -> None:
         self._admission = admission
         self._interrupter = interrupter

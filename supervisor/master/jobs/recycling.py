@@ -3,7 +3,7 @@
 from typing import Final
 
 from supervisor import clock
-from supervisor.config import Config, megabytes
+from supervisor.config import RunConfig, megabytes
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
@@ -13,7 +13,7 @@ _SAMPLE_S: Final = 1.0
 
 
 class Recycling:
-    def __init__(self, config: Config, slots: Slots) -> None:
+    def __init__(self, config: RunConfig, slots: Slots) -> None:
         self._age_s = config.child_age_s
         self._memory_bytes = config.child_memory_bytes
         self._slots = slots

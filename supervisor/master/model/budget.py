@@ -24,7 +24,7 @@ _FORGOTTEN_S: Final = 3.0
 _DECAY: Final = 0.1
 
 
-class _Child:
+class _ChildMemory:
     """The memory of one child, and the jobs that it has not answered."""
 
     __slots__ = ("expected", "grown_bytes", "killed", "reserved_bytes")
@@ -46,7 +46,7 @@ class Budget:
         self._capacity = capacity
         self._peaks: dict[str, int] = {}  # by klass: decaying maxima
         self._alone: dict[str, None] = {}  # jids of jobs killed for memory, which may run alone only; oldest first
-        self._children: dict[int, _Child] = {}
+        self._children: dict[int, _ChildMemory] = {}
         # Sums over all children, so that `fits` need not go through them.
         self._reserved_bytes = 0
         self._held = 0  # jobs that end
@@ -198,13 +198,13 @@ class Budget:
         """Return the idle child that keeps most memory, to be ended for a job that does not fit."""
         return self._largest(idle=True) if self.limit_bytes else None
 
-    def _child(self, number: int) -> _Child:
+    def _child(self, number: int) -> _ChildMemory:
         known = self._children.get(number)
         if known is None:
-            known = self._children[number] = _Child()
+            known = self._children[number] = _ChildMemory()
         return known
 
-    def _reserve(self, known: _Child) -> None:
+    def _reserve(self, known: _ChildMemory) -> None:
         was_bytes = known.reserved_bytes
         known.reserved_bytes = max(known.grown_bytes, *known.expected.values(), 0)
         self._reserved_bytes += known.reserved_bytes - was_bytes

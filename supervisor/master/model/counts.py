@@ -78,7 +78,7 @@ class JobCounts:
         self.run = Histogram(JOB_BOUNDS_S)
 
 
-class Counts:
+class MasterCounts:
     def __init__(self) -> None:
         self._jobs: dict[tuple[str, str], JobCounts] = {}
         self._unknown_pairs = 0

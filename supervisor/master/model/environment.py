@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 from urllib.parse import unquote
 
-from supervisor.config import Config
+from supervisor.config import RunConfig
 from supervisor.linux import kernel
 from supervisor.redis_url import secrets
 
@@ -23,7 +23,7 @@ _LONG_PASSWORD_CHARS: Final = 6
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "busybox"})
 
 
-def of(config: Config) -> tuple[dict[str, str], list[str]]:
+def of(config: RunConfig) -> tuple[dict[str, str], list[str]]:
     """Return `for_handlers` of this process's environment, by the settings."""
     return for_handlers(os.environ, config.redis_url or "embedded:", allowed_by(config.env, config.sandbox))
 

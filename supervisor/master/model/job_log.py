@@ -5,14 +5,14 @@ The outcomes that Redis has answered are logged by `outcome_log`.
 
 from supervisor.engine.model.outcomes import Outcome
 from supervisor.master.model import outcome_rules
-from supervisor.master.model.counts import Counts
+from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.outcome_log import account_of, start_of
 from supervisor.ops.events import Events
 
 
 class JobLog:
-    def __init__(self, events: Events, counts: Counts) -> None:
+    def __init__(self, events: Events, counts: MasterCounts) -> None:
         self._events = events
         self._counts = counts
 

@@ -88,7 +88,7 @@ def first_sample_s(limit_bytes: int) -> float:
     return min(_LIMITED_S, max(_SHORTEST_S, limit_bytes / _GROWTH_BYTES_PER_S)) if limit_bytes else _LIMITED_S
 
 
-class _Identity(NamedTuple):
+class _ProcessIdentity(NamedTuple):
     """What the kernel tells about any process. All fields are empty if the process does not exist."""
 
     parent: int
@@ -205,7 +205,9 @@ class Meter:
         self._below = {pid: pids for pid, pids in self._below.items() if pid in found or pid == self._pid}
         return grown_bytes, shared_bytes
 
-    def _recognise(self, pid: int, identity: _Identity, usage: Usage, parent_stack: bytes, parent_bytes: int) -> _Known:
+    def _recognise(
+        self, pid: int, identity: _ProcessIdentity, usage: Usage, parent_stack: bytes, parent_bytes: int
+    ) -> _Known:
         _parent, started, stack, forked = identity
         known = self._known.get(pid)
         if known is not None and known.started == started:
@@ -234,13 +236,13 @@ class Meter:
         return found
 
 
-def _identity(pid: int) -> _Identity:
+def _identity(pid: int) -> _ProcessIdentity:
     stat = _read(f"/proc/{pid}/stat")
     fields = stat[stat.rfind(b")") + 2 :].split(None, _STACK + 1)  # the name may hold anything
     if len(fields) <= _STACK:
-        return _Identity(0, b"", b"", False)
+        return _ProcessIdentity(0, b"", b"", False)
     forked = bool(int(fields[_FLAGS]) & _FORKED)
-    return _Identity(int(fields[_PARENT]), fields[_STARTED], fields[_STACK], forked)
+    return _ProcessIdentity(int(fields[_PARENT]), fields[_STARTED], fields[_STACK], forked)
 
 
 def _kb(status: bytes, start: int) -> int:

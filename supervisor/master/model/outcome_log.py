@@ -6,7 +6,7 @@ from typing import Any, Final
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import Answer, Completed, Died, Failed, Released, Retried, Returned
 from supervisor.master.model import outcome_rules
-from supervisor.master.model.counts import Counts
+from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.ops.events import Events
 
@@ -50,7 +50,7 @@ def _ms(seconds: float) -> float:
     return round(seconds * 1e6) / 1000
 
 
-def say(events: Events, counts: Counts, held: HeldLease, verdict: Answer) -> str:
+def say(events: Events, counts: MasterCounts, held: HeldLease, verdict: Answer) -> str:
     """Log and count the end of a run. Return one of `counts.OUTCOMES`, or HANDED_BACK."""
     if verdict is True and type(held.outcome) is Completed:
         return _say_completed(events, counts, held)
@@ -78,7 +78,7 @@ def is_over(held: HeldLease) -> bool:
     return type(outcome) is Completed and outcome.next is None
 
 
-def _say_completed(events: Events, counts: Counts, held: HeldLease) -> str:
+def _say_completed(events: Events, counts: MasterCounts, held: HeldLease) -> str:
     """The most frequent end, so it avoids the general way."""
     lease = held.lease
     counted = counts.of(lease.queue, lease.klass)

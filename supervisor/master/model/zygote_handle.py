@@ -15,7 +15,7 @@ from types import UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from supervisor import clock, messages
-from supervisor.config import IN_POOL, Config
+from supervisor.config import IN_POOL, RunConfig
 from supervisor.linux import foreign_files, kernel
 from supervisor.master.model import environment, memory
 from supervisor.master.model.stacks import Stacks
@@ -46,7 +46,7 @@ _LARGEST_CPU_S: Final = 1e9  # thirty years
 _LARGEST_STATUS: Final = 0xFFFF  # a wait status has 16 bits
 
 
-def boot_of(config: Config, workdir: Path, open_files: int, directory: str = "") -> Boot:
+def boot_of(config: RunConfig, workdir: Path, open_files: int, directory: str = "") -> Boot:
     """Return the first message to a zygote.
 
     `open_files`: the limit of its children. `directory`: where the handlers lie; empty: the working directory.

@@ -9,7 +9,7 @@ from supervisor import clock
 from supervisor.master.inbox import Inbox
 from supervisor.master.jobs.dispatcher import Dispatcher
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.counts import Counts
+from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.output import LONGEST_REST_S
 from supervisor.master.model.states import ChildState
 from supervisor.master.processes.crash_loop_guard import CrashLoopGuard
@@ -28,7 +28,7 @@ class ChildReader:
         timers: Timers,
         dispatcher: Dispatcher,
         guard: CrashLoopGuard,
-        counts: Counts,
+        counts: MasterCounts,
         on_change: Callable[[], None],
     ) -> None:
         """`on_change()` is called when a child may have got ready, or may have passed its probation."""

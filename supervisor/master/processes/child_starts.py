@@ -11,7 +11,7 @@ from signal import SIGKILL
 from typing import Final
 
 from supervisor import clock
-from supervisor.config import Config
+from supervisor.config import RunConfig
 from supervisor.linux import kernel
 from supervisor.master.model import outcome_rules
 from supervisor.master.model.child_handle import ChildHandle
@@ -34,7 +34,7 @@ _RESERVED_FILES: Final = 24
 class ChildStarts:
     def __init__(
         self,
-        config: Config,
+        config: RunConfig,
         slots: Slots,
         events: Events,
         zygotes: Zygotes,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from supervisor.config import Config, megabytes, usable_cpus
+from supervisor.config import RunConfig, megabytes, usable_cpus
 from supervisor.master.model.budget import Budget
 from supervisor.master.processes.zygotes import Zygotes
 
@@ -13,7 +13,7 @@ _CHILD_BYTES: Final = 4 * 2**20
 
 class MachineRoom:
     def __init__(
-        self, config: Config, budget: Budget, zygotes: Zygotes, cpus: Callable[[], tuple[int, str]] = usable_cpus
+        self, config: RunConfig, budget: Budget, zygotes: Zygotes, cpus: Callable[[], tuple[int, str]] = usable_cpus
     ) -> None:
         """`cpus()`: how many processors this process may use, and a sentence that says why so many."""
         self._memory_limit_bytes = config.memory_limit_bytes

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from supervisor import clock
-from supervisor.config import Config
+from supervisor.config import RunConfig
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.jobs.retirement import Retirement
 from supervisor.master.model.reload_log import WATCH, Reloaded, Reloads
@@ -31,7 +31,7 @@ _LONG_S: Final = 30.0
 class RollingReload:
     def __init__(
         self,
-        config: Config,
+        config: RunConfig,
         admission: Admission,
         reload_log: Reloads,
         zygotes: Zygotes,

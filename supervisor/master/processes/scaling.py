@@ -5,7 +5,7 @@ Also decides which children end when there are to be fewer. Missing ones are ask
 
 from typing import Any, Final
 
-from supervisor.config import MOST_PROCESSES, Config
+from supervisor.config import MOST_PROCESSES, RunConfig
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.jobs.retirement import Retirement
 from supervisor.master.model.child_handle import ChildHandle
@@ -24,7 +24,7 @@ SCALED: Final = "scaled"
 class Scaling:
     def __init__(
         self,
-        config: Config,
+        config: RunConfig,
         slots: Slots,
         load: LoadFollower,
         admission: Admission,

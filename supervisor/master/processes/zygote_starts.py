@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import clock
-from supervisor.config import Config
+from supervisor.config import RunConfig
 from supervisor.linux import kernel
 from supervisor.master.model import memory, outcome_rules
 from supervisor.master.model.breaker import Breaker
@@ -33,7 +33,7 @@ _HIDDEN: Final = (
 class ZygoteStarts:
     def __init__(
         self,
-        config: Config,
+        config: RunConfig,
         workdir: Path,
         environment: Mapping[str, str],
         events: Events,

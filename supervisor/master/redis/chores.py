@@ -14,7 +14,7 @@ from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
 from supervisor.engine.worker.served_queues import ServedQueues
 from supervisor.master.jobs.admission import Admission
-from supervisor.master.model.counts import Counts
+from supervisor.master.model.counts import MasterCounts
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.maintenance import SWEEP_COUNT, Duties, Maintenance
 from supervisor.master.redis.speaker import TimedSpeaker
@@ -29,7 +29,7 @@ class Chores(TimedSpeaker):
         admission: Admission,
         maintenance: Maintenance,
         backlog: Backlog,
-        counts: Counts,
+        counts: MasterCounts,
     ) -> None:
         self._identity = identity
         self._serving = serving

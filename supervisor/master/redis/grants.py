@@ -8,7 +8,7 @@ from supervisor.engine.worker.exchange import Granted, Wanted
 from supervisor.master.jobs.cut_off import CutOff
 from supervisor.master.jobs.intake import Intake
 from supervisor.master.jobs.placing import Placing
-from supervisor.master.model.counts import Counts
+from supervisor.master.model.counts import MasterCounts
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.renewing import Renewing
 from supervisor.messages import HandlerSettings
@@ -27,7 +27,7 @@ class Grants:
         renewing: Renewing,
         backlog: Backlog,
         events: Events,
-        counts: Counts,
+        counts: MasterCounts,
     ) -> None:
         self._intake = intake
         self._placing = placing

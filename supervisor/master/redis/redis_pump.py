@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from supervisor import clock
 from supervisor.engine.worker.session import Session
-from supervisor.master.model.counts import Counts
+from supervisor.master.model.counts import MasterCounts
 from supervisor.master.redis.grants import Grants
 from supervisor.master.redis.leasing import Leasing
 from supervisor.master.redis.speaker import Speaker, TimedSpeaker
@@ -25,7 +25,7 @@ class RedisPump:
         leasing: Leasing,
         grants: Grants,
         waiting: Waiting,
-        counts: Counts,
+        counts: MasterCounts,
     ) -> None:
         """`speakers`, in the order in which Redis carries out what they say."""
         self._session = session

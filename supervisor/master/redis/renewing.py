@@ -17,7 +17,7 @@ from supervisor.engine.worker.lease_times import LeaseTimes
 from supervisor.engine.worker.pipeline import Pipeline
 from supervisor.master.jobs.cut_off import CutOff
 from supervisor.master.jobs.lease_answers import LeaseAnswers
-from supervisor.master.model.counts import Counts
+from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.redis.speaker import TimedSpeaker
@@ -32,7 +32,7 @@ class Renewing(TimedSpeaker):
         pipeline: Pipeline,
         answers: LeaseAnswers,
         cut_off: CutOff,
-        counts: Counts,
+        counts: MasterCounts,
     ) -> None:
         self._identity = identity
         self._ledger = ledger

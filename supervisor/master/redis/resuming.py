@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from supervisor.engine.commands.writes import ResumeResult
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.master.jobs.lease_answers import LeaseAnswers
-from supervisor.master.model.counts import Counts
+from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.slots import Slots
 from supervisor.master.redis.renewing import Renewing
@@ -14,7 +14,13 @@ from supervisor.ops.events import Events
 
 class Resuming:
     def __init__(
-        self, ledger: Ledger, slots: Slots, answers: LeaseAnswers, renewing: Renewing, events: Events, counts: Counts
+        self,
+        ledger: Ledger,
+        slots: Slots,
+        answers: LeaseAnswers,
+        renewing: Renewing,
+        events: Events,
+        counts: MasterCounts,
     ) -> None:
         self._ledger = ledger
         self._reports = ledger.reports

@@ -11,7 +11,7 @@ from supervisor.engine.model.outcomes import ENDLESS, LATER, REFUSED, TOO_MANY_Q
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.master.model import outcome_log, outcome_rules
-from supervisor.master.model.counts import Counts
+from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.ledger import MOST_BYTES, MOST_WAITING, Ledger
 from supervisor.master.model.recent_failures import RecentFailures
@@ -30,7 +30,7 @@ class Settling(TimedSpeaker):
         backlog: Backlog,
         failures: RecentFailures,
         events: Events,
-        counts: Counts,
+        counts: MasterCounts,
     ) -> None:
         self._identity = identity
         self._ledger = ledger

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator
 from typing import Final
 
-from supervisor.config import Config, ConfigError
+from supervisor.config import ConfigError, RunConfig
 from supervisor.master.inbox import Inbox
 from supervisor.master.report.http_answers import HttpAnswers
 from supervisor.ops import metrics
@@ -18,7 +18,7 @@ _NO_METRICS: Final = "metrics need the package prometheus-client: pip install 'l
 _CLOSE_S: Final = 0.5
 
 
-def listen(config: Config) -> socket.socket | None:
+def listen(config: RunConfig) -> socket.socket | None:
     """Return the listening socket, or None without `--http`. Raises ConfigError if the address cannot be used."""
     if config.http is None:
         return None
@@ -32,7 +32,7 @@ def listen(config: Config) -> socket.socket | None:
 
 class HttpListener:
     def __init__(
-        self, config: Config, inbox: Inbox, queries: HttpQueries, answers: HttpAnswers, events: Events
+        self, config: RunConfig, inbox: Inbox, queries: HttpQueries, answers: HttpAnswers, events: Events
     ) -> None:
         self._name = config.http_name
         self._inbox = inbox

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from supervisor import clock
 from supervisor.engine.commands.queries import Depths
 from supervisor.engine.worker.session import Session
-from supervisor.master.model.counts import MOST_QUEUES, OTHER, OUTCOMES, Counts, Histogram
+from supervisor.master.model.counts import MOST_QUEUES, OTHER, OUTCOMES, Histogram, MasterCounts
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
 from supervisor.master.processes.scaling import Scaling
@@ -66,7 +66,7 @@ class MetricsSnapshot:
 class CountMetrics:
     """How jobs have ended, how many leases there were, and how long things took."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: MasterCounts) -> None:
         self._counts = counts
 
     def samples(self) -> Mapping[str, _Samples]:
@@ -124,7 +124,7 @@ class EventMetrics:
 class ProcessMetrics:
     """The children, what runs in them, and the last reload."""
 
-    def __init__(self, slots: Slots, zygotes: Zygotes, scaling: Scaling, counts: Counts) -> None:
+    def __init__(self, slots: Slots, zygotes: Zygotes, scaling: Scaling, counts: MasterCounts) -> None:
         self._slots = slots
         self._zygotes = zygotes
         self._scaling = scaling

@@ -10,7 +10,7 @@ from typing import Any, Final
 from supervisor import clock
 from supervisor.engine.worker.session import Session
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.counts import Counts
+from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.outcome_log import attempt_of
 from supervisor.master.model.recent_failures import RecentFailures
 from supervisor.master.model.slots import Slots
@@ -30,7 +30,7 @@ _STOPPING: Final = "stopping"
 class JobStatus:
     """How jobs have ended, the last failures, and how many jobs wait."""
 
-    def __init__(self, counts: Counts, failures: RecentFailures, backlog: Backlog) -> None:
+    def __init__(self, counts: MasterCounts, failures: RecentFailures, backlog: Backlog) -> None:
         self._counts = counts
         self._failures = failures
         self._backlog = backlog

@@ -17,7 +17,7 @@ import pytest
 
 from supervisor.cli.doctor import findings, handlers, machine, server
 from supervisor.cli.lib.terminal import local_time
-from supervisor.config import Config, Exit
+from supervisor.config import Exit, RunConfig
 from supervisor.engine.client.sync_client import Client
 from supervisor.messages import Ready
 from tests import clusters, servers
@@ -266,7 +266,7 @@ def test_handlers_above_the_memory_budget_are_warnings(with_handlers):
 
 
 def test_a_slow_import_is_a_warning():
-    config = Config.load({"boot-timeout": "5s"}, {}, terminal=False)
+    config = RunConfig.load({"boot-timeout": "5s"}, {}, terminal=False)
     ready = Ready({"a": {}}, [], [])
     assert [each.level for each in handlers._about(config, ready, 2.0, 2**20)] == ["ok"]
     said, warned = handlers._about(config, ready, 3.0, 2**20)
@@ -305,13 +305,13 @@ def test_more_memory_than_there_is_for_all_is_a_warning(doctor, server):
 def test_a_taken_port_is_78_and_a_free_one_is_reported():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        config = Config.load({"http": address}, {}, terminal=False)
+        config = RunConfig.load({"http": address}, {}, terminal=False)
         (found,) = machine._http(config)
         assert (found.level, found.code) == ("problem", Exit.CONFIG)
         assert found.message.startswith(f"--http {address} cannot be had: another process listens there")
     found, *_ = machine._http(config)
     assert found.level == "ok"
-    assert not list(machine._http(Config.load({}, {}, terminal=False)))
+    assert not list(machine._http(RunConfig.load({}, {}, terminal=False)))
 
 
 def test_a_refused_system_call_is_a_problem(monkeypatch):
@@ -370,7 +370,7 @@ def seen():
 
     def look(url, namespace="lh", **flags):
         words = {"redis-url": url, "namespace": namespace, **{name.replace("_", "-"): flags[name] for name in flags}}
-        said = list(server.examine(Config.load(words, {}, terminal=False)))
+        said = list(server.examine(RunConfig.load(words, {}, terminal=False)))
         return findings.exit_code(said), [
             {"check": each.check, "level": each.level, "message": each.message} for each in said
         ]

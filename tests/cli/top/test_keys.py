@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("rich")
 
-from supervisor.cli.top.controller import Request, TextPage
+from supervisor.cli.top.controller import Action, TextPage
 from supervisor.cli.top.keys import HELP, Keys
 from supervisor.cli.top.model import Pane
 from tests.cli.top.parts import NOW_AT, Shown, busy_shop, child, counts, end, model_of, snapshot, status
@@ -89,7 +89,7 @@ def test_another_supervisor_has_other_children(shown):
 def test_drain_asks_by_name_and_only_y_says_yes(shown):
     assert shown.press("d") == []
     assert shown.lines()[-1] == "Drain web-1-4711-3f2a, which runs 3? It ends, once its jobs have. y/n"
-    assert shown.press("y") == [Request("drain", "web-1-4711-3f2a")]
+    assert shown.press("y") == [Action("drain", "web-1-4711-3f2a")]
     for key in ("n", "escape", "enter", "d", "q"):
         assert shown.press("d", key) == []
         assert shown.lines()[-1] == "nothing was done"
@@ -99,14 +99,14 @@ def test_drain_asks_by_name_and_only_y_says_yes(shown):
 def test_a_confirmed_request_goes_to_the_named_supervisor(shown):
     shown.press("d")
     shown.controller._model = model_of(snapshot(supervisors={"a-1": status()}))
-    assert shown.press("y") == [Request("drain", "web-1-4711-3f2a")]
+    assert shown.press("y") == [Action("drain", "web-1-4711-3f2a")]
 
 
 def test_plus_and_minus_scale_by_one_and_add_up(shown):
     assert shown.press("+", "+", "-") == [
-        Request("scale", "web-1-4711-3f2a", {"fewest": 5, "most": 5}),
-        Request("scale", "web-1-4711-3f2a", {"fewest": 6, "most": 6}),
-        Request("scale", "web-1-4711-3f2a", {"fewest": 5, "most": 5}),
+        Action("scale", "web-1-4711-3f2a", {"fewest": 5, "most": 5}),
+        Action("scale", "web-1-4711-3f2a", {"fewest": 6, "most": 6}),
+        Action("scale", "web-1-4711-3f2a", {"fewest": 5, "most": 5}),
     ]
     shown.controller.on_snapshot()  # which was made before it came about
     (request,) = shown.press("+")
@@ -127,13 +127,13 @@ def test_scaling_keeps_the_minimum_and_at_least_one_process():
 
 
 def test_p_pauses_what_is_chosen_and_lets_it_go_on(shown):
-    assert shown.press("p") == [Request("pause", "web-1-4711-3f2a")]
+    assert shown.press("p") == [Action("pause", "web-1-4711-3f2a")]
     shown.press("back-tab")
-    assert shown.press("p") == [Request("pause queue", "emails")]
+    assert shown.press("p") == [Action("pause queue", "emails")]
     shown.press("down", "down")
-    assert shown.press("p") == [Request("unpause queue", "reports")]
+    assert shown.press("p") == [Action("unpause queue", "reports")]
     paused = Shown(model_of(snapshot(supervisors={"w-1": status("paused", paused=True)})))
-    assert paused.press("p") == [Request("resume", "w-1")]
+    assert paused.press("p") == [Action("resume", "w-1")]
 
 
 def test_a_gone_row_needs_the_key_again():
@@ -145,33 +145,33 @@ def test_a_gone_row_needs_the_key_again():
     shown.controller._model.take(gone)
     assert shown.press("p") == []
     assert shown.lines()[-1] == "r is gone, and q is chosen now: nothing was done"
-    assert shown.press("p") == [Request("pause queue", "q")]
+    assert shown.press("p") == [Action("pause queue", "q")]
     assert shown.press("-") == []
     assert shown.lines()[-1] == "b-1 is gone, and a-1 is chosen now: nothing was done"
-    assert shown.press("-") == [Request("scale", "a-1", {"fewest": 3, "most": 3})]
+    assert shown.press("-") == [Action("scale", "a-1", {"fewest": 3, "most": 3})]
 
 
 def test_keys_act_on_filtered_rows():
     shown = Shown(model_of(snapshot(supervisors={"a-1": status(), "b-1": status()})))
-    assert shown.press("r", "f", "b", "enter", "r") == [Request("reload", "a-1"), Request("reload", "b-1")]
+    assert shown.press("r", "f", "b", "enter", "r") == [Action("reload", "a-1"), Action("reload", "b-1")]
 
 
 def test_r_reloads(shown):
-    assert shown.press("r") == [Request("reload", "web-1-4711-3f2a")]
+    assert shown.press("r") == [Action("reload", "web-1-4711-3f2a")]
 
 
 def test_c_asks_before_it_cancels_a_childs_job(shown):
     shown.press("tab", "down")
     assert shown.press("c") == []
     assert shown.lines()[-1] == "Cancel yI9_p-tiSWux1uMM75jV2Q (image.resize)? It is gone then. y/n"
-    assert shown.press("y") == [Request("cancel", "yI9_p-tiSWux1uMM75jV2Q")]
+    assert shown.press("y") == [Action("cancel", "yI9_p-tiSWux1uMM75jV2Q")]
     assert shown.press("end", "c") == []
     assert "child 4 is idle" in shown.lines()[-1]
 
 
 def test_s_asks_for_the_stack_of_the_chosen_child(shown):
     shown.press("tab", "down")
-    assert shown.press("s") == [Request("stacks", "web-1-4711-3f2a", {"child": 2})]
+    assert shown.press("s") == [Action("stacks", "web-1-4711-3f2a", {"child": 2})]
 
 
 def test_a_page_takes_the_keys_until_it_is_left(shown):
@@ -234,7 +234,7 @@ def test_a_filter_is_typed_and_holds_for_its_pane_alone(shown):
     assert [row.key for row in shown.controller.rows(Pane.QUEUES)] == ["images"]
     assert len(shown.controller.rows(Pane.SUPERVISORS)) == 4
     assert "queues, only: IMA" in shown.text()
-    assert shown.press("p") == [Request("pause queue", "images")]
+    assert shown.press("p") == [Action("pause queue", "images")]
     shown.press("escape")
     assert len(shown.controller.rows(Pane.QUEUES)) == 5
     shown.press("f", *"qdc", "space", "x")

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from supervisor import clock
 from supervisor.cli.top import requests
-from supervisor.cli.top.controller import Request
+from supervisor.cli.top.controller import Action
 from supervisor.cli.top.model import Tone
 from supervisor.cli.top.polling import Poller
 from supervisor.cli.top.requests import Result, carry_out
@@ -95,7 +95,7 @@ def test_a_poll_of_200_queues_is_faster_than_the_interval(jobs, played, server, 
 @pytest.mark.parametrize("what", ["drain", "reload", "scale", "pause", "resume"])
 def test_a_request_shows_the_supervisors_answer(jobs, played, what):
     worker = played({"did": "does so"})
-    assert carry_out(jobs, Request(what, worker.name, {"most": 3})) == Result(f"{worker.name} does so")
+    assert carry_out(jobs, Action(what, worker.name, {"most": 3})) == Result(f"{worker.name} does so")
     (ask,) = worker.asked
     assert (ask.what, ask.argument["most"]) == (what, 3)
     assert " at " in ask.argument["by"]
@@ -103,23 +103,23 @@ def test_a_request_shows_the_supervisors_answer(jobs, played, what):
 
 def test_a_refusal_is_said_with_its_reason(jobs, played):
     worker = played({"error": "this supervisor drains"})
-    assert carry_out(jobs, Request("scale", worker.name)) == Result(
+    assert carry_out(jobs, Action("scale", worker.name)) == Result(
         f"{worker.name} refuses: this supervisor drains", Tone.ALARM
     )
     broken = played({"error": "SyntaxError in email.py", "traceback": "…"})
-    said = carry_out(jobs, Request("reload", broken.name))
+    said = carry_out(jobs, Action("reload", broken.name))
     assert said == Result(f"{broken.name} does not run the new code: SyntaxError in email.py", Tone.ALARM)
 
 
 def test_no_answer_in_time_is_said(jobs, silent, monkeypatch):
     monkeypatch.setattr(requests, "_TIMEOUT_S", 0.1)
     for what in ("pause", "stacks"):
-        said = carry_out(jobs, Request(what, silent.name, {"child": 1}))
+        said = carry_out(jobs, Action(what, silent.name, {"child": 1}))
         assert (said.text, said.tone) == (f"{silent.name} has not answered within 5s", Tone.ALARM)
 
 
 def test_a_supervisor_that_has_left_meanwhile_is_said(jobs):
-    said = carry_out(jobs, Request("drain", "gone-1"))
+    said = carry_out(jobs, Action("drain", "gone-1"))
     assert "gone-1" in said.text and said.tone is Tone.ALARM
 
 
@@ -129,32 +129,32 @@ def test_a_stack_is_a_page_of_its_lines(jobs, played):
         {"child": 2, "pid": 12, "jid": None, "klass": None, "running_s": None, "stack": ""},
     ]
     worker = played({"children": children})
-    page = carry_out(jobs, Request("stacks", worker.name, {"child": 1})).page
+    page = carry_out(jobs, Action("stacks", worker.name, {"child": 1})).page
     assert (page.title, page.text) == (f"child 1 of {worker.name}, pid 11: k j", ["File a", "  File b"])
-    page = carry_out(jobs, Request("stacks", worker.name, {"child": 2})).page
+    page = carry_out(jobs, Action("stacks", worker.name, {"child": 2})).page
     assert page.title.endswith("idle") and "has not answered in time" in page.text[0]
-    said = carry_out(jobs, Request("stacks", worker.name, {"child": 9}))
+    said = carry_out(jobs, Action("stacks", worker.name, {"child": 9}))
     assert (said.text, said.page) == (f"child 9 of {worker.name} has ended meanwhile", None)
 
 
 def test_a_cancel_reports_success_or_the_reason(jobs):
     jobs.queue("q").put("k", jid="j")
     jobs.queue("q").put("k", jid="done")
-    assert carry_out(jobs, Request("cancel", "j")) == Result("cancelled j")
-    assert carry_out(jobs, Request("cancel", "j")) == Result("j has ended meanwhile", Tone.NOTICE)
+    assert carry_out(jobs, Action("cancel", "j")) == Result("cancelled j")
+    assert carry_out(jobs, Action("cancel", "j")) == Result("j has ended meanwhile", Tone.NOTICE)
     jobs.queue("q").lease("w")[0].complete()
-    assert carry_out(jobs, Request("cancel", "done")) == Result("done was not cancelled: it is complete", Tone.NOTICE)
+    assert carry_out(jobs, Action("cancel", "done")) == Result("done was not cancelled: it is complete", Tone.NOTICE)
     jobs.queue("q").put("k", jid="first")
     jobs.queue("q").put("k", jid="second", depends=["first"])
-    said = carry_out(jobs, Request("cancel", "first"))
+    said = carry_out(jobs, Action("cancel", "first"))
     assert "second" in said.text and said.tone is Tone.ALARM
 
 
 def test_a_queue_is_paused_and_goes_on(jobs):
     jobs.queue("q").put("k")
-    carry_out(jobs, Request("pause queue", "q"))
+    carry_out(jobs, Action("pause queue", "q"))
     assert jobs.queue("q").counts().paused
-    carry_out(jobs, Request("unpause queue", "q"))
+    carry_out(jobs, Action("unpause queue", "q"))
     assert not jobs.queue("q").counts().paused
 
 

@@ -9,8 +9,8 @@ from supervisor.master.model.counts import (
     MOST_REASONS,
     MOST_UNKNOWN_PAIRS,
     OTHER,
-    Counts,
     Histogram,
+    MasterCounts,
 )
 
 
@@ -24,7 +24,7 @@ def test_time_equal_to_a_bound_is_within_it():
 
 
 def test_each_queue_and_klass_is_counted_apart():
-    counts = Counts()
+    counts = MasterCounts()
     counts.of("a", "k").completed += 1
     counts.of("a", "k").completed += 1
     counts.of("b", "k").failed += 1
@@ -36,7 +36,7 @@ def test_each_queue_and_klass_is_counted_apart():
 
 @pytest.mark.parametrize(("queues", "klasses"), [(10_000, 1), (1, 1_000), (150, 20)])
 def test_further_queues_or_klasses_count_together(queues, klasses):
-    counts = Counts()
+    counts = MasterCounts()
     for number in range(max(queues, klasses) * 2):
         counts.of(f"q{number % queues}", f"k{number % klasses}").started += 1
     seen = list(counts.jobs())
@@ -47,7 +47,7 @@ def test_further_queues_or_klasses_count_together(queues, klasses):
 
 
 def test_unknown_klasses_leave_room_for_known_ones():
-    counts = Counts()
+    counts = MasterCounts()
     for number in range(10_000):
         counts.ended_as(counts.of_unknown("q", f"made-up-{number}"), "unknown")
     counts.of("q", "real").completed += 1
@@ -59,7 +59,7 @@ def test_unknown_klasses_leave_room_for_known_ones():
 
 
 def test_few_reasons_of_deaths_are_counted_apart():
-    counts = Counts()
+    counts = MasterCounts()
     for status in range(256):
         counts.ended_as(counts.of("q", "k"), "died", f"exit-{status}")
         counts.ended_as(counts.of("q", "other-klass"), "died", f"exit-{status}")
@@ -72,14 +72,14 @@ def test_few_reasons_of_deaths_are_counted_apart():
 
 
 def test_interruptions_raised_by_handlers_share_one_reason():
-    counts = Counts()
+    counts = MasterCounts()
     for reason in ("drain", "anything", None, "reload", "my own words"):
         counts.ended_as(counts.of("q", "k"), "released", reason)
     assert counts.of("q", "k").interruptions == {"drain": 1, "handler": 3, "reload": 1}
 
 
 def test_restart_is_measured_from_the_report_of_the_death():
-    counts = Counts()
+    counts = MasterCounts()
     counts.note_death("j", 10.0)
     counts.note_start("another", 10.01)
     counts.note_start("j", 10.02)
@@ -90,7 +90,7 @@ def test_restart_is_measured_from_the_report_of_the_death():
 
 def test_deaths_whose_jobs_went_elsewhere_are_forgotten(monkeypatch):
     monkeypatch.setattr(module, "_MOST_DEATHS", 3)
-    counts = Counts()
+    counts = MasterCounts()
     for number in range(10):
         counts.note_death(f"j{number}", 1.0)
     for number in range(10):
@@ -99,7 +99,7 @@ def test_deaths_whose_jobs_went_elsewhere_are_forgotten(monkeypatch):
 
 
 def test_longest_turn_is_that_of_the_last_minute():
-    counts = Counts()
+    counts = MasterCounts()
     counts.turned(100.0, 100.5)
     assert counts.longest_turn_s == 0.5
     counts.turned(120.0, 120.1)

@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Unknown
-from supervisor.master.model.counts import OUTCOMES, Counts
+from supervisor.master.model.counts import OUTCOMES, MasterCounts
 from supervisor.master.model.outcome_log import account_of, attempt_of, say
 from supervisor.master.model.outcome_rules import NO_END, End
 from supervisor.ops.events import EVENTS
@@ -31,7 +31,7 @@ def said_of(make, verdict, end=NO_END, **lease):
     held.lease.waited_s = 0.25
     held.end = end
     held.outcome = make(held.lease)
-    listener, counts = Listener(), Counts()
+    listener, counts = Listener(), MasterCounts()
     say(listener, counts, held, verdict)
     ((name, fields),) = listener.said
     counted = counts.of(held.lease.queue, held.lease.klass)

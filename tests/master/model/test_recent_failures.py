@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Returned, Unknown
-from supervisor.master.model.counts import Counts
+from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.outcome_log import say
 from supervisor.master.model.recent_failures import RecentFailures
 from supervisor.ops.events import Events
@@ -13,7 +13,7 @@ from tests.parts import held_of
 def end(ends, make, verdict, number=1, **lease):
     held = held_of(number, klass="email.send", **lease)
     held.outcome = make(held.lease)
-    ends.remember(held, say(Events(-1, "json", "error"), Counts(), held, verdict))
+    ends.remember(held, say(Events(-1, "json", "error"), MasterCounts(), held, verdict))
     return [(each["what"], each["why"], each["message"]) for each in ends.status()]
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from supervisor import messages
-from supervisor.config import Config
+from supervisor.config import RunConfig
 from supervisor.master.model import zygote_handle
 from supervisor.master.model.zygote_handle import ZygoteHandle, boot_of
 from tests.parts import open_fds
@@ -21,7 +21,7 @@ def test_killed_zygote_is_known_by_the_end_of_its_socket(tmp_path, monkeypatch):
         return pid
 
     monkeypatch.setattr(zygote_handle.os, "posix_spawn", killed)
-    config = Config.load({"redis-url": "redis://localhost", "handlers": "app"}, {}, terminal=False)
+    config = RunConfig.load({"redis-url": "redis://localhost", "handlers": "app"}, {}, terminal=False)
     zygote = ZygoteHandle(1, boot_of(config, tmp_path, 1024), {}, 0.0)
     try:
         assert list(zygote.read()) == [(None, [])]
