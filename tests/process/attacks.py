@@ -6,6 +6,7 @@ of them does harm where it succeeds: a signal is number 0, what is written is a 
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import gc
 import os
@@ -564,6 +565,18 @@ def network_of_a_program(job, knows):
 # its own socket, and others'
 
 
+def _send_fds(sock, packet, fds):
+    """Send descriptors. Wait while another test has used up those in flight: the kernel counts them by user."""
+    while True:
+        try:
+            socket.send_fds(sock, [packet], fds)
+            return
+        except OSError as error:
+            if error.errno != errno.ETOOMANYREFS:
+                raise
+        time.sleep(0.01)
+
+
 def _talk():
     """Return the socket by which its child answers the master."""
     return next(each for each in gc.get_objects() if isinstance(each, Talk))._talk
@@ -601,7 +614,7 @@ def nonsense(job, knows):
 
 @attack
 def descriptors_for_the_master(job, knows):
-    socket.send_fds(_talk(), [messages.pack_outcome(messages.Verb.FOLLOWED, job.token, 0.0)], [0])
+    _send_fds(_talk(), messages.pack_outcome(messages.Verb.FOLLOWED, job.token, 0.0), [0])
     time.sleep(_LONG_S)
 
 
@@ -623,7 +636,7 @@ def _wrapped(knows):
     """Return a socket with such a descriptor in its queue, so that nothing can change its options."""
     fd = _lingering(knows)
     outer, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    socket.send_fds(inner, [b"x"], [fd])
+    _send_fds(inner, b"x", [fd])
     os.close(fd)
     return outer.detach()
 
@@ -634,7 +647,7 @@ def _leave(job, verb, fds):
     busy = messages.pack_progress(job.token, messages.ProgressReport(0.5, "x" * 100))
     for _ in range(100):
         talk.send(busy)
-    socket.send_fds(talk, [packet], fds)
+    _send_fds(talk, packet, fds)
     os.closerange(min(fds), max(fds) + 1)
     time.sleep(_LONG_S)
 
@@ -657,7 +670,7 @@ def _follow_by(job, make):
     fd = os.memfd_create("m", os.MFD_ALLOW_SEALING)
     make(fd)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-    socket.send_fds(_talk(), [messages.pack_outcome(messages.Verb.FOLLOWED, job.token, 0.0)], [fd])
+    _send_fds(_talk(), messages.pack_outcome(messages.Verb.FOLLOWED, job.token, 0.0), [fd])
     os.close(fd)
     time.sleep(_LONG_S)
 
