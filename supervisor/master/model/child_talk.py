@@ -1,4 +1,4 @@
-"""What one child and the master say to each other, jobs apart. Runs in the master. Never blocks.
+"""Carries all messages between one child and the master except jobs. Runs in the master. Never blocks.
 
 The socket pair `talk` brings outcomes, progress and checkpoints, and takes notices and the answers to checkpoints. Only
 the child has the other end, so its end means that the child is gone.

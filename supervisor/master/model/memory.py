@@ -89,7 +89,7 @@ def first_sample_s(limit_bytes: int) -> float:
 
 
 class _ProcessIdentity(NamedTuple):
-    """What the kernel tells about any process. All fields are empty if the process does not exist."""
+    """The kernel's data about one process. All fields are empty if the process does not exist."""
 
     parent: int
     started: bytes

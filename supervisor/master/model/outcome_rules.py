@@ -1,4 +1,4 @@
-"""What the end of a job or of a child means: an outcome for the engine and a sentence for people. Runs in the master.
+"""Turns the end of a job or of a child into an outcome and a sentence for people. Runs in the master.
 
 No I/O and no clock. Only the back-off is random.
 """

@@ -1,4 +1,4 @@
-"""What running jobs report, until an exchange takes it to Redis: starts, progress, checkpoints. Runs in the master.
+"""Keeps starts, progress and checkpoints of running jobs until an exchange takes them to Redis. Runs in the master.
 
 No I/O.
 """

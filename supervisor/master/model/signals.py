@@ -9,7 +9,7 @@ from supervisor.linux.kernel import Received, program_of
 
 
 class Meaning(Enum):
-    """What the sender of a signal wants."""
+    """The wish of a signal's sender."""
 
     DRAIN = "drain"
     HURRY = "hand back at once"
