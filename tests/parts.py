@@ -251,7 +251,7 @@ class Desk:
         self.placing = placing = Placing(ledger, admission, choice, room, unstarted, interrupter, log_jobs)
         self.intake = intake = Intake(config, ledger, pace, admission, choice)
         reload_s = config.reload_timeout_s
-        self.retirement = Retirement(slots, intake, unstarted, placing, interrupter, reload_s)
+        self.retirement = Retirement(intake, unstarted, placing, interrupter, reload_s)
         self.shutdown = JobShutdown(slots, admission, placing, interrupter)
         self.answers = LeaseAnswers(slots, ledger, placing, interrupter, self.log, counts)
         self.oom_kills: list[str] = []  # what the kernel says, each once

@@ -146,7 +146,7 @@ class Parts:
         room = RoomMaker(slots, ledger, budget, admission, choice, interrupter, events)
         self.placing = placing = Placing(ledger, admission, choice, room, unstarted, interrupter, self.job_log)
         self.intake = intake = Intake(config, ledger, pace, admission, choice)
-        self.retirement = Retirement(slots, intake, unstarted, placing, interrupter, config.reload_timeout_s)
+        self.retirement = Retirement(intake, unstarted, placing, interrupter, config.reload_timeout_s)
 
     def _make_ends(self) -> None:
         """The way back of an outcome, and all that stops a job."""

@@ -16,7 +16,6 @@ _REPORTS_PER_S: Final = 4
 
 class JobReports:
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
         self._reports = ledger.reports
 
     def progress(self, running: HeldLease, body: bytes) -> None:

@@ -9,7 +9,6 @@ from supervisor.master.jobs.placing import Placing
 from supervisor.master.jobs.unstarted import Unstarted
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.reload_log import WORN
-from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
 from supervisor.messages import HandlerSettings
 
@@ -17,7 +16,6 @@ from supervisor.messages import HandlerSettings
 class Retirement:
     def __init__(
         self,
-        slots: Slots,
         intake: Intake,
         unstarted: Unstarted,
         placing: Placing,
@@ -25,7 +23,6 @@ class Retirement:
         reload_timeout_s: float,
     ) -> None:
         """`reload_timeout_s`: how long jobs of the old code may run on after a reload; 0: as long as they take."""
-        self._slots = slots
         self._intake = intake
         self._unstarted = unstarted
         self._placing = placing
