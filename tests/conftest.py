@@ -137,6 +137,10 @@ class Server:
     socket: Path
     redis: "redis.Redis"
 
+    def calls(self, command: str) -> int:
+        """Return how often the server has carried out a command of this name, as scripts do, or a client."""
+        return self.redis.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"]
+
     def dump(self, namespace: str) -> dict[bytes, bytes]:
         """Everything in a namespace, byte for byte."""
         found = {key: self.redis.dump(key) for key in self.redis.scan_iter(f"{{{namespace}}}:*", count=1000)}

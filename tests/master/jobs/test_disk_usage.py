@@ -12,7 +12,7 @@ from supervisor.linux import kernel
 from supervisor.master.jobs import disk_usage
 from supervisor.master.jobs.disk_usage import DISK, Count
 from supervisor.master.model.states import ChildState
-from tests.parts import await_readable, in_fork, lease_of, rest
+from tests.parts import await_readable, in_fork, lease_of, open_fds, rest
 
 KB, MB = 2**10, 2**20
 
@@ -207,12 +207,12 @@ def test_no_file_hides_behind_very_many_directories(tmp_path, monkeypatch):
 
 def test_no_descriptor_stays_open(tmp_path):
     (tmp_path / "a").mkdir()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_fds()
     counted(tmp_path)
     count = Count(str(tmp_path))
     count.go_on(0.0)
     count.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_fds() == before
 
 
 # the limit
