@@ -3,6 +3,7 @@
 import os
 import select
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -167,8 +168,10 @@ def test_a_non_blocking_terminal_is_waited_for(monkeypatch):
         with ThreadPoolExecutor(1) as pool:
             drawing = pool.submit(Terminal().draw, [Text("x" * 200)] * 500, 200)
             drawn = b""
-            while not drawing.done() and select.select([], [stream], [], 0)[1]:
-                pass  # until no more has room
+            # Until no more has room. A line's end needs more than the room at which the kernel calls it writable.
+            full_by_at = time.monotonic() + 1
+            while not drawing.done() and select.select([], [stream], [], 0)[1] and time.monotonic() < full_by_at:
+                pass
             while not drawing.done() or select.select([seen], [], [], 0)[0]:
                 if select.select([seen], [], [], 0.05)[0]:
                     drawn += seen.read(65536)
