@@ -245,9 +245,9 @@ def running(desk, write, token=1):
     (held,) = desk.give(lease_of(token))
     await_readable(child.output.fd)
     child.output.read()
-    child.next_sample_at = clock.monotonic()
+    child.next_sample_at = held.started_at
     desk.limits.plan(child)
-    desk.keep_time(clock.monotonic())
+    desk.keep_time(held.started_at)  # before the first count is due, however long the fork took
     return child, held
 
 
