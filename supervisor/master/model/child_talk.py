@@ -45,6 +45,7 @@ class ChildTalk:
 
         Raises ValueError for a packet that no honest child sends.
         """
+        self.memfd = None  # the last reader may have refused what came with it
         try:
             for packet, fd in packets.receive(self._ours, MOST_PACKETS, max(1, len(self._sent))):
                 if fd >= 0:

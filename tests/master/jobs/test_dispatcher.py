@@ -24,7 +24,7 @@ from supervisor.messages import (
     pack_trouble,
 )
 from tests.master.jobs.conftest import follows, summary
-from tests.parts import Ends, lease_of, rest
+from tests.parts import Ends, await_readable, lease_of, rest
 
 
 def forged(ends: Ends):
@@ -175,6 +175,25 @@ def test_a_child_that_speaks_nonsense_is_killed(desk, behave):
     assert kinds == ([Completed] if behave is twice else [Died])
     assert len(desk.events("child.killed")) == 1
     assert len(desk.ledger) == 0
+
+
+def test_an_answer_after_a_refused_memfd_is_read_without_it(desk):
+    def run(ends):
+        ends.talk.send(messages.pack_ready())
+        token = ends.next_job().token
+        ends.say_with(kernel.sealed_memfd((b"\xff" * 2**21,)), Verb.FOLLOWED, token)
+        for _ in range(5):  # more than come with the memfd by one call
+            ends.say(Verb.COMPLETED, token, b"1")
+        os.write(ends.out, b"said")
+        rest()
+
+    desk = desk(processes="1")
+    child = desk.child(run)
+    desk.give(lease_of(1))
+    await_readable(child.output.fd)
+    desk.turn(lambda: child.state is ChildState.DOOMED)
+    assert desk.reap(child) == signal.SIGKILL
+    assert summary(desk.outcomes()) == [(Completed, 1)]
 
 
 def test_a_child_that_answers_before_it_has_a_job_is_killed(desk):
