@@ -74,12 +74,12 @@ class Connection:
             speaker.connected(now_at)
 
     def _on_resumed(self, claimed: Sequence[LeaseRecord], resumed: ResumeResult) -> None:
+        self._resuming.on_resumed(claimed, resumed)
         # Only now Redis is back: a replica, or the wrong node of a Cluster, lets the worker connect and not resume.
         if self._is_away:
             self._is_away = False
             self._events.end_throttling("redis.lost")
             self._events.emit("redis.connected", url=self._session.url, server=self._session.server)
-        self._resuming.on_resumed(claimed, resumed)
 
     def on_lost(self, lost: LinkLost) -> None:
         retry_in_s = self._session.lose()
