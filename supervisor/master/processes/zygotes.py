@@ -1,6 +1,6 @@
 """The live zygotes, the role of each, and what the current one says of its handlers. Runs in the master.
 
-`ZygoteManager` adds and removes zygotes, `RollingReload` moves the roles.
+`ZygoteStarts` adds zygotes, `ZygoteReaper` removes them, and `RollingReload` moves the roles.
 """
 
 from collections.abc import Iterator
