@@ -1,4 +1,4 @@
-"""Enters the progress and the checkpoints of running jobs in the ledger. Runs in the master."""
+"""Keeps the progress and the checkpoints of running jobs for the next exchange. Runs in the master."""
 
 from typing import Final
 

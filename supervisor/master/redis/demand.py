@@ -1,4 +1,7 @@
-"""Says how many jobs to lease: as many as this master could start. Runs in the master. Does no I/O."""
+"""Asks for leases: as many jobs as `Capacity` allows, and none while the master takes no jobs. Runs in the master.
+
+Does no I/O.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import Final
