@@ -85,7 +85,6 @@ def found(client: Client) -> tuple[list[Lease], RecurringJob | None, dict[str, D
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_programs_can_annotate_what_calls_answer(tmp_path):
     shown = [block for page in (README, CONTRACT) for block in blocks(page, "python") if "with Client()" in block]
     assert strict(tmp_path, "\n".join([ANNOTATED, *shown])) == []

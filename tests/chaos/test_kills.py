@@ -21,7 +21,6 @@ from tests.chaos.killer import Killer
 KILLS, JOBS = (1000, 20_000) if FULL else (60, 3000)
 DEATHS = 300 if FULL else 40
 SEED = int(os.environ.get("LEASEHOLD_TEST_SEED", "5"))
-LASTS_S = 1800 if FULL else 150
 #: Of a hundred jobs.
 MIX = {
     "short": 56,
@@ -145,7 +144,7 @@ def assert_logs_are_right(stage):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(LASTS_S)
+@pytest.mark.timeout(1_800)
 def test_random_kills_leave_one_end_per_job_and_a_reason_per_death(stage, runs, start, measured):
     stage.config(grace=1)
 
@@ -182,7 +181,6 @@ def test_random_kills_leave_one_end_per_job_and_a_reason_per_death(stage, runs, 
     stage.assert_nothing_left(directories=True)
 
 
-@pytest.mark.timeout(120)
 def test_a_killed_childs_job_runs_again_at_once_beside_busy_processes(stage, runs, start, busy, measured):
     """Fork per job, and nobody has been forked for this one. TEST_FULL=1: 300 deaths."""
     pool = start(processes=2)

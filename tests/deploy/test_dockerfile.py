@@ -114,7 +114,6 @@ def test_the_build_is_given_the_sources_and_nothing_else(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_image_builds_runs_a_job_and_drains(server, namespace):
     server.socket.chmod(0o777)  # its directory is closed; the user of the image comes by another way
     with tempfile.TemporaryDirectory(prefix="lh-image-", ignore_cleanup_errors=True) as directory:

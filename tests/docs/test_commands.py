@@ -134,7 +134,6 @@ def for_a_shell(page):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("page", [README, FIRST_STEPS, OPERATIONS], ids=path_of)
 def test_every_shell_line_works(page, manual, measured):
     lines = 0
@@ -149,7 +148,6 @@ def test_every_shell_line_works(page, manual, measured):
     measured(f"{lines} lines of {path_of(page)}")
 
 
-@pytest.mark.timeout(240)
 def test_deploy_script_rolls_back_broken_code(manual):
     current = manual.folder / "srv/app/current"
     before = current.resolve()

@@ -6,8 +6,6 @@ import re
 import signal
 from pathlib import Path
 
-import pytest
-
 import supervisor
 from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, parse_duration
 from supervisor.linux.kernel import HANDLED_SIGNALS, children_of
@@ -48,7 +46,6 @@ def shell(job):
 """
 
 
-@pytest.mark.timeout(240)
 def test_signals_act_on_each_process_as_the_table_says(server, namespace, tmp_path):
     (tmp_path / "shelling.py").write_text(SHELLING)
     with supervisor.Client(server.url, namespace) as client:

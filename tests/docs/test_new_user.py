@@ -51,7 +51,6 @@ def get_it(clone):
     subprocess.run(["sh", "-c", line], cwd=clone, check=True, stdout=subprocess.DEVNULL, timeout=300)
 
 
-@pytest.mark.timeout(400 if FULL else 240)
 def test_first_steps_lead_from_an_empty_folder_to_a_drain(open_directory, measured):
     begun_at = time.monotonic()
     clone = open_directory / "leasehold"
@@ -113,7 +112,6 @@ def completed(pool, names):
             return
 
 
-@pytest.mark.timeout(240)
 def test_what_is_shown_next_works_in_the_same_folder(folder):
     pool = folder.begin("leasehold run --processes 2")
     pool.until_ready()

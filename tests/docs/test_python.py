@@ -52,7 +52,6 @@ def test_every_module_with_a_handler_names_itself():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_putting_jobs_is_typed_as_shown(tmp_path):
     shown = [
         block
@@ -90,7 +89,6 @@ def deliver(reader, key):
 """
 
 
-@pytest.mark.timeout(240)
 def test_long_job_survives_a_drain_and_does_each_step_once(server, namespace, tmp_path):
     (tmp_path / "handlers").mkdir()
     (tmp_path / "handlers/__init__.py").touch()

@@ -1134,7 +1134,6 @@ def turn_the_screws(client: Client, q: Any, n: int) -> None:
     client.sweep()
 
 
-@pytest.mark.timeout(300)  # for a loaded machine: it waits for Redis only
 def test_check_reports_no_job_that_moves_meanwhile(busy, live):
     checks_made = 0
     while checks_made < 10 or min(busy) < 20:
@@ -1143,7 +1142,6 @@ def test_check_reports_no_job_that_moves_meanwhile(busy, live):
     assert live.check(repair=True) == []
 
 
-@pytest.mark.timeout(300)  # for a loaded machine: it waits for Redis only
 def test_repair_harms_no_job_that_moves_meanwhile(busy, live, server, namespace):
     prefix = f"{{{namespace}}}:"
     damaged = 0

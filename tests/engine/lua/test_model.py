@@ -945,7 +945,6 @@ class Machine(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # what fails is made smaller for up to five minutes
 @pytest.mark.parametrize("half", [0, 1])  # each by a process of its own, where there are several
 def test_the_engine_does_what_the_model_does(server, half):
     Machine.server, Machine.steps = server, 0

@@ -130,7 +130,6 @@ def test_term_during_a_hanging_import_drains(stage):
     stage.assert_nothing_left()
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", ["bytes", "json"])
 def test_fifty_megabytes_arrive_unchanged(stage, kind):
     pool = stage.start(processes=1).wait_ready()

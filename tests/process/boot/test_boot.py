@@ -388,7 +388,6 @@ def test_always_raising_before_fork_hook_makes_status_71(stage, app):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_hanging_before_fork_hook_costs_a_zygote_and_no_job(stage, app):
     pool = app("@before_fork\ndef let_go():\n    if is_set('hang'): time.sleep(1000)", processes=2).wait_ready()
     gate = stage.gate("gate")

@@ -125,7 +125,6 @@ def _drain(pool):
     return pool.wait()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("die", [False, True], ids=["it returns", "it is killed"])
 def test_double_forked_processes_of_a_job_are_killed_and_reaped(stage, as_pid_1, die, measured):
     gates = [stage.gate("swarm"), stage.gate("neighbour")]

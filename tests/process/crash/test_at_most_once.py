@@ -113,7 +113,6 @@ def test_jobs_are_not_leased_ahead(stage, measured):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400 if FULL else 150)
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
 def test_job_never_starts_twice_under_random_kills(stage, jobs_per_child, measured):
     """Kills of children, zygotes and masters, in drains, at any moment of a start. TEST_FULL=1: 200 kills."""

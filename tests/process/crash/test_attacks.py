@@ -215,7 +215,6 @@ def _remove_ownerless_objects(job):
         assert libc.mq_unlink(each.encode()) == 0
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("level", LEVELS)
 def test_attack_is_refused_from_its_level_on(world, level):
     stage = world.stage

@@ -18,7 +18,6 @@ from supervisor.config import LAST_EXCHANGE_S, REAP_S
 from supervisor.master.model.shutdown_schedule import HURRIED_EXCHANGE_S
 from tests.lengths import FULL
 
-pytestmark = pytest.mark.timeout(900 if FULL else 240)
 ENDING = [SIGTERM, SIGINT, SIGQUIT]
 #: In an order in which each finds the state that the first one found.
 OTHERS = [SIGHUP, SIGUSR1, SIGTTIN, SIGTTOU, SIGUSR2, SIGCONT]

@@ -62,7 +62,6 @@ def reload(stage, pool):
 WAYS = {"drain": drain, "reload": reload}
 
 
-@pytest.mark.timeout(180 if FULL else 120)
 @pytest.mark.parametrize(
     ("klass", "way"),
     [
@@ -94,7 +93,6 @@ def test_job_with_checkpoints_does_each_step_once(stage, steps, klass, way, meas
     finish(stage, pool)
 
 
-@pytest.mark.timeout(120)
 def test_random_kill_costs_at_most_one_unstored_step(stage, steps):
     """TEST_FULL=1: forty kills."""
     kills = 40 if FULL else 8
@@ -307,7 +305,6 @@ def test_drain_interrupts_a_checkpoint_that_waits_for_redis(own_stage, own_serve
     finish(stage, second)
 
 
-@pytest.mark.timeout(90)
 def test_lost_replies_lose_no_checkpoint(stage, proxies, steps):
     stage.config(grace=0.2)
     proxy = proxies(10)

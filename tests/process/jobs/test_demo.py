@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(180)
 ROOT = Path(__file__).parents[3]
 
 

@@ -126,7 +126,6 @@ def test_large_follow_ups_of_many_children_do_not_add_up_in_the_master(stage, me
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.skipif(not FULL, reason="needs a few GB of memory: TEST_FULL=1")
 def test_follow_ups_may_reach_their_limit(stage, measured):
     pool = stage.start(processes=1).wait_ready()

@@ -8,7 +8,6 @@ from supervisor.ops.events import BUFFER_BYTES
 LARGE_BYTES = 50 << 20
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(("jobs_per_child", "count"), [(1, 800), (0, 8000), (7, 2000)])
 def test_flood_of_short_jobs_runs_each_once(stage, jobs_per_child, count, measured):
     pool = stage.start(processes=3, jobs_per_child=jobs_per_child).wait_ready()
@@ -27,7 +26,6 @@ def test_flood_of_short_jobs_runs_each_once(stage, jobs_per_child, count, measur
     stage.assert_nothing_left()
 
 
-@pytest.mark.timeout(120)
 def test_master_memory_does_not_grow_with_jobs_done(stage, measured):
     """For completed, failed and dead jobs."""
     pool = stage.start(processes=2, jobs_per_child=50, log_level="info")
@@ -64,7 +62,6 @@ def test_master_keeps_no_payload_of_a_running_job(stage, measured):
     stage.assert_nothing_left()
 
 
-@pytest.mark.timeout(180)
 def test_unread_log_costs_the_master_only_its_buffer(stage, measured):
     pool = stage.start(processes=2, jobs_per_child=0).wait_ready()
 

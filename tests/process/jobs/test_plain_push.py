@@ -140,7 +140,6 @@ def test_pushes_to_sixteen_queues_are_received(stage):
     stage.assert_nothing_left()
 
 
-@pytest.mark.timeout(120)
 def test_entries_of_a_paused_queue_cause_no_busy_loop(stage, proxies, measured):
     stage.queue.put("good.noop", jid="known")
     stage.client.cancel("known")

@@ -124,7 +124,6 @@ def _has_warned(stage, text):
     return any(text in event["message"] for event in stage.find("master.warned"))
 
 
-@pytest.mark.timeout(120)
 def test_thousand_crons_of_one_minute_do_not_block_the_loop(stage, measured):
     now_unix = time.time()
     crons = [time.strftime(form, time.gmtime(now_unix - 60)) for form in ("%M %H * * *", "%M %H %d * *")]
@@ -164,7 +163,6 @@ def zone(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_cron_job_fires_once_at_its_minute_on_idle_supervisors(stage, zone, measured):
     name, environment = zone(in_s=8)
     queues = ("default", "default", "other")
@@ -185,7 +183,6 @@ def test_cron_job_fires_once_at_its_minute_on_idle_supervisors(stage, zone, meas
     stage.assert_nothing_left()
 
 
-@pytest.mark.timeout(120)
 def test_sweep_puts_recurring_jobs_of_an_unserved_queue(stage):
     stage.start(processes=1, queue="other").wait_ready()
     stage.queue.recur("good.noop", every=1, jid="r")

@@ -64,7 +64,6 @@ def test_killed_child_frees_its_jobs_slot(stage, locks, measured):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600 if FULL else 180)
 def test_limit_of_one_holds_under_random_kills(stage, locks, measured):
     """Each key lets one job run, and each job holds a lock of the kernel. TEST_FULL=1: 500 kills."""
     stage.config(grace=0.5)
@@ -114,7 +113,6 @@ def test_limit_of_one_holds_under_random_kills(stage, locks, measured):
     finish(stage, *killer.pools, directories=True)
 
 
-@pytest.mark.timeout(180)
 def test_rate_of_ten_a_second_holds_over_four_supervisors(stage, measured):
     """TEST_FULL=1: for 20 s."""
     log = stage.directory / "times"

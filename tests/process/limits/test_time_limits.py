@@ -183,7 +183,6 @@ def test_time_limit_counts_per_job_of_a_child(stage):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(BURN_S + 60)
 def test_job_that_holds_the_gil_outlives_its_lease_and_runs_once(stage):
     stage.config(grace=2.5)
     pool = stage.start(processes=1, lease_ttl="3s").wait_ready()

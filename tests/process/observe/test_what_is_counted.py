@@ -4,7 +4,6 @@ import os
 import re
 import signal
 
-import pytest
 from apps import flag, start_app, wait_for_arrival
 from scraping import Scraper, total
 
@@ -122,7 +121,6 @@ HAPPENS = {
 }
 
 
-@pytest.mark.timeout(240)
 def test_manual_table_of_events_and_counts_is_true(own_stage, own_server):
     world = World(own_stage, own_server)
     before = world.counted()

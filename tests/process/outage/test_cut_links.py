@@ -93,7 +93,6 @@ def test_lost_start_report_is_sent_again(stage, swallowing):
     assert stage.finish_elsewhere(first, jid).deaths == 1
 
 
-@pytest.mark.timeout(120)
 def test_drain_after_a_lost_grant_does_not_claim_success(stage, resetting):
     stage.config(grace=0.3)
     flags = {"processes": 1, "lease_ttl": "1s", "drain_timeout": "1s", "term_grace": "0.5s"}

@@ -35,7 +35,6 @@ def good(stage, server, *words):
     return out
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.slow
 def test_full_redis_still_accepts_operator_commands(own_stage, own_server):
     stage = own_stage

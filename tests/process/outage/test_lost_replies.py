@@ -7,7 +7,6 @@ import pytest
 from watched import FULL
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
 def test_lost_replies_lose_no_job_and_count_no_death(stage, proxies, jobs_per_child, measured):
     short = 200 if jobs_per_child and not FULL else 600

@@ -515,7 +515,6 @@ def release(stage, number, wrong=None):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_reloads_under_load_lose_and_mix_no_jobs(stage, app, measured):
     """Check for each job that it ran the release that was current when it started."""
     reloads = 50 if FULL else 12
