@@ -1,4 +1,4 @@
-"""What tests of the master share: its parts, and real processes at the other ends of its sockets."""
+"""Parts of the master that its tests share, and real processes at the other ends of its sockets."""
 
 from collections.abc import Callable, Iterator
 

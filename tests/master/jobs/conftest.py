@@ -1,4 +1,4 @@
-"""What tests of single parts share: slots with children, and what decides about their jobs."""
+"""Fixtures for tests of single parts: slots with children, and the parts that decide about their jobs."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What stops jobs from starting, and which reason is named."""
+"""Admission stops jobs from starting, and names the reason."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What becomes of children that speak nonsense. Children are forks of the test."""
+"""Children that speak nonsense are killed. Children are forks of the test."""
 
 import fcntl
 import os

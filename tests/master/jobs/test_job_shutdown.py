@@ -1,4 +1,4 @@
-"""What a drain does to jobs: those that have not started, running ones, persistent ones."""
+"""A drain hands back, lets run, or interrupts jobs: unstarted, running and persistent ones."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""What follows for a job whose lease is lost. Children are forks of the test."""
+"""A job whose lease is lost is taken back or stopped. Children are forks of the test."""
 
 import select
 import signal

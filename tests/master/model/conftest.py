@@ -1,12 +1,13 @@
-"""Fixtures for tests of one child's sockets."""
+"""Fixtures for tests of one child's sockets, and of the ledger."""
 
 import os
 
 import pytest
 
 from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.states import ChildState
-from tests.parts import Ends, Process
+from tests.parts import Ends, Process, held_of
 
 
 @pytest.fixture
@@ -32,3 +33,15 @@ def child():
     yield child
     if child.state is not ChildState.GONE:
         child.close()
+
+
+@pytest.fixture
+def ledger():
+    return Ledger()
+
+
+def add(ledger, *tokens):
+    made = [held_of(token) for token in tokens]
+    for held in made:
+        ledger.add(held)
+    return made

@@ -1,4 +1,4 @@
-"""What is counted of jobs and of the master, within bounds."""
+"""Jobs and the turns of the master are counted, within bounds."""
 
 import pytest
 

@@ -6,20 +6,8 @@ import pytest
 
 from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import Completed, Released
-from supervisor.master.model.ledger import MOST_BYTES, MOST_WAITING, Ledger
-from tests.parts import held_of
-
-
-@pytest.fixture
-def ledger():
-    return Ledger()
-
-
-def add(ledger, *tokens):
-    made = [held_of(token) for token in tokens]
-    for held in made:
-        ledger.add(held)
-    return made
+from supervisor.master.model.ledger import MOST_BYTES, MOST_WAITING
+from tests.master.model.conftest import add
 
 
 def test_lease_counts_until_its_end_is_accepted(ledger):

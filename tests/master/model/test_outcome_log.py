@@ -1,4 +1,4 @@
-"""What the log and the counts say of a job's end, for every outcome and every answer of Redis."""
+"""The log and the counts have each job's end, for every outcome and every answer of Redis."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the end of a job or of a child means: an outcome for the engine and a sentence for people."""
+"""The end of a job or of a child becomes an outcome for the engine and a sentence for people."""
 
 import os
 import signal

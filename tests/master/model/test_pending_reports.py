@@ -2,26 +2,11 @@
 
 import math
 
-import pytest
-
 from supervisor import clock
 from supervisor.engine.model.outcomes import Completed
 from supervisor.engine.model.validation import STATE_BYTES
-from supervisor.master.model.ledger import Ledger
 from supervisor.messages import Checkpoint, ProgressReport
-from tests.parts import held_of
-
-
-@pytest.fixture
-def ledger():
-    return Ledger()
-
-
-def add(ledger, *tokens):
-    made = [held_of(token) for token in tokens]
-    for held in made:
-        ledger.add(held)
-    return made
+from tests.master.model.conftest import add
 
 
 def test_start_is_reported_once_while_the_lease_is_held(ledger):

@@ -1,4 +1,4 @@
-"""What operators' requests do to a played master, and the sentences that say so."""
+"""Operators' requests act on a played master, and sentences say so."""
 
 import pytest
 
