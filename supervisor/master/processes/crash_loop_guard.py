@@ -49,7 +49,7 @@ class CrashLoopGuard:
         wait_s = self._breaker.fail()
         self.fork_after_at = self._last_failure_at + wait_s
         reason += self._breaker.in_words
-        # What children need may be away for a moment. The restart of a database should not end a supervisor.
+        # A service that children need may be away for a moment. The restart of a database should not end a supervisor.
         is_outage = self._has_had_a_ready_child and self._last_failure_at < self._first_failure_at + _OUTAGE_S
         if self._breaker.broken and not is_outage:
             self.failure = self.failure or BootFailed(reason, last_output)

@@ -57,7 +57,7 @@ class Zygotes:
 
     @property
     def last_reload(self) -> dict[str, Any] | None:
-        """What became of the last reload: at_unix, by, outcome (completed or failed), message, traceback."""
+        """The result of the last reload: at_unix, by, outcome (completed or failed), message, traceback."""
         return self._reload_log.last
 
     def status(self) -> list[dict[str, Any]]:
