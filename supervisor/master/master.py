@@ -113,7 +113,7 @@ class Master:
         # After all that emits events.
         self._events.flush()
         if self._events.pending:
-            self._timers.set(_FLUSH, now_at + SHOW_S, _turn_then)
+            self._timers.set(_FLUSH, now_at + SHOW_S)
         # Last: title and status show the result of the turn.
         self._title.follow(now_at)
 
@@ -128,7 +128,7 @@ class Master:
             elif self._processes.has_failed:
                 self._drain.begin(None, Exit.HANDLERS)
         if self._drain.has_begun:
-            self._timers.set(_DRAIN, self._drain.advance(now_at), _turn_then)
+            self._timers.set(_DRAIN, self._drain.advance(now_at))
 
     # the beginning
 
@@ -189,7 +189,3 @@ class Master:
         left = job_cgroups.close() if job_cgroups is not None else []
         if left:
             self._events.warn(f"cgroups of ours cannot be removed: {', '.join(map(str, left))}")
-
-
-def _turn_then(_now_at: float) -> None:
-    """A timer that only wakes the loop: the turn itself does what is due."""

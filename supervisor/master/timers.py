@@ -8,14 +8,21 @@ import math
 from collections.abc import Callable, Hashable
 
 
+def _turn(_now_at: float) -> None:
+    """Do nothing: the turn that the timer brings about does what is due."""
+
+
 class Timers:
     def __init__(self) -> None:
         self._timers: dict[Hashable, tuple[float, Callable[[float], None]]] = {}
         #: No timer is due before (monotonic s). The first one may be due later, if it was moved or cancelled.
         self.due_at = math.inf
 
-    def set(self, key: Hashable, at: float, callback: Callable[[float], None]) -> None:
-        """Call `callback(now_at)` once, at that time (monotonic s). Replaces the timer of `key`. inf: never."""
+    def set(self, key: Hashable, at: float, callback: Callable[[float], None] = _turn) -> None:
+        """Call `callback(now_at)` once, at that time (monotonic s). Replaces the timer of `key`. inf: never.
+
+        Without a callback the timer only has the loop turn.
+        """
         if at == math.inf:
             self._timers.pop(key, None)
             return

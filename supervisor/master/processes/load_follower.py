@@ -57,7 +57,7 @@ class LoadFollower:
 
     def plan(self, most: int) -> None:
         """Have the loop turn when the count may change, if nothing happens before."""
-        self._timers.set(SCALING, self._due_at(most), lambda _now_at: None)
+        self._timers.set(SCALING, self._due_at(most))
 
     def _due_at(self, most: int) -> float:
         if self._was_full and self._slots.processes < self._limit(most):

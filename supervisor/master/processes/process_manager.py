@@ -63,7 +63,7 @@ class ProcessManager:
         if self._children.fill(current, now_at):
             self._timers.set(PROCESSES, min(self._timers.at(PROCESSES), self._due_at()), self.run_due)
         if now_at < self._children.fill_at:
-            self._timers.set(_FILL, self._children.fill_at, lambda _now_at: None)  # the turn comes here
+            self._timers.set(_FILL, self._children.fill_at)
 
     def reap(self) -> None:
         """Reap processes that have ended. Called on SIGCHLD, because the socket of a dead zygote may stay open."""
