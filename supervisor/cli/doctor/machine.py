@@ -1,4 +1,4 @@
-"""Checks the machine: kernel, /proc, control groups, limits, disk. Runs in the command's process.
+"""Checks the machine: interpreter, kernel, /proc, control groups, limits, disk. Runs in the command's process.
 
 Leaves no process and no file behind. Must not raise: what cannot be checked is a finding too.
 """
@@ -18,6 +18,7 @@ from typing import Final
 
 import psutil
 
+from supervisor.cli.doctor import interpreter
 from supervisor.cli.doctor.findings import Finding, ok, problem, warning
 from supervisor.config import Exit, RunConfig, megabytes, no_workdir
 from supervisor.linux import cgroups, kernel
@@ -30,6 +31,13 @@ _FREE_BYTES: Final = 256 * 2**20
 
 
 # without settings
+
+
+def _python() -> Iterator[Finding]:
+    """Report the interpreter's build."""
+    build = interpreter.build()
+    slower = "" if build.is_optimised else ": about a tenth slower than an interpreter with both"
+    yield ok("python", f"{build}{slower}")
 
 
 def _kernel() -> Iterator[Finding]:
@@ -212,7 +220,7 @@ def _init() -> Iterator[Finding]:
     yield warning("init", above) if above else ok("init", f"PID {os.getpid()}, started by PID {os.getppid()}")
 
 
-CHECKS: Final = (_kernel, _proc, _control_groups, _init)
+CHECKS: Final = (_python, _kernel, _proc, _control_groups, _init)
 
 
 # with settings

@@ -27,10 +27,9 @@ from tests.waiting import until_it_waits
 ROOT = Path(__file__).parents[3]
 GOOD = "from supervisor import handler\n@handler\ndef a(job): ...\n"
 CHECKS = [
-    *("configuration", "kernel", "proc", "cgroup", "init", "processes", "files", "memory", "workdir", "redis"),
-    *("permissions", "latency", "clock", "redis-memory", "persistence", "connections", "config", "queues", "workers"),
-    "sandbox",
-    "handlers",
+    *("configuration", "python", "kernel", "proc", "cgroup", "init", "processes", "files", "memory", "workdir"),
+    *("redis", "permissions", "latency", "clock", "redis-memory", "persistence", "connections", "config", "queues"),
+    *("workers", "sandbox", "handlers"),
 ]
 
 
@@ -127,7 +126,7 @@ def test_a_wrong_configuration_is_78_and_starts_nothing(doctor):
     about = of(found, "problem")
     assert [line.split(": ")[0] for line in about] == ["configuration"] * 3
     assert all(any(word in line for line in about) for word in ("--processes", "LEASEHOLD_PROCESES", "LEASEHOLD_ORDER"))
-    assert {each["check"] for each in found} == {"configuration", "kernel", "proc", "cgroup", "init"}
+    assert {each["check"] for each in found} == {"configuration", "python", "kernel", "proc", "cgroup", "init"}
     assert not (doctor.directory / ".leasehold").exists()
 
 
