@@ -1,7 +1,11 @@
-"""How long the long tests are: TEST_FULL=1 runs them at full length, without it they are what a CI run can spare."""
+"""How long tests are, and how long they wait. TEST_FULL=1 runs the long ones at full length, without it they are what a
+CI run can spare. TEST_PATIENCE=4 lets each wait last four times as long, beside other work on the machine.
+"""
 
 import os
 
 FULL = os.environ.get("TEST_FULL") == "1"
 #: Also in `.ci/run --full`: what takes minutes there, not hours.
 LONG = FULL or bool(os.environ.get("CI_FULL"))
+#: Many tests would pass without the event that they wait for, if they waited longer: so no test waits longer unasked.
+PATIENCE = float(os.environ.get("TEST_PATIENCE", "1"))

@@ -24,6 +24,7 @@ import psutil
 from supervisor.engine.client.sync_handles import Job
 from supervisor.engine.worker.push_listeners import MOST_LISTENERS
 from supervisor.linux import removal
+from tests.lengths import PATIENCE
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -211,8 +212,8 @@ class Pool:
 
     def wait(self, timeout_s: float = 40.0) -> int:
         """Wait for the end, and return the exit code."""
-        code = self.process.wait(timeout_s)
-        self._reader.join(SOON_S)
+        code = self.process.wait(timeout_s * PATIENCE)
+        self._reader.join(SOON_S * PATIENCE)
         return code
 
     def drain(self, timeout_s: float = 40.0) -> int:
@@ -340,7 +341,7 @@ class Stage:
 
     def wait_until(self, holds: Callable[[], bool], what: str, timeout_s: float = SOON_S) -> None:
         """Wait until `holds()` is true, and check it at each line of a log or the ledger."""
-        deadline_at = time.monotonic() + timeout_s
+        deadline_at = time.monotonic() + timeout_s * PATIENCE
         with self.news:
             while not holds():
                 left_s = deadline_at - time.monotonic()
@@ -404,7 +405,7 @@ class Stage:
         self._wait_until_blocked("listening", blpop=count)
 
     def _wait_until_blocked(self, what: str, **wanted: int) -> None:
-        deadline_at = time.monotonic() + SOON_S
+        deadline_at = time.monotonic() + SOON_S * PATIENCE
         # By one look: between two, a wait that was seen may have ended and the other only then have begun.
         while not wanted.items() <= self._blocked(wanted).items():
             assert time.monotonic() < deadline_at, f"not {wanted['blpop']} {what} masters\n{self.last_words()}"
@@ -480,7 +481,7 @@ class Stage:
             below = [process for master in running for process in master.children(recursive=True)]
             return [process for process in below if _status(process) == psutil.STATUS_ZOMBIE]
 
-        deadline_at = time.monotonic() + within_s
+        deadline_at = time.monotonic() + within_s * PATIENCE
         while left := zombies():
             assert time.monotonic() < deadline_at, f"zombies: {left}"
             time.sleep(0.01)  # there is no event for the reaping of a foreign child
