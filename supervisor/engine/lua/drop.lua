@@ -44,7 +44,7 @@ local function matches(rec)
   end
   local size = #data > 1024 and #data or nil
   if (kind == "bytes") ~= (rec.bytes ~= nil) or tonumber(rec.size) ~= size then return false end
-  local stored = redis.call("GET", P .. "data:" .. rec.jid)
+  local stored = data_of(rec.jid)
   if stored == data then return true end
   --   Objects may be equal with their keys in another order. They have the same size then.
   if has_keys and stored and #stored == #data then unjudged[#unjudged + 1] = rec.jid end

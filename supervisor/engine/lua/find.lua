@@ -21,22 +21,25 @@
 --- @include clock
 --- @include lanes
 --- @include chosen
+--- @include stored
 local place_name, queue, states, group = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local offset, count = tonumber(ARGV[6]), tonumber(ARGV[7])
 local lane = string.match(place_name, "^lane:(.*)$")
 local is_index = string.match(place_name, "^tag:") or string.match(place_name, "^failed")
 local key = lane and lanes.line(queue, lane) or is_index and P .. place_name or queue_key(queue, place_name)
 local has_number = lane or place_name == "waiting" or place_name == "scheduled"
-local answer = { redis.call("ZCARD", key) }
-for _, member in ipairs(redis.call("ZREVRANGE", key, offset, offset + count - 1)) do
-  local jid = has_number and string.sub(member, 14) or member
-  local found = redis.call("HMGET", job_key(jid), "queue", "state", "parked", "group", "seq")
+local answer, jids = { redis.call("ZCARD", key) }, {}
+for i, member in ipairs(redis.call("ZREVRANGE", key, offset, offset + count - 1)) do
+  jids[i] = has_number and string.sub(member, 14) or member
+end
+for i, found in ipairs(peek(jids, "queue", "state", "parked", "group", "seq")) do
   local rec = {
-    jid = jid, queue = found[1], state = found[2] or nil, parked = found[3], group = found[4] or "", seq = found[5],
+    jid = jids[i], queue = found[1], state = found[2] or nil, parked = found[3], group = found[4] or "",
+    seq = found[5],
   }
   local as = rec.queue and chosen_as(rec, queue, states, group)
   if as then
-    answer[#answer + 1] = jid
+    answer[#answer + 1] = jids[i]
     answer[#answer + 1] = as
   end
 end

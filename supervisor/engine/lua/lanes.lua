@@ -19,21 +19,27 @@
 
 --- @include clock
 --- @include lane_names
+--- @include stored
 local queue, offset, count = ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
 local MOST_READ = 10000
 
 local function new_counts() return { waiting = 0, running = 0, stalled = 0 } end
 
 local counts = {}
-local function add(jid, what)
-  local lane = redis.call("HGET", job_key(jid), "lane") or ""
-  counts[lane] = counts[lane] or new_counts()
-  counts[lane][what] = counts[lane][what] + 1
+local function add(jids, what)
+  for _, found in ipairs(peek(jids, "lane")) do
+    local lane = found[1] or ""
+    counts[lane] = counts[lane] or new_counts()
+    counts[lane][what] = counts[lane][what] + 1
+  end
 end
 
-for _, jid in ipairs(redis.call("ZRANGE", queue_key(queue, "front"), 0, MOST_READ - 1)) do add(jid, "waiting") end
-local running = redis.call("ZRANGE", queue_key(queue, "running"), 0, MOST_READ - 1, "WITHSCORES")
-for i = 1, #running, 2 do add(running[i], tonumber(running[i + 1]) <= now and "stalled" or "running") end
+add(redis.call("ZRANGE", queue_key(queue, "front"), 0, MOST_READ - 1), "waiting")
+local leased = redis.call("ZRANGE", queue_key(queue, "running"), 0, MOST_READ - 1, "WITHSCORES")
+local running, stalled = {}, {}
+for i = 1, #leased, 2 do table.insert(tonumber(leased[i + 1]) <= now and stalled or running, leased[i]) end
+add(running, "running")
+add(stalled, "stalled")
 
 local limited = redis.call("ZRANGE", queue_key(queue, "limits"), 0, -1)
 for i, key in ipairs(limited) do limited[i] = P .. "limited:" .. key .. "\n" .. queue end

@@ -134,7 +134,7 @@ local first_token, jobs = 0, {}
 local function give(i, job, data)
   local queue, jid, token = job[2], job[11], raise("token", 1)
   if i == 1 then first_token = token end
-  local expiry, key, owner = expiry_of(queue), P .. "data:" .. jid, digits(token) .. ":" .. worker
+  local expiry, owner = expiry_of(queue), digits(token) .. ":" .. worker
   local waited = math.max(now - (job[18] or job[14] or job[13]), 0) -- since it was due, came back, or was put
   local rec = records[jid] or (job[15] or never_twice[job[1]] or has_listeners()) and read_job(jid)
   place(queue_key(queue, "running"), jid, expiry)
@@ -148,19 +148,16 @@ local function give(i, job, data)
     names, marks = rec.tagged and table.concat(tagging.of(rec), "\n") or false, marks_of(rec)
     --     Data of a foreign type counts as missing.
     if rec.saved then saved = redis.call("MGET", P .. "saved:" .. jid)[1] end
-  elseif i <= starting then
-    set_fields({ job_key(jid), "state", "running", "owner", owner, "popped", now, "started", 1 })
   else
-    set_fields({ job_key(jid), "state", "running", "owner", owner, "popped", now })
+    patch(jid, { state = "running", owner = owner, popped = now, started = i <= starting and 1 or nil })
   end
-  add_given(jobs, jid, job, strings[key] or data, waited, names, marks, saved)
+  add_given(jobs, jid, job, data, waited, names, marks, saved)
 end
 
 if #taken > 0 then
-  local keys = {}
-  for i, job in ipairs(taken) do keys[i] = P .. "data:" .. job[11] end
-  local data = redis.call("MGET", unpack(keys))
-  for i, job in ipairs(taken) do give(i, job, data[i]) end
+  local jids = {}
+  for i, job in ipairs(taken) do jids[i] = job[11] end
+  for i, data in ipairs(all_data_of(jids)) do give(i, taken[i], data) end
 end
 
 local full = #taken >= count or picking.capped

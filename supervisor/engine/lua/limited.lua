@@ -14,14 +14,15 @@
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include keys
+--- @include stored
 local MOST_READ = 10000 -- queues and lanes
 local key, offset, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if count == 0 then return { {}, {} } end
 
 local holders, parked, passed, left = {}, {}, 0, MOST_READ
-for i, jid in ipairs(redis.call("ZRANGE", P .. "holders:" .. key, offset, offset + count - 1)) do
-  local job = redis.call("HMGET", job_key(jid), "queue", "owner")
-  holders[i] = { jid, job[1], string.match(job[2] or "", "^%d+:(.+)$") or false }
+local holding = redis.call("ZRANGE", P .. "holders:" .. key, offset, offset + count - 1)
+for i, job in ipairs(peek(holding, "queue", "owner")) do
+  holders[i] = { holding[i], job[1], string.match(job[2] or "", "^%d+:(.+)$") or false }
 end
 
 -- Add the wanted jobs of one lane; `passed` jobs lay in the lanes before it.

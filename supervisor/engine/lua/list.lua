@@ -19,6 +19,7 @@
 --- @include clock
 --- @include freed
 --- @include lane_names
+--- @include stored
 local state, queue, offset, count = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local MOST_READ = 10000
 local jids = {}
@@ -50,9 +51,9 @@ local function add_newest(key)
   end
   for first = 0, MOST_READ - 1, 1000 do
     local found = redis.call("ZREVRANGE", key, first, first + 999)
-    for _, jid in ipairs(found) do
-      if redis.call("HGET", job_key(jid), "queue") == queue then
-        if offset > 0 then offset = offset - 1 else jids[#jids + 1] = jid end
+    for i, job in ipairs(peek(found, "queue")) do
+      if job[1] == queue then
+        if offset > 0 then offset = offset - 1 else jids[#jids + 1] = found[i] end
         if room() == 0 then return end
       end
     end

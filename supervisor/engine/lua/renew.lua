@@ -24,13 +24,6 @@
 --- @include record
 local worker, number, ttl, answers, has_any = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), { now }, false
 
-local function replace_data(jid, kind, data)
-  local key = job_key(jid)
-  if kind == "bytes" then set_fields({ key, "bytes", "1" }) else del_fields({ key, "bytes" }) end
-  if #data > 1024 then set_fields({ key, "size", #data }) else del_fields({ key, "size" }) end
-  store(P .. "data:" .. jid, data)
-end
-
 -- Store the job's last progress report.
 local function store_progress(jid, fraction, text)
   store(P .. "progress:" .. jid, cjson.encode({ fraction, text, now / 1000 }))
@@ -57,12 +50,12 @@ end
 
 for at = 5, #ARGV, 8 do
   local jid, token, started, kind, data, fraction, text, state = unpack(ARGV, at, at + 7)
-  local job = redis.call("HMGET", job_key(jid), "owner", "state", "queue", "started")
+  local job = peek({ jid }, "owner", "state", "queue", "started")[1]
   if job[1] == token .. ":" .. worker and job[2] == "running" then
     local expiry = now + (ttl or setting_ms("heartbeat", job[3]))
     place(queue_key(job[3], "running"), jid, expiry)
-    if started == "1" and not job[4] then set_fields({ job_key(jid), "started", "1" }) end
-    if kind ~= "" then replace_data(jid, kind, data) end
+    if started == "1" and not job[4] then read_job(jid).started = 1 end
+    if kind ~= "" then set_data(read_job(jid), kind, data) end
     if fraction ~= "" then store_progress(jid, tonumber(fraction), text) end
     if state ~= "" then save(jid, state) end
     answers[#answers + 1], has_any = expiry, true

@@ -33,7 +33,7 @@ if not last_number and number > 1 then refuse("DEREGISTERED", "worker " .. worke
 local known, answers = {}, { 0, now }
 for at = 6, #ARGV, 2 do
   local jid, token = ARGV[at], ARGV[at + 1]
-  local job = redis.call("HMGET", job_key(jid), "owner", "queue", "state")
+  local job = peek({ jid }, "owner", "queue", "state")[1]
   local expiry = job[2] and 0 or -1
   if job[1] == token .. ":" .. worker and job[3] == "running" then
     known[jid] = true

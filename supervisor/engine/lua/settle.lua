@@ -261,7 +261,7 @@ end
 local function settle(verb, jid, token, at)
   local owner = token .. ":" .. worker
   if verb == "complete" and records[jid] == nil and not patches[jid] then
-    local job = redis.call("HMGET", job_key(jid), "owner", "state", "queue", "popped", "special")
+    local job = peek({ jid }, "owner", "state", "queue", "popped", "special")[1]
     if job[1] ~= owner or job[2] ~= "running" then return "0" end
     if job[5] then return verbs.complete(read_job(jid), at) end
     return finish(jid, job[3], job[4], false, ARGV[at])

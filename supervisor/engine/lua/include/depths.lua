@@ -1,6 +1,7 @@
 -- depths.lua: what a lease could take from a queue now: how much it is, the age of the oldest, and what paused lanes
 -- hold back. Queries must not cost more the more there is, so what lies beyond the bounds is not read.
 --- @include clock
+--- @include stored
 local READS, FRONT, PRIORITIES, LANES = 5000, 100, 16, 100 -- per call, queue, lane, and queue
 local reads -- left for the present queue
 
@@ -25,7 +26,7 @@ end
 -- Return since when a job could be leased, if that is before `oldest`.
 local function older(jid, oldest)
   reads = reads - 1
-  local times = redis.call("HMGET", job_key(jid), "ready", "since", "put")
+  local times = peek({ jid }, "ready", "since", "put")[1]
   return math.min(oldest, tonumber(times[1] or times[2] or times[3] or nil) or oldest)
 end
 

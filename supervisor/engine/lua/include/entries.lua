@@ -253,11 +253,7 @@ function entries.handle_error(problem)
   local queue, entry, why = problem.queue, problem.poison, problem.why
   abandon()
   local jid, seq = fresh_jid(), next_seq()
-  plan_new(job_key(jid), {
-    klass = "broken", queue = queue, seq = seq, put = now, bytes = 1, entry = 1, size = #entry > 1024 and #entry or nil,
-    state = "failed", group = "broken",
-  })
-  store(P .. "data:" .. jid, entry)
+  plan_broken_job(jid, queue, seq, entry)
   local failure = why_broken(queue, tostring(why))
   store(P .. "failure:" .. jid, failure)
   place(P .. "failed", jid, now)
@@ -275,7 +271,7 @@ function entries.read_again(rec, queue)
   local jid, size = rec.jid, tonumber(rec.size) or 0
   if size > MOST_DECODED or read_bytes > 0 and read_bytes + size > MOST_DECODED then return false end
   read_bytes = read_bytes + size
-  local answer, _, _, named = put(queue, redis.call("GET", P .. "data:" .. jid) or "", jid)
+  local answer, _, _, named = put(queue, data_of(jid) or "", jid)
   if answer ~= 1 then return false end
   if named and named ~= jid then
     moves.leave(rec)

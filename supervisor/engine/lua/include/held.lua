@@ -1,5 +1,6 @@
 -- held.lua: the leases of a worker, as queries show them.
 --- @include config
+--- @include stored
 -- Workers that were not seen since are forgotten.
 local function last_seen_least() return now - setting_ms("max-worker-age") end
 
@@ -7,11 +8,11 @@ local function last_seen_least() return now - setting_ms("max-worker-age") end
 -- (-1).
 local function held_by(worker, last)
   local running, stalled = {}, {}
-  for _, jid in ipairs(redis.call("ZRANGE", P .. "held:" .. worker, 0, last)) do
-    local queue = redis.call("HGET", job_key(jid), "queue")
-    local expiry = queue and tonumber(redis.call("ZSCORE", queue_key(queue, "running"), jid))
+  local jids = redis.call("ZRANGE", P .. "held:" .. worker, 0, last)
+  for i, job in ipairs(peek(jids, "queue")) do
+    local expiry = job[1] and tonumber(redis.call("ZSCORE", queue_key(job[1], "running"), jids[i]))
     local line = expiry and expiry <= now and stalled or running
-    line[#line + 1] = jid
+    line[#line + 1] = jids[i]
   end
   return running, stalled
 end

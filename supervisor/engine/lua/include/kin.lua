@@ -27,17 +27,15 @@ end
 
 -- Return the dependents of a job that must not go on without it. Only their policy is read.
 function kin.needing(jid)
-  local found = {}
-  for _, child_jid in ipairs(edges.children_of(jid)) do
-    local rec = records[child_jid]
-    local state, policy
-    if rec then
-      state, policy = rec.state, rec.policy
-    elseif rec == nil then
-      state, policy = unpack(redis.call("HMGET", job_key(child_jid), "state", "policy"))
-    end
+  local found, unread = {}, {}
+  local function add(child_jid, state, policy)
     if state == "depends" and not policy then found[#found + 1] = child_jid end
   end
+  for _, child_jid in ipairs(edges.children_of(jid)) do
+    local rec = records[child_jid]
+    if rec then add(child_jid, rec.state, rec.policy) elseif rec == nil then unread[#unread + 1] = child_jid end
+  end
+  for i, job in ipairs(peek(unread, "state", "policy")) do add(unread[i], unpack(job)) end
   return found
 end
 

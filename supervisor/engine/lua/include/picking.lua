@@ -78,7 +78,7 @@ local function offer(queue, jid, in_front)
   local rec, job = records[jid], nil
   if rec == nil and prefetched[job_key(jid)] then rec = read_job(jid) end
   if rec == nil then
-    job = redis.call("HMGET", job_key(jid), unpack(FIELDS))
+    job = peek({ jid }, unpack(FIELDS))[1]
     if job[15] then rec = read_job(jid) end
   elseif rec then
     job = row_of(rec)

@@ -1,20 +1,12 @@
 -- record.lua: the records of jobs: tables of their fields and their jid. Each is read once, changed in place, and
--- commit() writes the differences once.
+-- commit() writes the differences once. Payloads are read and replaced beside them.
 --- @include clock
 --- @include plan
---- @include prefetched
+--- @include stored
 local records, patches = {}, {}
 local UNWRITTEN = {}
 local holders = {} -- jid -> the worker from which this script has taken it
 local holds = {}   -- jid -> for how many ms that worker had held it
-
-local function read_fields(key)
-  local flat_fields = prefetched[key] or redis.call("HGETALL", key)
-  if #flat_fields == 0 then return nil end
-  local fields = {}
-  for i = 1, #flat_fields, 2 do fields[flat_fields[i]] = flat_fields[i + 1] end
-  return fields
-end
 
 local function adopt(jid, fields)
   local rec = { jid = jid, was = fields or UNWRITTEN }
@@ -27,7 +19,7 @@ end
 -- Return the record of a job with this script's changes; nil if there is none.
 local function read_job(jid)
   if records[jid] == nil then
-    local fields = read_fields(job_key(jid))
+    local fields = stored_job(jid)
     if fields then return adopt(jid, fields) end
     records[jid] = false
   end
@@ -106,6 +98,31 @@ finish_with(function()
     end
   end
 end)
+
+-- Return the payload of a job with this script's changes; false if there is none.
+local function data_of(jid) return strings[P .. "data:" .. jid] or stored_data(jid) end
+
+-- Return those of some jobs. One of a foreign type counts as missing.
+local function all_data_of(jids)
+  local found = all_stored_data(jids)
+  for i, jid in ipairs(jids) do found[i] = strings[P .. "data:" .. jid] or found[i] end
+  return found
+end
+
+-- Give a job a payload. `kind`: "json", "bytes", or "entry" for an entry that contains it.
+local function set_data(rec, kind, data)
+  rec.bytes, rec.size = kind == "bytes" and 1 or kind == "entry" and kind or nil, #data > 1024 and #data or nil
+  store(P .. "data:" .. rec.jid, data)
+end
+
+-- Plan a failed job, of an entry that no put accepts, where the rest of the plan was dropped.
+local function plan_broken_job(jid, queue, seq, entry)
+  plan_new(job_key(jid), {
+    klass = "broken", queue = queue, seq = seq, put = now, bytes = 1, entry = 1, size = #entry > 1024 and #entry or nil,
+    state = "failed", group = "broken",
+  })
+  store(P .. "data:" .. jid, entry)
+end
 
 -- Delete a job that has only record and data, and for which nothing was planned.
 local function erase_plain(jid)

@@ -75,9 +75,8 @@ function stage.begin(rec, queue, since)
 end
 
 function stage.set_data(rec, kind, data)
-  rec.bytes, rec.size = kind == "bytes" and 1 or kind == "entry" and kind or nil, #data > 1024 and #data or nil
   rec.entry = nil
-  store(P .. "data:" .. rec.jid, data)
+  set_data(rec, kind, data)
 end
 
 -- Return why a job cannot wait for these parents; nil if it can. A new job without dependents needs no search.

@@ -2,6 +2,7 @@
 --- @include keys
 --- @include started
 --- @include shown
+--- @include stored
 local VIEWED_KIN = 1000 -- of a job's dependencies and dependents
 
 -- Return the state that the clock makes of a stored one: a lease has expired, a time has come.
@@ -41,10 +42,9 @@ end
 -- 0, checkpoint | nil, then the record's fields and values. Data, failure, result, history, dependencies, dependents
 -- and checkpoint that are left out are a number: their size.
 local function view(jid)
-  local flat = redis.call("HGETALL", job_key(jid))
-  if #flat == 0 then return false end
-  local rec, expiry, due, completed = {}, 0, 0, 0
-  for i = 1, #flat, 2 do rec[flat[i]] = flat[i + 1] end
+  local rec, flat = stored_job(jid)
+  if not rec then return false end
+  local expiry, due, completed = 0, 0, 0
   local state = rec.state
   if state == "running" then
     expiry = tonumber(redis.call("ZSCORE", queue_key(rec.queue, "running"), jid) or 0)
