@@ -56,8 +56,9 @@ class Fence(NamedTuple):
 
 @dataclass(slots=True)
 class Granted:
-    """A lease's answer. `late`: it was read so late that its leases may have run out, and belong to a peer."""
+    """A lease's answer."""
 
     grant: Grant
     confirmation: Confirmation
-    late: bool = False
+    late: bool = False  # it was read so late that its leases may have run out, and belong to a peer
+    woken: bool = False  # a wake-up key has brought it about: no job of a lost worker was due before

@@ -145,13 +145,18 @@ class Wakeups:
         if isinstance(taken, hiredis.ReplyError):
             raise LinkLost(f"Redis refused to wait: {taken}")
         self._end()
-        self.timed_out = taken is None
-        if taken is not None and taken[0] == self._mailbox.encode():
+        self.timed_out, has_mail = taken is None, taken is not None and taken[0] == self._mailbox.encode()
+        if has_mail:
             self.mail.append(taken[1])
         else:  # without a wake-up, too: a dying connection may have lost one
             self.woken = True
         behind, self._behind = self._behind, None
-        return True, None if behind is None else self._granted(behind, replies[1])
+        if behind is None:
+            return True, None
+        granted = self._granted(behind, replies[1])
+        if granted is not None:
+            granted.woken = not (self.timed_out or has_mail)
+        return True, granted
 
     def _granted(self, behind: _Behind, answer: Any) -> Granted | None:
         # A lease under the old name has gone back. What an error means, the next lease is told as well.

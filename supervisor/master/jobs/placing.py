@@ -4,7 +4,6 @@
 back to its queue, uncounted.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from supervisor.master.jobs.admission import Admission, Stop
@@ -12,6 +11,7 @@ from supervisor.master.jobs.capacity import SHORT_S
 from supervisor.master.jobs.child_choice import RUN_S, ChildChoice
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.jobs.room import RoomMaker
+from supervisor.master.jobs.start_reports import StartReports
 from supervisor.master.jobs.unstarted import Unstarted
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.held_lease import HeldLease
@@ -20,9 +20,6 @@ from supervisor.master.model.ledger import Ledger
 
 #: While one of these holds, ready jobs go back to their queues at once.
 _HANDED_BACK: Final = (Stop.DRAINING, Stop.PAUSED)
-
-#: Tells Redis that a job starts. Raises LinkLost.
-TellStart = Callable[[HeldLease], None]
 
 
 class Placing:
@@ -45,18 +42,18 @@ class Placing:
         self._interrupter = interrupter
         self._log = log
 
-    def place(self, tell_start: TellStart | None = None) -> None:
+    def place(self, starts: StartReports | None = None) -> None:
         """Send the ready jobs to the children that may have them.
 
-        `tell_start` is called right before a job starts at an idle child, if the engine does not know of the start. An
-        exception of it leaves the job ready.
+        `starts` reports at once which jobs start at idle children. Raises LinkLost: then a job that was to be reported
+        first is still ready.
         """
         ready, is_moving = self._ledger.ready, False
         if ready and self._admission.look_at_code is not None:
             self._admission.look_at_code()
         stop = self._admission.why_not()
         if stop is None:
-            is_moving = bool(ready) and self._send_ready(tell_start)
+            is_moving = bool(ready) and self._send_ready(starts)
         elif stop in _HANDED_BACK:
             self._unstarted.hand_back()
         elif stop is Stop.UNSETTLED:
@@ -64,7 +61,7 @@ class Placing:
         if ready or self._unstarted.hand_back_planned:
             self._unstarted.plan_hand_back(is_moving)
 
-    def _send_ready(self, tell_start: TellStart | None) -> bool:
+    def _send_ready(self, starts: StartReports | None) -> bool:
         """Send ready jobs until one finds no child or no room. Returns whether any was sent."""
         ready, has_sent = self._ledger.ready, False
         child, run_s = None, 0.0
@@ -80,8 +77,9 @@ class Placing:
                 if self._room.make_memory(held):
                     break
                 continue
-            if tell_start is not None and not (child.sent or held.start_reported):
-                tell_start(held)
+            is_start = not child.sent
+            if starts is not None and is_start:
+                starts.before(held)
             try:
                 child.send(held)
             except BrokenPipeError:
@@ -93,9 +91,13 @@ class Placing:
             ready.popleft()
             has_sent = True
             run_s -= held.estimate_s or RUN_S
+            if starts is not None and is_start:
+                starts.after(held)
             self._admission.given(held, child)
-            if len(child.sent) == 1:
+            if is_start:
                 self._started(held)
+        if starts is not None:
+            starts.finish()
         return has_sent
 
     def _started(self, held: HeldLease) -> None:

@@ -1,4 +1,4 @@
-"""Takes on the jobs that a lease has granted. Runs in the master. Does no I/O beside the report of a start."""
+"""Takes on the jobs that a lease has granted. Runs in the master. Does no I/O beside the report of starts."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,6 +8,7 @@ from supervisor.engine.worker.exchange import Granted, Wanted
 from supervisor.master.jobs.cut_off import CutOff
 from supervisor.master.jobs.intake import Intake
 from supervisor.master.jobs.placing import Placing
+from supervisor.master.jobs.start_reports import StartReports
 from supervisor.master.model.counts import MasterCounts
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.renewing import Renewing
@@ -36,13 +37,14 @@ class Grants:
         self._backlog = backlog
         self._events = events
         self._counts = counts
+        self._starts = StartReports(renewing.report_starts)
         self.fresh = 0  # jobs that were granted and not placed yet
-        self._tells_start = False
+        self._reports_starts = False
 
     def take(
-        self, granted: Granted, wanted: Wanted, handlers: Mapping[str, HandlerSettings], tells_start: bool
+        self, granted: Granted, wanted: Wanted, handlers: Mapping[str, HandlerSettings], reports_starts: bool
     ) -> None:
-        """Make the granted jobs ready; `place` is to follow. `tells_start`: the lease says of no job that it starts."""
+        """Make the granted jobs ready; `place` is to follow. `reports_starts`: the lease has reported no start."""
         grant = granted.grant
         if grant.unreadable:
             jids = ", ".join(grant.unreadable)
@@ -58,7 +60,8 @@ class Grants:
             self._renewing.renew_if_old(clock.boottime() - granted.confirmation.sent_at)
         if granted.late:
             self._placing.hand_back()
-        self.fresh, self._tells_start = len(grant.leases), tells_start
+        self.fresh, self._reports_starts = len(grant.leases), reports_starts
+        self._starts.are_first = not granted.woken
 
     def forget_fresh(self) -> None:
         """The connection was lost before the fresh jobs were placed: the loop places them like all that are ready."""
@@ -77,4 +80,4 @@ class Grants:
     def place(self) -> None:
         """Place the fresh jobs. Raises LinkLost."""
         self.fresh = 0
-        self._placing.place(self._renewing.tell_start if self._tells_start else None)
+        self._placing.place(self._starts if self._reports_starts else None)

@@ -103,13 +103,13 @@ class Leasing(TimedSpeaker):
     def _on_answer(self, grant: Grant) -> None:
         assert self.wanted is not None
         granted = self._leaser.granted(grant, self._pipeline.sent_at)
-        self._on_granted(granted, self.wanted, tells_start=False)
+        self._on_granted(granted, self.wanted, reports_starts=False)
 
     def on_waited(self, granted: Granted) -> None:
         """The end of a wait has leased."""
-        self._on_granted(granted, self._behind_wait, tells_start=True)
+        self._on_granted(granted, self._behind_wait, reports_starts=True)
 
-    def _on_granted(self, granted: Granted, wanted: Wanted, tells_start: bool) -> None:
+    def _on_granted(self, granted: Granted, wanted: Wanted, reports_starts: bool) -> None:
         grant, count = granted.grant, len(granted.grant.leases)
         if self._maintenance.on_granted(grant, count < wanted.count):
             self._is_asked = True  # what is spawned may be for this master
@@ -119,4 +119,4 @@ class Leasing(TimedSpeaker):
             if not self._leaser.takes_over:
                 # Until then Redis names no time for leases that have expired.
                 self._ask_at = min(self._ask_at, self._leaser.takeover_at)
-        self._grants.take(granted, wanted, self._demand.handlers, tells_start)
+        self._grants.take(granted, wanted, self._demand.handlers, reports_starts)

@@ -1,4 +1,4 @@
-"""Renews leases, and tells Redis how running jobs get on. Runs in the master. Does no I/O beside the report of a start.
+"""Renews leases, and tells Redis how running jobs get on. Runs in the master. Does no I/O beside the report of starts.
 
 Owns when leases are renewed: every third of their TTL. A renewal tells which leases are lost.
 """
@@ -100,11 +100,10 @@ class Renewing(TimedSpeaker):
         stores = any(renewal.state for renewal in renewals)
         return Part(command, partial(self._on_renewed, leases), must=True, again=stores)
 
-    def tell_start(self, held: HeldLease) -> None:
-        """Tell Redis at once, beside any exchange, that a job starts. Raises LinkLost."""
-        renew = writes.renew(self._identity.name, [_started(held.lease)], ttl_s=self._times.own_ttl_s)
-        self._pipeline.send_aside(renew)
-        held.start_reported = True
+    def report_starts(self, started: Sequence[HeldLease]) -> None:
+        """Tell Redis at once, beside any exchange, that these jobs start. Raises LinkLost."""
+        starts = [_started(held.lease) for held in started]
+        self._pipeline.send_aside(writes.renew(self._identity.name, starts, ttl_s=self._times.own_ttl_s))
 
     # what comes
 

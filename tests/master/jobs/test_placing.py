@@ -7,8 +7,8 @@ import pytest
 
 from supervisor import messages
 from supervisor.engine.model.outcomes import Released, Unknown
-from supervisor.engine.transport.link import LinkLost
 from supervisor.linux import kernel
+from supervisor.master.jobs.start_reports import StartReports
 from supervisor.master.jobs.unstarted import HAND_BACK
 from supervisor.master.model.states import ChildState
 from supervisor.messages import HandlerSettings
@@ -18,15 +18,15 @@ from tests.parts import await_readable, holding, honest, lease_of, never_reading
 # starts
 
 
-def test_only_a_start_that_happens_is_told_to_redis(desk):
+def test_only_a_start_that_happens_is_reported(desk):
     desk = desk(processes="2", memory_budget="4G")
     first, second = desk.child(holding), desk.child(holding)
     desk.budget.mark_killed(9, "k", "j2")  # it may run alone only
     known = {"k": HandlerSettings()}
     desk.intake.accept([lease_of(1), lease_of(2)], 0, known)
-    told = []
-    desk.placing.place(lambda held: told.append((held.lease.token, len(first.sent + second.sent))))
-    assert told == [(1, 0)]
+    reported = []
+    desk.placing.place(StartReports(lambda started: reported.extend(held.lease.token for held in started)))
+    assert (reported, len(first.sent + second.sent)) == ([1], 1)
     assert [held.lease.token for held in desk.ledger.ready] == [2]
 
 
@@ -39,19 +39,6 @@ def test_job_received_while_others_are_taken_back_counts_as_started(desk):
     child.jobs._sender.send(first)  # the child received the second one, as the master sees it
     desk.placing.withdraw(child)
     assert [event["jid"] for event in desk.events("job.started")] == ["j1", "j2"]
-
-
-def test_a_job_whose_start_cannot_be_told_stays_ready(desk):
-    desk = desk(processes="1")
-    child = desk.child(holding)
-
-    def cut(_held):
-        raise LinkLost("gone")
-
-    desk.intake.accept([lease_of(1)], 0, {"k": HandlerSettings()})
-    with pytest.raises(LinkLost):
-        desk.placing.place(cut)
-    assert (len(desk.ledger.ready), len(child.sent)) == (1, 0)
 
 
 def test_a_klass_without_a_handler_goes_back_with_a_delay(desk):

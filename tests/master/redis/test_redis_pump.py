@@ -1,11 +1,17 @@
 """When a played master speaks to a real server, and about what."""
 
+import pytest
+
 from supervisor import clock
-from supervisor.engine.commands import queries
-from supervisor.engine.model.outcomes import Completed
+from supervisor.engine.commands import queries, writes
+from supervisor.engine.model import scripts
+from supervisor.engine.model.outcomes import Completed, Released
+from supervisor.engine.transport.link import LinkLost
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.messages import HandlerSettings
-from tests.parts import held_of, honest
+from tests.parts import held_of, honest, until
+
+JIDS = ("a",)
 
 
 def running(master):
@@ -20,6 +26,87 @@ def test_job_is_leased_with_the_wakeup(played, live):
     live.queue("q").put("k", jid="a")
     assert running(master).jid == "a"
     assert (live.job("a").state, live.job("a").worker) == ("running", master.session.worker)
+
+
+def know_queue(live):
+    """A new queue is announced by mail. From then on a put wakes the master by the wake-up key."""
+    live.cancel(live.queue("q").put("k"))
+
+
+def reported(master, monkeypatch):
+    """Return a list to which each report of starts adds its jids, and whether the child had the job by then."""
+    (child,) = master.desk.slots
+    reports, send_aside = [], master.session.pipeline.send_aside
+
+    def spy(command):
+        if command.script is scripts.RENEW:
+            reports.append((*[part for part in command.args if part in JIDS], bool(child.sent)))
+        send_aside(command)
+
+    monkeypatch.setattr(master.session.pipeline, "send_aside", spy)
+    return reports
+
+
+def test_start_of_a_put_is_reported_once_the_child_has_the_job(played, live, monkeypatch):
+    know_queue(live)
+    master = played()
+    reports = reported(master, monkeypatch)
+    live.queue("q").put("k", jid="a")
+    running(master)
+    assert reports == [("a", True)]
+    until(lambda: live.job("a").started)
+
+
+def test_start_of_an_at_most_once_job_is_reported_first(played, live, monkeypatch):
+    master = played()
+    reports = reported(master, monkeypatch)
+    live.queue("q").put("k", jid="a", at_most_once=True)
+    running(master)
+    assert reports == [("a", False)]
+
+
+@pytest.mark.parametrize("end", ["died", "interrupted"])
+def test_start_after_a_death_or_interruption_is_reported_first(played, live, monkeypatch, end):
+    live.queue("q").put("k", jid="a")
+    (lease,) = live.queue("q").lease("other")
+    master = played()
+    reports = reported(master, monkeypatch)
+    lease.died("SIGKILL") if end == "died" else live.settle([Released(lease, started=True)])
+    running(master)
+    assert reports == [("a", False)]
+
+
+def test_start_of_a_lost_workers_job_is_reported_first(played, live, server, namespace, monkeypatch):
+    """Its first start may be unknown to Redis, because its worker was lost at that moment."""
+    server.redis.hset(f"{{{namespace}}}:config", mapping={"grace": 0.2})
+    live.queue("q").put("k", jid="a")
+    live.call(writes.lease, "other", ["q"], 1, starting=0, ttl_s=0.5)
+    master = played(is_started=False)
+    reports = reported(master, monkeypatch)
+    master.start()
+    running(master)
+    assert (live.job("a").worker, live.job("a").deaths) == (master.session.worker, 0)
+    assert reports == [("a", False)]
+
+
+def test_start_whose_report_was_lost_is_reported_by_the_next_connection(played, live, monkeypatch):
+    know_queue(live)
+    master = played()
+    lost = []
+
+    def lose(command):
+        lost.append(command)
+        raise LinkLost("gone")
+
+    monkeypatch.setattr(master.session.pipeline, "send_aside", lose)
+    live.queue("q").put("k", jid="a")
+    with pytest.raises(LinkLost):
+        running(master)
+    (child,) = master.desk.slots
+    assert (len(lost), len(child.sent), live.job("a").started) == (1, 1, False)
+    monkeypatch.undo()
+    master.lose_connection()
+    master.turn_until(lambda: master.session.idle and live.job("a").started)
 
 
 def test_completed_job_is_settled_and_the_next_leased(played, live):

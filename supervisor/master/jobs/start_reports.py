@@ -1,0 +1,46 @@
+"""Reports starts of jobs that their lease did not report. Runs in the master. Does no I/O beside the report.
+
+Owns the order of a start and its report. The report comes right after the start, so that the child does not wait for
+it. If the master dies between the two, the job counts as not started, and its death is not counted. So the report comes
+first for a job that must not start twice, and for one that may have started before.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from supervisor.master.model.held_lease import HeldLease
+
+#: One report has at most so many starts: to send that many jobs takes half a millisecond.
+_MOST_TOGETHER: Final = 8
+
+
+class StartReports:
+    def __init__(self, report: Callable[[Sequence[HeldLease]], None]) -> None:
+        """`report` tells Redis that these jobs have started, or are about to. Raises LinkLost."""
+        self._report = report
+        self._unreported: list[HeldLease] = []
+        self.are_first = False  # all jobs of the lease may have started before
+
+    def before(self, held: HeldLease) -> None:
+        """The job is about to be sent to an idle child. Raises LinkLost: it must not be sent then."""
+        lease = held.lease
+        if held.start_reported or not (self.are_first or lease.at_most_once or lease.deaths or lease.interruptions):
+            return
+        self._unreported.append(held)
+        self.finish()
+        held.start_reported = True
+
+    def after(self, held: HeldLease) -> None:
+        """The job was sent to an idle child. Raises LinkLost."""
+        if held.start_reported:
+            return
+        held.start_reported = True  # if the connection is lost now, the next one reports all running jobs
+        self._unreported.append(held)
+        if len(self._unreported) == _MOST_TOGETHER:
+            self.finish()
+
+    def finish(self) -> None:
+        """Report the starts of all jobs that were sent. Raises LinkLost."""
+        if self._unreported:
+            unreported, self._unreported = self._unreported, []
+            self._report(unreported)

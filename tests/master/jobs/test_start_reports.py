@@ -1,0 +1,110 @@
+"""Whether the report of a start comes before or after the job is sent. Children are forks of the test."""
+
+import pytest
+
+from supervisor.engine.transport.link import LinkLost
+from supervisor.master.jobs.start_reports import StartReports
+from supervisor.messages import HandlerSettings
+from tests.parts import holding, lease_of
+
+KINDS_TO_KNOW = [{"at_most_once": True}, {"deaths": 1}, {"interruptions": 1}]
+
+
+@pytest.fixture
+def placed(desk):
+    """Place these leases at idle children. Return the tokens of each report, with how many jobs were sent by then."""
+
+    def place(*leases, are_first=False):
+        each = desk(processes=str(len(leases)))
+        children = [each.child(holding) for _ in leases]
+        reported = []
+
+        def report(started):
+            reported.append(([held.lease.token for held in started], sum(len(child.sent) for child in children)))
+
+        starts = StartReports(report)
+        starts.are_first = are_first
+        each.intake.accept(leases, 0, {"k": HandlerSettings()})
+        each.placing.place(starts)
+        assert all(each.ledger.find(lease.token).start_reported for lease in leases)
+        return reported
+
+    return place
+
+
+@pytest.fixture
+def cut(desk):
+    """Place a lease at an idle child while the connection is lost. Return the desk."""
+
+    def place(lease):
+        def report(_started):
+            raise LinkLost("gone")
+
+        each = desk(processes="1")
+        each.child(holding)
+        each.intake.accept([lease], 0, {"k": HandlerSettings()})
+        with pytest.raises(LinkLost):
+            each.placing.place(StartReports(report))
+        return each
+
+    return place
+
+
+def test_start_is_reported_right_after_the_job_is_sent(placed):
+    assert placed(lease_of(1)) == [([1], 1)]
+
+
+@pytest.mark.parametrize("kind", KINDS_TO_KNOW, ids=lambda kind: next(iter(kind)))
+def test_start_that_must_be_known_is_reported_first(placed, kind):
+    assert placed(lease_of(1, **kind)) == [([1], 0)]
+
+
+def test_each_start_of_a_lease_that_may_repeat_is_reported_first(placed):
+    assert placed(lease_of(1), lease_of(2), are_first=True) == [([1], 0), ([2], 1)]
+
+
+def test_failures_do_not_change_the_order(placed):
+    assert placed(lease_of(1, failures=2)) == [([1], 1)]
+
+
+def test_starts_are_reported_eight_at_a_time(placed):
+    assert placed(*map(lease_of, range(1, 11))) == [([1, 2, 3, 4, 5, 6, 7, 8], 8), ([9, 10], 10)]
+
+
+def test_a_first_report_takes_earlier_ones_along(placed):
+    assert placed(lease_of(1), lease_of(2, deaths=1), lease_of(3)) == [([1, 2], 1), ([3], 3)]
+
+
+def test_job_whose_first_report_fails_stays_ready(cut):
+    desk = cut(lease_of(1, deaths=1))
+    assert [held.lease.token for held in desk.ledger.ready] == [1]
+    assert not desk.ledger.find(1).start_reported
+    assert [len(child.sent) for child in desk.slots] == [0]
+
+
+def test_running_job_whose_report_fails_counts_as_reported(cut):
+    """The next connection reports all running jobs that have been reported."""
+    desk = cut(lease_of(1))
+    assert not desk.ledger.ready
+    assert desk.ledger.find(1).start_reported
+    assert [len(child.sent) for child in desk.slots] == [1]
+
+
+def test_report_that_failed_is_not_made_by_the_next_lease(desk):
+    desk = desk(processes="2")
+    first, second = desk.child(holding), desk.child(holding)
+    reported = []
+
+    def report(started):
+        reported.append([held.lease.token for held in started])
+        if len(reported) == 1:
+            raise LinkLost("gone")
+
+    starts = StartReports(report)
+    desk.intake.accept([lease_of(1)], 0, {"k": HandlerSettings()})
+    with pytest.raises(LinkLost):
+        desk.placing.place(starts)
+    desk.intake.accept([lease_of(2)], 0, {"k": HandlerSettings()})
+    desk.placing.place(starts)
+    assert reported == [[1], [2]]
+    assert len(first.sent) == len(second.sent) == 1
