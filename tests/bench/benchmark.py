@@ -4,15 +4,20 @@ A row is one contender: a limit of the machine, ourselves in one setting, or a p
 """
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tests.bench.disturbance import Disturbance
 from tests.bench.figures import Figures, ratios, series, spread
 
 if TYPE_CHECKING:
     from tests.bench.bench import Bench
+
+
+#: What a row's name ends with if it was measured of an earlier version.
+BEFORE = ", before"
 
 
 class Unmeasured(Exception):
@@ -26,11 +31,18 @@ class Step:
     rows: tuple[str, ...]
     measure: Callable[[], Figures]
     missing: str | None = None  # why it cannot be measured here
+    is_ours: bool = True  # what it measures depends on our code
+    runs_python: bool = True  # and on the interpreter: it is not all in the server
 
 
 def step(row: str, measure: Callable[[], Mapping[str, float]]) -> Step:
-    """Of one row."""
+    """Of one row of ours."""
     return Step((row,), lambda: {row: measure()})
+
+
+def limit(row: str, measure: Callable[[], Mapping[str, float]]) -> Step:
+    """Of one row that has nothing to do with our code."""
+    return Step((row,), lambda: {row: measure()}, is_ours=False)
 
 
 @dataclass(frozen=True)
@@ -100,11 +112,20 @@ class Result:
     benchmark: Benchmark
     rounds: list[Figures] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)  # row -> why it has no figure, or not one in each round
+    disturbances: list[Mapping[str, Disturbance]] = field(default_factory=list)  # of each round, by row
 
     @property
     def rows(self) -> list[str]:
         """Those with a figure, in the order of their first one."""
         return list(dict.fromkeys(row for figures in self.rounds for row in figures))
+
+    def disturbances_of(self, row: str) -> list[Disturbance]:
+        """Round by round."""
+        return [found[row] for found in self.disturbances if row in found]
+
+    def disturbed_rounds(self, rows: Collection[str]) -> int:
+        """In how many rounds one of these rows was disturbed."""
+        return sum(any(row in found and found[row].is_disturbed for row in rows) for found in self.disturbances)
 
 
 @dataclass(frozen=True)
@@ -133,7 +154,10 @@ def _judge(result: Result, bar: Compared) -> Verdict:
     values = bar.values(result.rounds)
     lacking = {row: result.missing[row] for row in (bar.row, *bar.over) if row in result.missing}
     if not values:
-        reasons = "; ".join(dict.fromkeys(lacking.values())) or "it was not measured"
-        return Verdict(bar.name, bar.bar, "-", None, reasons)
-    reason = f"without {', '.join(lacking)}" if lacking else ""
+        why = "; ".join(dict.fromkeys(lacking.values())) or "it was not measured"
+        return Verdict(bar.name, bar.bar, "-", None, why)
+    reasons = [f"without {', '.join(lacking)}"] if lacking else []
+    if disturbed := result.disturbed_rounds((bar.row, *bar.over)):
+        reasons.append(f"disturbed in {disturbed} of {len(result.rounds)} rounds")
+    reason = "; ".join(reasons)
     return Verdict(bar.name, bar.bar, spread(values), bar.holds(statistics.median(values)), reason)

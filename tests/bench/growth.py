@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tests.bench.bench import Bench, fill
-from tests.bench.benchmark import Benchmark, Compared, Step, step
+from tests.bench.benchmark import BEFORE, Benchmark, Compared, Step, step
 from tests.bench.pool import PARTS, SPENT, Pool, Snapshot, per_job
 from tests.bench.server import Server
 
@@ -67,17 +67,17 @@ def _spent(snapshots: Iterable[Snapshot]) -> dict[str, float]:
 def through(bench: Bench, jobs: int, children: int = 2, supervisors: int = 1) -> dict[str, float]:
     """What waits in a queue that is paused until all supervisors are ready, from a tenth of it to nine tenths."""
     flags = ("--processes", str(children), "--jobs-per-child", "0")
-    completed = bench.server.completed
     with ExitStack() as stack:
         pools = [stack.enter_context(bench.pool(*flags)) for _ in range(supervisors)]
         for pool in pools:
             pool.until_idle(children)
         bench.let_go()
-        pools[0].until(lambda: completed() >= jobs // 10, f"done with {jobs // 10} jobs")
-        began, before = completed(), together(pools)
-        pools[0].until(lambda: completed() >= jobs * 9 // 10, f"done with {jobs * 9 // 10} jobs")
-        ended, after = completed(), together(pools)
-    return per_job(before, after, ended - began)
+        left = bench.server.left
+        pools[0].until(lambda: left() <= jobs * 9 // 10, f"done with {jobs // 10} jobs")
+        began, before = left(), together(pools)
+        pools[0].until(lambda: left() <= jobs // 10, f"done with {jobs * 9 // 10} jobs")
+        ended, after = left(), together(pools)
+    return per_job(before, after, began - ended)
 
 
 def together(pools: Sequence[Pool]) -> Snapshot:
@@ -125,9 +125,16 @@ def steps(bench: Bench) -> Iterator[Sequence[Step]]:
     ]
 
 
-def _over_the_first(rows: dict[int, str]) -> list[Compared]:
+def _over_the_first(rows: dict[int, str], least: float | None = None) -> list[Compared]:
     first, *others = rows.values()
-    return [Compared(f"{other} / {first}", other, "jobs/s", (first,)) for other in others]
+    return [
+        compared
+        for other in others
+        for compared in (
+            Compared(f"{other} / {first}", other, "jobs/s", (first,), least=least),
+            Compared(f"{other} / {first}, processor time", other, "sum µs", (first,)),
+        )
+    ]
 
 
 GROWTH = Benchmark(
@@ -141,6 +148,8 @@ GROWTH = Benchmark(
         Compared("1,000,000 waiting / 3,000, processor time", MANY, "sum µs", (FEW,)),
         Compared("10,000 lanes / one lane", LANES[10_000], "jobs/s", (LANES[1],), least=0.7),
         Compared("10,000 lanes / one lane, processor time", LANES[10_000], "sum µs", (LANES[1],)),
-        *(each for rows in (CHILDREN, SUPERVISORS, PAYLOADS) for each in _over_the_first(rows)),
+        *(each for rows in (CHILDREN, PAYLOADS) for each in _over_the_first(rows)),
+        *_over_the_first(SUPERVISORS, least=0.9),
+        Compared(f"{PAYLOADS[10_000]} / before", PAYLOADS[10_000], "jobs/s", (PAYLOADS[10_000] + BEFORE,), least=1.8),
     ),
 )

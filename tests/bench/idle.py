@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from tests.bench import accounts
 from tests.bench.bench import Bench
-from tests.bench.benchmark import Benchmark, Step, step
+from tests.bench.benchmark import Benchmark, Step, limit, step
 from tests.bench.server import Server
 
 TRIPS, COMMANDS, WAKEUPS = "round trips/min", "commands/min", "wakeups/min"
@@ -45,7 +45,7 @@ def waiting(bench: Bench, seconds: float, children: int) -> dict[str, float]:
 def steps(bench: Bench) -> Iterator[Sequence[Step]]:
     seconds = bench.amount(60.0, 2.0)
     yield [
-        step("the server alone", lambda: alone(bench.server, seconds / 6)),
+        limit("the server alone", lambda: alone(bench.server, seconds / 6)),
         step("2 idle children", lambda: waiting(bench, seconds, 2)),
     ]
 

@@ -96,7 +96,7 @@ def steps(bench: Bench) -> Iterator[Sequence[Step]]:
     with bench.server.client() as client:
         lines = filled(client, *bench.amount((10_000, 100_000, 20_000), (500, 1000, 1000)))
         rows = tuple(row(line.name, batch) for line in lines for batch in BATCHES)
-        yield [Step(rows, lambda: take_turns(bench.server, client, lines, calls))]
+        yield [Step(rows, lambda: take_turns(bench.server, client, lines, calls), runs_python=False)]
 
 
 LANES = Benchmark(

@@ -1,37 +1,31 @@
-"""What the figures come from: the machine, its load before, and the versions of what runs."""
+"""What the figures come from: the machine, its load before, and the versions and builds of what runs."""
 
 import os
 import platform
-import subprocess
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.bench.pool import SOURCE
+from tests.bench.benchmark import BEFORE
+from tests.bench.peers.versions import versions
+from tests.bench.variants import Variant
 
 
-def header(server: str, rounds: int, quick: bool, peers: str) -> dict[str, str]:
-    """To be asked before anything is measured."""
+def header(rounds: int, quick: bool, variants: Sequence[Variant], peers: Path | None) -> dict[str, str]:
+    """To be asked before anything is measured. `peers` is their folder."""
+    ours, *others = variants
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "code": _revision(),
+        "code": f"{ours.revision}, {'compiled' if ours.is_compiled else 'pure'}",
+        "interpreter": ours.build,
+        **{"before" if variant.suffix == BEFORE else "also": str(variant) for variant in others},
         "processors": f"{len(os.sched_getaffinity(0))}, {_processor()}",
         "kernel": f"{platform.system()} {platform.release()}",
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "server": f"{server}, without an append-only file",
-        "peers": peers or "none",
+        "server": "",
+        "peers": versions(peers) or "none",
         "load before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
         "rounds": f"{rounds}, and small amounts: figures of no use" if quick else str(rounds),
     }
-
-
-def _revision() -> str:
-    """Of the checkout; with a + where it has been changed since."""
-    command = ["git", "-C", str(SOURCE), "describe", "--always", "--dirty=+"]
-    try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    except OSError:  # ENOENT: there is no git
-        return "unknown"
-    return told.stdout.strip() or "unknown"
 
 
 def _processor() -> str:

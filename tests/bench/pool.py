@@ -22,7 +22,7 @@ SOURCE = Path(next(iter(supervisor.__path__))).parent
 PARTS = ("server", "master", "zygote", "children")
 #: The columns of what a part spends, and of their sum.
 SPENT = (*(f"{part} µs" for part in PARTS), "sum µs")
-LOOK_S = 0.003
+LOOK_S = 0.01
 PATIENCE_S = 120.0
 
 HANDLERS = """

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import redis
@@ -38,16 +38,23 @@ class Server:
         self.name = f"{'Valkey' if 'valkey_version' in told else 'Redis'} " + str(
             told.get("valkey_version", told["redis_version"])
         )
+        self._looking = Client(self.url, NAMESPACE)
+        self._queue = self._looking.queue("default")
+        self._configured: set[str] = set()
+
+    def close(self) -> None:
+        self._looking.close()
 
     def spent_s(self) -> float:
         return spent_s(self.pid)
 
-    def waiting(self, queue: str = "default") -> int:
-        return int(self.redis.zcard(f"{PREFIX}queue:{queue}:waiting"))
+    def waiting(self) -> int:
+        """How many jobs have not been leased."""
+        return self._queue.counts().waiting
 
-    def completed(self) -> int:
-        """How many it keeps: of the first 50,000, by default, all."""
-        return int(self.redis.zcard(f"{PREFIX}complete"))
+    def left(self) -> int:
+        """How many jobs have not ended."""
+        return self._queue.counts().total
 
     def calls(self) -> tuple[int, int]:
         """Round trips, and all commands with those inside of scripts; but for this question."""
@@ -55,15 +62,19 @@ class Server:
         calls = {name: int(stat["calls"]) for name, stat in stats.items() if name != "cmdstat_info"}
         return sum(calls.get(f"cmdstat_{name}", 0) for name in TRIPS), sum(calls.values())
 
-    def clear(self, **options: object) -> None:
+    def clear(self, **options: int) -> None:
         """Nothing but these options of the config is in it afterwards."""
         self.redis.flushall()
+        self._configured.clear()
         self.configure(**options)
 
-    def configure(self, **options: object) -> None:
-        self.redis.delete(f"{PREFIX}config")
-        if options:
-            self.redis.hset(f"{PREFIX}config", mapping={name.replace("_", "-"): str(o) for name, o in options.items()})
+    def configure(self, **options: int) -> None:
+        """Set these options of the config, and none that was set here before."""
+        for name in self._configured - options.keys():
+            self._looking.config.unset(name.replace("_", "-"))
+        for name, value in options.items():
+            self._looking.config.set(name.replace("_", "-"), value)
+        self._configured = set(options)
 
     def client(self) -> Client:
         return Client(self.url, NAMESPACE)
@@ -98,7 +109,8 @@ def started(directory: Path) -> Iterator[Server]:
     try:
         with redis.Redis(unix_socket_path=str(where), protocol=2) as connection:
             _await_answer(connection, process)
-            yield Server(connection, port, where)
+            with closing(Server(connection, port, where)) as server:
+                yield server
     finally:
         process.terminate()
         process.wait(30)

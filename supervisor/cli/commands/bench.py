@@ -23,16 +23,19 @@ examples:
   leasehold bench --list
   leasehold bench throughput latency --rounds 3
   leasehold bench --quick                       # whether all of them work here; the figures are of no use
-  leasehold bench --check --peers ~/peers
+  leasehold bench --check --peers ~/peers --python ~/optimised/bin/python
+  leasehold bench throughput --before ~/earlier --rows reused --rounds 9
   leasehold bench --peers ~/peers --out report  # report/report.md and report/report.json
 
 Runs in a clone of the source. Needs no Redis: it starts redis-server, or the embedded one, and ends it. In each round
-everything is measured once, ratios are formed within a round; the report shows medians, from least to most.
+everything is measured once, ratios are formed within a round; the report shows medians, from least to most. A row
+during which other programs or a hypervisor took processor time is marked, and measured again up to --repeats times.
 DIR/NAME of --peers is the virtual environment of a peer: arq, celery, dramatiq, huey, rq, rwq, saq, taskiq, tasktiger;
 DIR/bullmq has BullMQ's node_modules; sidekiq is looked for on PATH. What is not there is left out, and it is said.
 Exit codes: 0 measured, or with --check every bar held that could be measured; 1 one of them did not hold."""
 
 ROUNDS = 5
+REPEATS = 2
 
 
 def add(subparsers: Subparsers) -> None:
@@ -45,13 +48,36 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--rounds", metavar="N", default=str(ROUNDS), help=f"how often each (default: {ROUNDS})")
     parser.add_argument("--quick", action="store_true", help="small amounts, to see that it works")
     parser.add_argument("--check", action="store_true", help="measure what the bars need, and say which of them hold")
-    parser.add_argument("--peers", metavar="DIR", type=Path, help="folder of the peers' virtual environments")
+    parser.add_argument(
+        "--rows", metavar="TEXT", action="append", default=[], help="only rows with this in their name; repeatable"
+    )
+    parser.add_argument(
+        "--python",
+        metavar="PATH",
+        type=_absolute,
+        help="interpreter for Leasehold, of an environment with what it needs (default: the one that runs this)",
+    )
+    parser.add_argument(
+        "--before",
+        metavar="DIR",
+        type=_absolute,
+        help="also measure, in turn, an earlier clone or a virtual environment with another version",
+    )
+    parser.add_argument(
+        "--repeats", metavar="N", default=str(REPEATS), help=f"of a disturbed row, at the most (default: {REPEATS})"
+    )
+    parser.add_argument("--peers", metavar="DIR", type=_absolute, help="folder of the peers' virtual environments")
     parser.add_argument(
         "--out",
         metavar="DIR",
         type=Path,
         help="folder for report.md and report.json, written after each benchmark (default: stdout)",
     )
+
+
+def _absolute(text: str) -> Path:
+    """What is measured has other working directories. A link stays one: it is what makes a virtual environment."""
+    return Path(text).absolute()
 
 
 def run(args: argparse.Namespace) -> int:
@@ -94,9 +120,16 @@ def _measure(args: argparse.Namespace, benchmarks: list[Any]) -> int:
     runner, report = import_module("tests.bench.runner"), import_module("tests.bench.report")
     unmeasured = import_module("tests.bench.benchmark").Unmeasured
     rounds = within("--rounds", args.rounds, 1, 1000)
-    if args.peers is not None and not args.peers.is_dir():
-        raise UsageError(f"--peers {str(args.peers)!r} is no folder")
-    plan = runner.Plan(benchmarks, rounds, args.quick, bars_only=args.check, peers=args.peers and args.peers.absolute())
+    repeats = within("--repeats", args.repeats, 0, 100)
+    for flag, folder in (("--peers", args.peers), ("--before", args.before)):
+        if folder is not None and not folder.is_dir():
+            raise UsageError(f"{flag} {str(folder)!r} is no folder")
+    if args.python is not None and not args.python.is_file():
+        raise UsageError(f"--python {str(args.python)!r} is no file")
+    plan = runner.Plan(
+        benchmarks, rounds, args.quick, bars_only=args.check, repeats=0 if args.quick else repeats, rows=args.rows,
+        peers=args.peers, python=args.python, before=args.before,
+    )  # fmt: skip
     shown = report.check if args.check else report.markdown
 
     def keep(header: Any, results: Any) -> None:

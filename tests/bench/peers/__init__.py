@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,8 @@ APPS = Path(__file__).parent / "apps"
 @dataclass(frozen=True)
 class Peer:
     """`worker` is the command of one main process, `producer` that which puts jobs; {home} stands for the peer's
-    folder, {url} for the server. `needs` are files there, and programs of the PATH.
+    folder, {url} for the server. `needs` are files there, and programs of the PATH. `tells_version` is the command that
+    prints its version, if that is not the one of a package in its environment.
     """
 
     name: str
@@ -29,31 +30,42 @@ class Peer:
     mains: int = 1  # 2: it has no pool, so there is one for each worker process
     producer: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    package: str = ""  # whose version is told
+    package: str = ""
+    interpreter: str = "{home}/bin/python"
+    tells_version: tuple[str, ...] = ()
+    puts_many: bool = True  # it has a call for that, or asyncio in which puts are in flight together
 
 
-def _python(name: str, program: str, *arguments: str, jobs: int, mains: int = 1, package: str = "") -> Peer:
+def _python(
+    name: str, program: str, *arguments: str, jobs: int, mains: int = 1, package: str = "", puts_many: bool = True
+) -> Peer:
     """One in a virtual environment."""
     worker = f"{{home}}/bin/{program}"
     producer = ("{home}/bin/python", "produce.py", f"{name}_app")
-    return Peer(name, (worker, *arguments), jobs, mains, producer, (worker,), package or name)
+    return Peer(name, (worker, *arguments), jobs, mains, producer, (worker,), package or name, puts_many=puts_many)
 
 
 PYTHON = (
     _python("taskiq", "taskiq", "worker", "taskiq_app:broker", "--workers", "2", "--log-level", "WARNING", jobs=30_000),
-    _python("huey", "huey_consumer", "-k", "process", "-w", "2", "-q", "huey_app.huey", jobs=25_000),
+    _python("huey", "huey_consumer", "-k", "process", "-w", "2", "-q", "huey_app.huey", jobs=25_000, puts_many=False),
     _python("saq", "saq", "saq_app.settings", "--workers", "2", jobs=18_000),
-    _python("dramatiq", "dramatiq", "dramatiq_app", "-p", "2", jobs=18_000),
+    _python("dramatiq", "dramatiq", "dramatiq_app", "-p", "2", jobs=18_000, puts_many=False),
     _python("rwq", "python", "rwq_app.py", jobs=14_000, mains=2, package="redis_work_queue"),
-    _python("celery", "celery", "-A", "celery_app", "worker", "-c", "2", "-l", "WARNING", jobs=5_000),
-    _python("tasktiger", "python", "tasktiger_app.py", jobs=2_000, mains=2),
+    _python("celery", "celery", "-A", "celery_app", "worker", "-c", "2", "-l", "WARNING", jobs=5_000, puts_many=False),
+    _python("tasktiger", "python", "tasktiger_app.py", jobs=2_000, mains=2, puts_many=False),
     _python("arq", "arq", "arq_app.WorkerSettings", "--custom-log-dict", "arq_app.LOG", jobs=1_000, mains=2),
     _python("rq", "rq", "worker-pool", "-q", "-n", "2", "-u", "{url}", "default", jobs=600),
 )
 OTHERS = (
-    Peer("sidekiq", ("sidekiq", "-r", "./sidekiq_app.rb"), 100_000, 2, ("ruby", "sidekiq_app.rb"), ("sidekiq", "ruby")),
-    Peer("bullmq", ("node", "bullmq_app.js", "work"), 35_000, 2, ("node", "bullmq_app.js"),
-         ("node", "{home}/node_modules/bullmq")),
+    Peer(
+        "sidekiq", ("sidekiq", "-r", "./sidekiq_app.rb"), 100_000, 2, ("ruby", "sidekiq_app.rb"), ("sidekiq", "ruby"),
+        interpreter="ruby", tells_version=("sidekiq", "--version"),
+    ),
+    Peer(
+        "bullmq", ("node", "bullmq_app.js", "work"), 35_000, 2, ("node", "bullmq_app.js"),
+        ("node", "{home}/node_modules/bullmq", "{home}/node_modules/ioredis"),
+        interpreter="node", tells_version=("node", "-p", "require('{home}/node_modules/bullmq/package.json').version"),
+    ),
 )  # fmt: skip
 ALL = (*PYTHON, *OTHERS)
 
@@ -61,13 +73,16 @@ ALL = (*PYTHON, *OTHERS)
 class Installed:
     """A peer that is there, on one server."""
 
-    def __init__(self, peer: Peer, folder: Path | None, url: str, marks: str, log: Path) -> None:
+    def __init__(
+        self, peer: Peer, folder: Path | None, url: str, marks: str, log: Path, path: Sequence[str] = ()
+    ) -> None:
         self._peer = peer
-        self._home = _home(peer, folder)
-        self._url = url
+        self._producer = command(peer.producer, peer, folder, url)
+        self._worker = command(peer.worker, peer, folder, url)
         self._log = log
         self._environment = os.environ | {
-            "BENCH_URL": url, "BENCH_HOME": self._home, VARIABLE: marks, "PYTHONPATH": str(APPS),
+            "BENCH_URL": url, "BENCH_HOME": home(peer, folder), VARIABLE: marks,
+            "PYTHONPATH": os.pathsep.join((str(APPS), *path)),
         }  # fmt: skip
 
     def put(self, first: int, count: int) -> None:
@@ -77,12 +92,14 @@ class Installed:
         """The moment before each."""
         return list(json.loads(self._produce("paced", count, gap_s).splitlines()[-1]))
 
-    def _command(self, parts: Iterable[str]) -> list[str]:
-        return [part.format(home=self._home, url=self._url) for part in parts]
+    def rate(self, how: str, count: int) -> tuple[float, float]:
+        """Seconds, and seconds of processor time, that so many puts take, "one" by one or "many" in a call."""
+        took_s, spent_s = json.loads(self._produce("rate", how, count).splitlines()[-1])
+        return took_s, spent_s
 
     def _produce(self, *arguments: object) -> str:
         done = subprocess.run(
-            [*self._command(self._peer.producer), *map(str, arguments)],
+            [*self._producer, *map(str, arguments)],
             cwd=APPS, env=self._environment, capture_output=True, text=True, timeout=600, start_new_session=True,
         )  # fmt: skip
         if done.returncode:
@@ -92,24 +109,24 @@ class Installed:
     @contextmanager
     def working(self) -> Iterator[list[int]]:
         """Two worker processes, however many mains that needs: the mains' pids. All of them are killed in the end."""
-        command = self._command(self._peer.worker)
-        mains = [self._start(command) for _ in range(self._peer.mains)]
+        mains = [self._start() for _ in range(self._peer.mains)]
         try:
             yield [main.pid for main in mains]
         finally:
-            _kill_trees(main.pid for main in mains)
+            killed = _kill_trees(main.pid for main in mains)
             for main in mains:
                 main.wait()
+            _reap(killed)
 
-    def _start(self, command: list[str]) -> "subprocess.Popen[bytes]":
+    def _start(self) -> "subprocess.Popen[bytes]":
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                command, cwd=APPS, env=self._environment,
+                self._worker, cwd=APPS, env=self._environment,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
 
-def _home(peer: Peer, folder: Path | None) -> str:
+def home(peer: Peer, folder: Path | None) -> str:
     return str(folder / peer.name) if folder else ""
 
 
@@ -119,27 +136,22 @@ def missing(peer: Peer, folder: Path | None) -> str | None:
         if need.startswith("{home}"):
             if folder is None:
                 return "no --peers DIR was given"
-            if not Path(need.format(home=_home(peer, folder))).exists():
+            if not Path(need.format(home=home(peer, folder))).exists():
                 return f"there is no {need.format(home=peer.name)} in the folder of --peers"
         elif shutil.which(need) is None:
             return f"{need} is not on PATH"
     return None
 
 
-def versions(folder: Path | None) -> str:
-    """Of those that can be measured, where their environments tell it."""
-    return ", ".join(f"{peer.name} {_version(peer, folder)}".strip() for peer in ALL if not missing(peer, folder))
+def command(parts: Iterable[str], peer: Peer, folder: Path | None, url: str = "") -> list[str]:
+    return [part.format(home=home(peer, folder), url=url) for part in parts]
 
 
-def _version(peer: Peer, folder: Path | None) -> str:
-    if not peer.package:
-        return ""
-    found = Path(_home(peer, folder)).glob(f"lib/python*/site-packages/{peer.package}-*.dist-info")
-    return next((path.name.removesuffix(".dist-info").partition("-")[2] for path in found), "")
+def _kill_trees(mains: Iterable[int]) -> list[int]:
+    """Kill these and all below them, and return their pids, parents first.
 
-
-def _kill_trees(mains: Iterable[int]) -> None:
-    """These and all below them. They are stopped first, so that none starts another meanwhile."""
+    They are stopped first, so that none starts another meanwhile.
+    """
     found: dict[int, psutil.Process] = {}
     new = [process for pid in mains for process in _living(pid)]
     while new:
@@ -150,6 +162,14 @@ def _kill_trees(mains: Iterable[int]) -> None:
         new = [process for process in below if process.pid not in found]
     for process in found.values():
         _send(process.kill)
+    return list(found)
+
+
+def _reap(pids: Iterable[int]) -> None:
+    """Collect those that their parents have left to us. What they have used is ours then, and not of other programs."""
+    for pid in pids:
+        with suppress(ChildProcessError):  # its parent has, or it is not ours as we are no subreaper
+            os.waitpid(pid, 0)
 
 
 def _living(pid: int) -> list[psutil.Process]:

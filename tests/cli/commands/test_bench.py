@@ -14,9 +14,9 @@ import pytest
 import supervisor
 from supervisor.cli.lib.parser import dispatch
 from tests.bench import engine, peers, report
-from tests.bench.benchmark import Benchmark, Compared, Result, Step, Unmeasured, step
+from tests.bench.benchmark import BEFORE, Benchmark, Compared, Result
+from tests.bench.disturbance import Disturbance
 from tests.bench.figures import number, quantile, spread
-from tests.bench.runner import _round
 from tests.bench.table import BENCHMARKS
 
 OURS, LIMIT, PEER, QUICKER = "ours", "limit", "peer", "quicker"
@@ -84,9 +84,10 @@ def test_a_bar_that_could_not_be_measured_says_why():
 def test_the_report_shows_rows_ratios_and_what_is_missing():
     text = report.markdown(HEADER, [result(figures(), figures(ours=70), missing=[("absent", "it is not on PATH")])])
     assert "| server | Redis 7.0.15 |" in text
-    assert "| what | jobs/s | µs |" in text
-    assert "| ours | 65.0 (60.0 - 70.0) | 20.0 (20.0 - 20.0) |" in text
-    assert "| limit | 100 (100 - 100) | - |" in text
+    assert "| what | jobs/s | µs | steal % | others % | disturbed |" in text
+    assert "| ours | 65.0 (60.0 - 70.0) | 20.0 (20.0 - 20.0) | - | - |  |" in text
+    assert "| limit | 100 (100 - 100) | - | - | - |  |" in text
+    assert "The machine was disturbed" not in text
     assert "| ours / limit | 0.65 (0.60 - 0.70) | >= 0.6x | held |" in text
     assert "| no bar | 20.0 (20.0 - 20.0) |  |  |" in text
     assert "- absent: it is not on PATH" in text
@@ -99,28 +100,40 @@ def test_the_check_shows_the_bars_and_counts_them():
     assert "4 held, 1 not held, 1 skipped." in text and "no bar" not in text
 
 
+def test_a_disturbed_row_is_marked_and_its_bars_say_so():
+    found = result(figures(), figures())
+    found.disturbances = [{OURS: Disturbance(0.0, 0.001, "sshd")}, {OURS: Disturbance(0.02, 0.35, "pytest")}]
+    text = report.markdown(HEADER, [found])
+    assert (
+        "| ours * | 60.0 (60.0 - 60.0) | 20.0 (20.0 - 20.0) | 1.00 (0.00 - 2.00) | 17.6 (0.10 - 35.0) | 1 of 2 |"
+        in text
+    )
+    assert "At the most by 2.0% stolen, 35.0% used by others (pytest): ours." in text
+    assert "| limit | 100" in text
+    assert "| held, disturbed in 1 of 2 rounds |" in report.check(HEADER, [found])
+    assert report.as_json(HEADER, [found])["benchmarks"]["thing"]["disturbances"][1]["ours"]["who"] == "pytest"
+
+
+def test_what_was_before_is_compared_round_by_round():
+    now, then = figures(), figures(ours=30)
+    rounds = [{**now, OURS + BEFORE: then[OURS]}, {**now, OURS + BEFORE: figures(ours=40)[OURS]}]
+    text = report.markdown(HEADER, [result(*rounds)])
+    assert "| now / before, round by round | jobs/s | µs |" in text
+    assert "| ours | 1.75 (1.50 - 2.00) | 1.00 (1.00 - 1.00) |" in text
+    assert "now / before" not in report.markdown(HEADER, [result(figures())])
+
+
+def test_a_note_stands_above_the_figures():
+    text = report.check(HEADER | {"note": "Ratios are not fair."}, [result(figures())])
+    assert "**Ratios are not fair.**" in text and "| note |" not in text
+
+
 def test_json_has_the_figures_of_each_round():
     value = json.loads(json.dumps(report.as_json(HEADER, [result(figures(), figures())])))
     assert value["machine"] == HEADER
     assert [found["ours"]["jobs/s"] for found in value["benchmarks"]["thing"]["rounds"]] == [60, 60]
     assert value["benchmarks"]["thing"]["compared"][0]["rounds"] == [0.6, 0.6]
     assert value["bars"][0]["held"] is True
-
-
-def test_an_unmeasured_figure_does_not_end_the_others():
-    def fails():
-        raise Unmeasured("it does not come up")
-
-    found, said = result(), []
-    steps = [
-        step(PEER, fails),
-        Step(("absent",), fails, missing="why"),
-        step(QUICKER, lambda: {}["figure"]),
-        step(LIMIT, lambda: {"jobs/s": 2.0}),
-    ]
-    assert _round(steps, found, said.append) == {LIMIT: {"jobs/s": 2.0}}
-    assert found.missing == {PEER: "it does not come up", QUICKER: "KeyError: 'figure'"}
-    assert said == ["peer: it does not come up", "quicker: KeyError: 'figure'", "limit: 2.00 jobs/s"]
 
 
 @pytest.mark.parametrize(
@@ -161,6 +174,9 @@ def test_list_shows_every_benchmark(capsys):
         (["througput"], "there is no benchmark 'througput', did you mean throughput?"),
         (["--rounds", "0"], "--rounds '0' must be a whole number from 1 to 1000"),
         (["--peers", "/nowhere"], "--peers '/nowhere' is no folder"),
+        (["--before", "/nowhere"], "--before '/nowhere' is no folder"),
+        (["--python", "/nowhere"], "--python '/nowhere' is no file"),
+        (["--repeats", "many"], "--repeats 'many' must be a whole number from 0 to 100"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -226,9 +242,19 @@ def test_a_run_writes_markdown_and_json(tmp_path):
     assert process.returncode == 0, said
     assert "leasehold: put 1/1: one by one: " in said
     text = (tmp_path / "report/report.md").read_text()
-    assert "## put" in text and "| put_many, 1,000 in a call | " in text and "| code | " in text
+    assert "## put" in text and "| put_many, 1,000 in a call" in text and "| code | " in text
     (figures,) = json.loads((tmp_path / "report/report.json").read_text())["benchmarks"]["put"]["rounds"]
     assert all(row["puts/s"] > 0 and row["server µs"] > 0 for row in figures.values()) and len(figures) == 6
+
+
+def test_a_version_of_before_is_measured_in_turn(tmp_path):
+    with bench("put", "--rows", "put_many", "--before", ROOT, "--out", tmp_path) as process:
+        said = process.communicate(timeout=50)[1]
+    assert process.returncode == 0, said
+    (figures,) = json.loads((tmp_path / "report.json").read_text())["benchmarks"]["put"]["rounds"]
+    assert list(figures) == ["put_many, 1,000 in a call", "put_many, 1,000 in a call, before"]
+    text = (tmp_path / "report.md").read_text()
+    assert "| now / before, round by round |" in text and "| interpreter | " in text and "| before | " in text
 
 
 def test_the_exit_code_of_a_check_says_whether_the_bars_hold(tmp_path):
