@@ -71,7 +71,7 @@ def add(subparsers: Subparsers) -> None:
         "--out",
         metavar="DIR",
         type=Path,
-        help="folder for report.md and report.json, written after each benchmark (default: stdout)",
+        help="folder for report.md, report.json and peers.svg, written after each benchmark (default: stdout)",
     )
 
 
@@ -118,6 +118,7 @@ def _chosen(args: argparse.Namespace, benchmarks: dict[str, Any]) -> list[Any]:
 
 def _measure(args: argparse.Namespace, benchmarks: list[Any]) -> int:
     runner, report = import_module("tests.bench.runner"), import_module("tests.bench.report")
+    draw = import_module("tests.bench.picture").draw
     unmeasured = import_module("tests.bench.benchmark").Unmeasured
     rounds = within("--rounds", args.rounds, 1, 1000)
     repeats = within("--repeats", args.repeats, 0, 100)
@@ -136,6 +137,9 @@ def _measure(args: argparse.Namespace, benchmarks: list[Any]) -> int:
         if args.out is not None:
             (args.out / "report.md").write_text(shown(header, results) + "\n")
             (args.out / "report.json").write_text(json.dumps(report.as_json(header, results), indent=1) + "\n")
+            for result in results:
+                if result.benchmark.name == "peers":
+                    (args.out / "peers.svg").write_text(draw(header, result))
 
     _make(args.out)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, it ends what was started
