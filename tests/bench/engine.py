@@ -18,20 +18,17 @@ from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import Completed
 from supervisor.engine.model.scripts import Script
 from tests.bench.bench import FILLER, KEPT, Bench, fill
-from tests.bench.benchmark import Benchmark, Compared, Step
+from tests.bench.benchmark import BEFORE, Benchmark, Compared, Step
 from tests.bench.figures import Figures, quantile
 from tests.bench.server import PREFIX, Server
 
 VERBS = ("put", "lease", "settle")
 COLUMNS = tuple(f"{verb} µs" for verb in VERBS)
-BOTH = "lease + settle µs"
+ALL = "put + lease + settle µs"
 BATCHES = (1, 16, 64, 256)
 FEW, MANY = "1,000 waiting", "1,000,000 waiting"
-#: What is kept: the options of each, and the bar of lease + settle at batch 64.
-KEEPING: Mapping[str, tuple[dict[str, int], float]] = {
-    "jobs-history 0": ({"jobs_history": 0}, 20),
-    "defaults": ({}, 28),
-}
+#: What is kept, and the options for it.
+KEEPING: Mapping[str, dict[str, int]] = {"jobs-history 0": {"jobs_history": 0}, "defaults": {}}
 
 #: Scripts with a part left out: of each pair, what is to be found once and what stands there instead.
 WITHOUT = {
@@ -104,7 +101,7 @@ class Cycles:
         self._took: dict[str, list[dict[str, float]]] = {}
 
     def add(self, row: str, took: dict[str, float]) -> None:
-        self._took.setdefault(row, []).append({**took, BOTH: took["lease µs"] + took["settle µs"]})
+        self._took.setdefault(row, []).append({**took, ALL: sum(took.values())})
 
     def figures(self) -> Figures:
         """The lower quartile of each column."""
@@ -130,7 +127,7 @@ def by_backlog(lines: Mapping[str, Line], calls: int) -> Figures:
     """One call of everything that is compared, again and again."""
     cycles = Cycles()
     for _ in range(calls):
-        for keeping, (options, _bar) in KEEPING.items():
+        for keeping, options in KEEPING.items():
             for waiting, line in lines.items():
                 line.configure(options)
                 for batch in BATCHES:
@@ -142,7 +139,7 @@ def by_backlog(lines: Mapping[str, Line], calls: int) -> Figures:
 def call_after_call(line: Line, calls: int, parts: Mapping[str, Mapping[str, Script]]) -> Figures:
     """Batch after batch, as a busy worker does it, with and without a part in turn, each as often first as last."""
     cycles = Cycles()
-    for keeping, (options, _bar) in KEEPING.items():
+    for keeping, options in KEEPING.items():
         line.configure(options)
         turns = [(alone(keeping), {}), *((left_out(keeping, part), scripts) for part, scripts in parts.items())]
         for call in range(calls):
@@ -173,8 +170,8 @@ def steps(bench: Bench) -> Iterator[Sequence[Step]]:
     rows = tuple(row(each, waiting, batch) for each in KEEPING for waiting in (FEW, MANY) for batch in BATCHES)
     names = tuple(name for each in KEEPING for name in (alone(each), *(left_out(each, part) for part in parts)))
     yield [
-        Step(rows, lambda: by_backlog(lines(), calls)),
-        Step(names, lambda: call_after_call(line, calls, parts)),
+        Step(rows, lambda: by_backlog(lines(), calls), runs_python=False),
+        Step(names, lambda: call_after_call(line, calls, parts), runs_python=False),
         *missing,
     ]
 
@@ -183,7 +180,7 @@ ENGINE = Benchmark(
     "engine",
     "What the server spends on put, lease and settle, by batch and backlog. In µs of a job, by its INFO commandstats; a"
     f" round's lower quartile of the calls, which take turns. {KEPT:,} completed jobs are kept besides.",
-    (*COLUMNS, BOTH),
+    (*COLUMNS, ALL),
     steps,
     (
         *(
@@ -192,12 +189,15 @@ ENGINE = Benchmark(
             for each in KEEPING for verb in VERBS for batch in (1, 64)
         ),
         *(
-            Compared(f"what {part} cost, {each}: with / without", alone(each), column, (left_out(each, part),))
-            for each in KEEPING for part in WITHOUT for column in (BOTH,)
+            Compared(f"what {part} cost, {each}: with / without", alone(each), ALL, (left_out(each, part),))
+            for each in KEEPING for part in WITHOUT
         ),
+        Compared("put + lease + settle at batch 64 / before", alone("defaults"), ALL, (alone("defaults") + BEFORE,),
+                 most=0.5),
         *(
-            Compared(f"engine, lease + settle at batch 64, {each}", alone(each), BOTH, most=bar)
-            for each, (_options, bar) in KEEPING.items()
+            Compared(f"put + lease + settle at batch {batch} / before, {each}", row(each, FEW, batch), ALL,
+                     (row(each, FEW, batch) + BEFORE,))
+            for each in KEEPING for batch in (1, 64)
         ),
     ),
 )  # fmt: skip

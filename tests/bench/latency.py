@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tests.bench.bench import Bench
-from tests.bench.benchmark import Benchmark, Compared, Step, Unmeasured, step
+from tests.bench.benchmark import Benchmark, Compared, Step, Unmeasured, limit, step
 from tests.bench.figures import quantile
 from tests.bench.marks import Marks
 from tests.bench.server import Server
 
 SOCKETS, BLPOP = "socketpair, there and back", "bare BLPOP: pushed → popped"
 IDLE, IDLE_FORKED = "idle, reused", "idle, fork per job"
+MANY_QUEUES = 1000
+GLOB = f"idle, reused, {MANY_QUEUES:,} queues by glob"
 BUSY, BUSY_FORKED = "one of 2 children busy, reused", "one of 2 children busy, fork per job"
 P50, P99, MOST = "p50 ms", "p99 ms", "most ms"
 COLUMNS = (P50, P99, MOST)
@@ -64,19 +66,29 @@ def until_started(marks: Marks, moments: Sequence[float]) -> list[float]:
     return [started[n] - moment for n, moment in enumerate(moments)]
 
 
-def put_to_start(bench: Bench, puts: int, gap_s: float, klass: str, *flags: str) -> dict[str, float]:
-    """Of two children."""
+def put_to_start(
+    bench: Bench, puts: int, gap_s: float, klass: str, *flags: str, queues: Sequence[str] = ("default",)
+) -> dict[str, float]:
+    """Of two children, each job in the next of the queues."""
     bench.server.clear()
     bench.marks.clear()
     with bench.pool("--processes", "2", *flags, marks=bench.marks.path) as pool, bench.server.client() as client:
-        queue = client.queue("default")
-        for n in range(20):
-            queue.put(klass, WARM + n)
-        bench.marks.wait(20, pool.is_alive)
+        into = [client.queue(name) for name in queues]
+        warm = max(20, len(into))
+        for n in range(warm):
+            into[n % len(into)].put(klass, WARM + n)
+        bench.marks.wait(warm, pool.is_alive)
         pool.until_at_rest()
-        moments = paced(puts, gap_s, lambda n: queue.put(klass, n))
-        bench.marks.wait(20 + puts, pool.is_alive)
+        # A step that shares no factor with the number of queues: none is put into twice, and none after its neighbour.
+        moments = paced(puts, gap_s, lambda n: into[n * 389 % len(into)].put(klass, n))
+        bench.marks.wait(warm + puts, pool.is_alive)
     return spread_of(until_started(bench.marks, moments))
+
+
+def by_glob(bench: Bench, puts: int, *flags: str) -> dict[str, float]:
+    """One of the queues has a job, at most; the supervisor serves all by their common beginning."""
+    queues = [f"tenant-{n}" for n in range(bench.amount(MANY_QUEUES, 50))]
+    return put_to_start(bench, puts, GAP_S, "bench.mark", "--queue", "tenant-*", *flags, queues=queues)
 
 
 def through_sockets(times: int) -> dict[str, float]:
@@ -123,10 +135,11 @@ def steps(bench: Bench) -> Iterator[Sequence[Step]]:
     puts = bench.amount(400, 40)
     reused, forked = ("--jobs-per-child", "0"), ("--jobs-per-child", "1")
     yield [
-        step(SOCKETS, lambda: through_sockets(puts)),
-        step(BLPOP, lambda: through_blpop(bench.server, bench.marks, puts)),
+        limit(SOCKETS, lambda: through_sockets(puts)),
+        limit(BLPOP, lambda: through_blpop(bench.server, bench.marks, puts)),
         step(IDLE, lambda: put_to_start(bench, puts, GAP_S, "bench.mark", *reused)),
         step(IDLE_FORKED, lambda: put_to_start(bench, puts, GAP_S, "bench.mark", *forked)),
+        step(GLOB, lambda: by_glob(bench, puts, *reused)),
         step(BUSY, lambda: put_to_start(bench, puts, NAP_S, "bench.nap", *reused)),
         step(BUSY_FORKED, lambda: put_to_start(bench, puts, NAP_S, "bench.nap", *forked)),
     ]
@@ -135,13 +148,15 @@ def steps(bench: Bench) -> Iterator[Sequence[Step]]:
 LATENCY = Benchmark(
     "latency",
     "From just before a put to the handler's first line. On an idle pool of two children, a put each 20 ms; and at half"
-    " of its load: a put each 10 ms of a job that sleeps for 10 ms, so that one child of two is busy. Limits: a packet"
-    " to another process and back, and a value pushed to one that waits in BLPOP, both each 20 ms.",
+    " of its load: a put each 10 ms of a job that sleeps for 10 ms, so that one child of two is busy. By glob: a put"
+    " each 20 ms into another of 1,000 queues, all of which have had a job. Limits: a packet to another process and"
+    " back, and a value pushed to one that waits in BLPOP, both each 20 ms.",
     COLUMNS,
     steps,
     (
         Compared("idle pool, p99 / p50, reused", IDLE, P99, (IDLE,), over_column=P50, most=3),
         Compared("idle pool, p99 / p50, fork per job", IDLE_FORKED, P99, (IDLE_FORKED,), over_column=P50, most=3),
+        Compared(f"{MANY_QUEUES:,} queues by glob, p50", GLOB, P50, most=5),
         Compared("idle pool / bare BLPOP, p50, reused", IDLE, P50, (BLPOP,)),
         Compared("idle pool / bare BLPOP, p50, fork per job", IDLE_FORKED, P50, (BLPOP,)),
         Compared("half busy / idle, p50, reused", BUSY, P50, (IDLE,)),

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from supervisor.engine.client.async_client import AsyncClient
 from tests.bench.accounts import spent_s
 from tests.bench.bench import Bench
-from tests.bench.benchmark import Benchmark, Compared, Step, step
+from tests.bench.benchmark import Benchmark, Compared, Step, limit, step
 from tests.bench.pool import SOURCE
 from tests.bench.server import NAMESPACE, Server
 
@@ -20,6 +20,7 @@ ONE, MANY = "one by one", "put_many, 1,000 in a call"
 FLIGHT, PRODUCERS = "async, 100 in flight", "8 producers, one by one"
 AT_ONCE, PIPELINE = 100, 1000
 DATA = {"to": "ada@example.org"}
+SPENT = ("server µs", "producers µs", "sum µs")
 
 PRODUCER = """
 import sys
@@ -42,11 +43,10 @@ def timed(server: Server, puts: int, work: Callable[[], None], pids: Sequence[in
     began, in_server, by_producers = time.perf_counter(), server.spent_s(), sum(map(spent_s, pids))
     work()
     took_s = time.perf_counter() - began
-    return {
-        "puts/s": puts / took_s,
-        "server µs": (server.spent_s() - in_server) / puts * 1e6,
-        "producers µs": (sum(map(spent_s, pids)) - by_producers) / puts * 1e6,
-    }
+    server_us = (server.spent_s() - in_server) / puts * 1e6
+    producers_us = (sum(map(spent_s, pids)) - by_producers) / puts * 1e6
+    spent_us = (server_us, producers_us, server_us + producers_us)
+    return {"puts/s": puts / took_s, **dict(zip(SPENT, spent_us, strict=True))}
 
 
 def by_us(server: Server, puts: int, work: Callable[[], None]) -> dict[str, float]:
@@ -140,9 +140,9 @@ def steps(bench: Bench) -> Iterator[Sequence[Step]]:
     server = bench.server
     few, lots = bench.amount(10_000, 400), bench.amount(100_000, 4_000)
     yield [
-        step(SET, lambda: by_us(server, few, lambda: sets(server, few))),
+        limit(SET, lambda: by_us(server, few, lambda: sets(server, few))),
         step(ONE, lambda: by_us(server, few, lambda: one_by_one(server, few))),
-        step(SETS, lambda: by_us(server, lots, lambda: sets_in_pipelines(server, lots))),
+        limit(SETS, lambda: by_us(server, lots, lambda: sets_in_pipelines(server, lots))),
         step(MANY, lambda: by_us(server, lots, lambda: many(server, lots))),
         step(FLIGHT, lambda: by_us(server, few, lambda: in_flight(server, few))),
         step(PRODUCERS, lambda: from_producers(server, few)),
@@ -153,7 +153,7 @@ PUTS = Benchmark(
     "put",
     "Puts per second, into an empty queue that nobody serves. One by one, many in a call, a hundred in flight with"
     " AsyncClient, and from eight processes. Limits: SETs by redis-py, which check nothing and keep one value.",
-    ("puts/s", "server µs", "producers µs"),
+    ("puts/s", *SPENT),
     steps,
     (
         Compared("one by one / bare SETs", ONE, "puts/s", (SET,)),

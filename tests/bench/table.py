@@ -11,8 +11,13 @@ from tests.bench.memory import MEMORY
 from tests.bench.puts import PUTS
 from tests.bench.records import RECORDS
 from tests.bench.restart import RESTART
+from tests.bench.rival_puts import PEERS_PUT
 from tests.bench.rivals import PEERS, PEERS_LATENCY
+from tests.bench.stalls import STALLS
 from tests.bench.throughput import THROUGHPUT
 
-_ALL = (THROUGHPUT, PUTS, LATENCY, RESTART, DRAIN, MEMORY, RECORDS, IDLE, GROWTH, ENGINE, LANES, PEERS, PEERS_LATENCY)
+_ALL = (
+    *(THROUGHPUT, PUTS, LATENCY, RESTART, DRAIN, MEMORY, RECORDS, IDLE, GROWTH, ENGINE, STALLS, LANES),
+    *(PEERS, PEERS_LATENCY, PEERS_PUT),
+)
 BENCHMARKS: dict[str, Benchmark] = {each.name: each for each in _ALL}

@@ -1,5 +1,5 @@
 // BullMQ: completed jobs are removed. It has no pool: `work` is run once for each worker process.
-//   bullmq_app.js work | backlog FIRST COUNT | paced COUNT GAP
+//   bullmq_app.js work | backlog FIRST COUNT | paced COUNT GAP | rate one|many COUNT
 const fs = require('fs');
 const { createRequire } = require('module');
 const { Queue, Worker } = createRequire(`${process.env.BENCH_HOME}/package.json`)('bullmq');
@@ -19,11 +19,26 @@ async function mark(job) {
   fs.writeSync(marks, record);
 }
 
-async function backlog(queue, first, count) {
-  for (let next = first; next < first + count; next += 500) {
-    const size = Math.min(500, first + count - next);
-    await queue.addBulk(Array.from({ length: size }, (_, i) => ({ name: 'mark', data: next + i, opts: options })));
+async function putAll(queue, count, dataOf) {
+  for (let next = 0; next < count; next += 1000) {
+    const size = Math.min(1000, count - next);
+    const jobs = Array.from({ length: size }, (_, i) => ({ name: 'mark', data: dataOf(next + i), opts: options }));
+    await queue.addBulk(jobs);
   }
+}
+
+async function rate(queue, how, count) {
+  const data = { to: 'ada@example.org' };
+  const put = async (puts) => {
+    if (how === 'many') return putAll(queue, puts, () => data);
+    for (let i = 0; i < puts; i += 1) await queue.add('mark', data, options);
+  };
+  const spent = (since) => { const { user, system } = process.cpuUsage(since); return (user + system) / 1e6; };
+  await put(20);
+  const began = now();
+  const before = process.cpuUsage();
+  await put(count);
+  console.log(JSON.stringify([now() - began, spent(before)]));
 }
 
 async function paced(queue, count, gapSeconds) {
@@ -43,7 +58,9 @@ async function main(what, ...words) {
     return;
   }
   const queue = new Queue('bench', { connection });
-  await (what === 'backlog' ? backlog : paced)(queue, ...words.map(Number));
+  if (what === 'rate') await rate(queue, words[0], Number(words[1]));
+  else if (what === 'paced') await paced(queue, ...words.map(Number));
+  else await putAll(queue, Number(words[1]), (i) => Number(words[0]) + i);
   await queue.close();
 }
 

@@ -1,7 +1,9 @@
-"""Puts jobs into a peer, in the peer's own environment:  produce.py APP backlog FIRST COUNT | APP paced COUNT GAP
+"""Puts jobs into a peer, in the peer's own environment:
 
-APP is a module with `put(number)`, maybe `put_all(numbers)`, `begin()` and `end()`, each of them async or not. `paced`
-prints the moment before each put.
+    produce.py APP backlog FIRST COUNT | APP paced COUNT GAP | APP rate one|many COUNT
+
+APP is a module with `put(data)`, maybe `put_all(list of data)`, `begin()` and `end()`, each of them async or not.
+`paced` prints the moment before each put, `rate` the seconds of all, and the processor time that they have taken here.
 """
 
 import asyncio
@@ -36,13 +38,34 @@ async def paced(app, count, gap_s):
     sys.stdout.write(json.dumps(moments))
 
 
+#: What is put where the rate is measured.
+DATA = {"to": "ada@example.org"}
+WARM = 20
+
+
+async def rate(app, how, count):
+    async def put(puts):
+        if how == "many":
+            await call(app, "put_all", [DATA] * puts)
+        else:
+            for _ in range(puts):
+                await call(app, "put", DATA)
+
+    await put(WARM)
+    began, spent_s = time.perf_counter(), time.process_time()
+    await put(count)
+    sys.stdout.write(json.dumps([time.perf_counter() - began, time.process_time() - spent_s]))
+
+
 async def main(name, what, *arguments):
     app = import_module(name)
     await call(app, "begin")
     if what == "backlog":
         await backlog(app, int(arguments[0]), int(arguments[1]))
-    else:
+    elif what == "paced":
         await paced(app, int(arguments[0]), float(arguments[1]))
+    else:
+        await rate(app, arguments[0], int(arguments[1]))
     await call(app, "end")
 
 

@@ -12,7 +12,7 @@ def put(number):
 
 
 def put_all(numbers):
-    for first in range(0, len(numbers), 500):
+    for first in range(0, len(numbers), 1000):
         queue.enqueue_many(
-            Queue.prepare_data(jobs.mark, (number,), result_ttl=0) for number in numbers[first : first + 500]
+            Queue.prepare_data(jobs.mark, (number,), result_ttl=0) for number in numbers[first : first + 1000]
         )

@@ -18,9 +18,9 @@ def put(number):
 
 
 def put_all(numbers):
-    for first in range(0, len(numbers), 500):
+    for first in range(0, len(numbers), 1000):
         with database.pipeline() as pipeline:
-            for number in numbers[first : first + 500]:
+            for number in numbers[first : first + 1000]:
                 queue.add_item_to_pipeline(pipeline, Item.from_json_data(number))
             pipeline.execute()
 

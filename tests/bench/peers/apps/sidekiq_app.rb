@@ -1,5 +1,5 @@
 # Sidekiq: ten threads a process, its default. Run once for each worker process; as a program it puts jobs:
-#   sidekiq_app.rb backlog FIRST COUNT | paced COUNT GAP
+#   sidekiq_app.rb backlog FIRST COUNT | paced COUNT GAP | rate one|many COUNT
 require 'json'
 require 'sidekiq'
 
@@ -23,10 +23,19 @@ class Mark
   end
 end
 
-def backlog(first, count)
-  (first...(first + count)).each_slice(500) do |numbers|
-    Sidekiq::Client.push_bulk('class' => Mark, 'args' => numbers.map { |number| [number] })
+def put_all(values)
+  values.each_slice(1000) do |slice| # as many as its documentation advises
+    Sidekiq::Client.push_bulk('class' => Mark, 'args' => slice.map { |value| [value] })
   end
+end
+
+def rate(how, count)
+  data = { 'to' => 'ada@example.org' }
+  put = ->(jobs) { how == 'many' ? put_all([data] * jobs) : jobs.times { Mark.perform_async(data) } }
+  put.call(20)
+  began, spent_s = now, Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
+  put.call(count)
+  puts JSON.generate([now - began, Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - spent_s])
 end
 
 def paced(count, gap_s)
@@ -43,5 +52,9 @@ end
 
 if $PROGRAM_NAME == __FILE__
   what, *arguments = ARGV
-  what == 'backlog' ? backlog(*arguments.map(&:to_i)) : paced(arguments[0].to_i, arguments[1].to_f)
+  case what
+  when 'backlog' then put_all((arguments[0].to_i...(arguments[0].to_i + arguments[1].to_i)).to_a)
+  when 'paced' then paced(arguments[0].to_i, arguments[1].to_f)
+  when 'rate' then rate(arguments[0], arguments[1].to_i)
+  end
 end
