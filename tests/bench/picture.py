@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tests.bench.benchmark import Result
 from tests.bench.figures import number, series
+from tests.bench.report import NOTE
 from tests.bench.rivals import FORKED, RATE, REUSED, SUM
 
 NAMES = {
@@ -57,7 +58,7 @@ def draw(header: Mapping[str, str], result: Result) -> str:
         if rows:
             lines += _panel(title, rows, y)
             y += LINE * (len(rows) + 2)
-    for text in _caption(header, len(result.rounds), is_disturbed):
+    for text in _caption(header, is_disturbed):
         lines.append(_text(MARGIN, y - LINE // 2, text, "small"))
         y += LINE * 3 // 4
     return "\n".join(
@@ -82,8 +83,8 @@ def _rows(result: Result, names: Sequence[str]) -> Iterator[Row]:
 
 def _panel(title: str, rows: Sequence[Row], y: int) -> Iterator[str]:
     yield _text(NAME_X, y, title, "head name")
-    yield _text(TIME_X, y, "processor time of a job, µs", "head")
-    yield _text(RATE_X, y, "jobs per second", "head")
+    yield _text(TIME_X, y, "processor time of a job, µs (less is better)", "head")
+    yield _text(RATE_X, y, "jobs per second (more is better)", "head")
     for row in rows:
         y += LINE
         kind = "ours" if row.is_ours else ""
@@ -98,13 +99,16 @@ def _bar(x: int, y: int, value: float, most: float, kind: str) -> Iterator[str]:
     yield _text(x + length + 5, y, number(value), kind)
 
 
-def _caption(header: Mapping[str, str], rounds: int, is_disturbed: bool) -> Iterator[str]:
-    yield f"Jobs that do nothing; two worker processes; workers and server together; medians of {rounds} rounds."
+def _caption(header: Mapping[str, str], is_disturbed: bool) -> Iterator[str]:
+    yield "Jobs that do nothing, two worker processes; the time is that of workers and server together."
+    yield f"Medians; rounds: {header['rounds']}. To repeat it: {COMMAND}"
     if is_disturbed:
         yield "* Measured while other programs used the machine."
+    processors = header["processors"].replace(", ", " processors, ", 1)
     code = header["code"].partition(",")[0]
-    yield f"{header['date'][:10]}, code {code}, {header['interpreter']}, {header['server']}"
-    yield f"{header['processors']}, {header['kernel']}. To repeat it: {COMMAND}"
+    same = "" if header.get(NOTE) else " (Python peers too)"
+    yield ", ".join((header["date"][:10], f"code {code}", header["interpreter"] + same, header["server"]))
+    yield f"{processors}, {header['kernel']}"
 
 
 def _text(x: int, y: int, text: str, kind: str) -> str:

@@ -10,7 +10,7 @@ from tests.bench.table import BENCHMARKS
 
 HEADER = {
     "date": "2026-11-23 13:52 UTC", "code": "2f5f99a, pure", "interpreter": "CPython 3.11.2, built with PGO and LTO",
-    "server": "Redis 7.0.15", "processors": "2, AMD EPYC", "kernel": "Linux 6.18",
+    "server": "Redis 7.0.15", "processors": "2, AMD EPYC", "kernel": "Linux 6.18", "rounds": "7",
 }  # fmt: skip
 FIGURES = {REUSED: (60.0, 26000.0), FORKED: (3300.0, 550.0), "sidekiq": (120.0, 16000.0), "rq": (19000.0, 96.0)}
 
@@ -41,10 +41,17 @@ def test_bars_are_as_long_as_their_figures():
 
 def test_it_says_what_was_measured_and_how_to_repeat_it():
     _, picture = drawn()
-    caption = " ".join(texts(picture)[-3:])
-    for fact in ("2026-11-23", "2f5f99a", HEADER["interpreter"], "Redis 7.0.15", "Linux 6.18", "medians of 1 rounds"):
+    caption = " ".join(texts(picture)[-4:])
+    assert "rounds: 7. To repeat it: leasehold bench peers --peers DIR --out report" in caption
+    for fact in ("2026-11-23", "code 2f5f99a", HEADER["interpreter"], HEADER["server"], HEADER["kernel"]):
         assert fact in caption
-    assert caption.endswith("leasehold bench peers --peers DIR --out report")
+    assert "2 processors, AMD EPYC" in caption
+
+
+def test_it_says_that_peers_ran_under_the_same_interpreter_only_if_they_did():
+    assert any("PGO and LTO (Python peers too)" in text for text in texts(drawn()[1]))
+    text = draw(HEADER | {"note": "Ratios are not fair."}, Result(PEERS, []))
+    assert HEADER["interpreter"] in text and "peers too" not in text
 
 
 def test_a_disturbed_row_is_marked():
