@@ -72,7 +72,8 @@ def misplaced(found: Snapshot, now_ms: float | None = None) -> list[str]:
     for jid, record in records.items():
         wrong += _contradictions(jid, record, found)
     wrong += [f"recurring {jid} has no data" for jid, _ in _named(found, "recur:") if f"recurdata:{jid}" not in found]
-    return [*wrong, *_wrong_sizes(found), *_wrong_lanes(found), *_wrong_limits(found), *_wrong_claims(found, now_ms)]
+    wrong += [*_wrong_sizes(found), *_wrong_lanes(found), *_wrong_limits(found), *_wrong_claims(found, now_ms)]
+    return [*wrong, *_wrong_quiet(found)]
 
 
 def _places(jid: str, record: dict[str, str], found: Snapshot) -> Iterator[tuple[str, str, float | None]]:
@@ -259,6 +260,22 @@ def _wrong_claims(found: Snapshot, now_ms: float | None) -> Iterator[str]:
     for jid, time in times.items():
         if now_ms is not None and now_ms < time and jid not in listed:
             yield f"{jid} must start by {time:.0f}, but nobody would look"
+
+
+def _wrong_quiet(found: Snapshot) -> Iterator[str]:
+    """Check that leases of many queues pass over no queue that has something for them."""
+    for queue, time in found.get("quiet", {}).items():
+        if queue not in found.get("queues", ()):
+            yield f"{queue} is quiet, and not known"
+        if f"bell:{queue}" in found:
+            yield f"{queue} is quiet, and a worker is woken for it"
+        for part in ("front", "waiting", "running", "lanes", "limits", "klasses"):
+            if f"queue:{queue}:{part}" in found:
+                yield f"{queue} is quiet, and has jobs: {part}"
+        for part in ("scheduled", "recurring"):
+            first = min(found.get(f"queue:{queue}:{part}", {}).values(), default=time)
+            if first < time:
+                yield f"{queue} is quiet until {time:.0f}, and {part} has jobs at {first:.0f}"
 
 
 def _recurring(found: Snapshot) -> Iterator[tuple[str, dict[str, float]]]:

@@ -51,6 +51,7 @@ _KEPT_WHOLE = {
     "groups",
     "queues",
     "idle",
+    "quiet",
     "seq",
     "token",
     "config",

@@ -48,6 +48,7 @@ KINDS: Final = {
     "wrong-count": "an index of tags or groups, or the counter of jobs in lanes, is not what there is of them",
     "foreign-value": "a setting, a figure or the like has a value that it cannot have",
     "idle-queue": "a queue with jobs counts as out of use",
+    "quiet-queue": "a queue with jobs is passed over by leases of many queues",
     "unlisted-queue": "a queue with jobs is not among the known queues",
     "unlisted-day": "figures of a day are not in the list by which old days are deleted",
     "half-written-recurrence": "a recurrence does not tell all that it needs",

@@ -39,6 +39,7 @@ local WHOLE = {
   workers = "zset", days = "zset", histograms = "zset", phantoms = "zset", untold = "zset", config = "hash",
   announced = "hash", token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset",
   limits = "zset", cancelled = "zset", ["cancelled-by"] = "hash", idle = "zset",
+  quiet = "zset",
 }
 -- The parts of a queue. A queue with jobs in one of the first must be known.
 local PARTS = {
@@ -165,6 +166,29 @@ end
 function members.idle(name, queue)
   if score_in("queues", queue) then return end
   report("orphan", queue, "is in " .. name .. ", but is no known queue", "took it out")
+  move_in(name, queue, nil)
+end
+
+-- Return what a queue has that a lease must look at before this time; nil if there is nothing.
+local function loud_part(queue, time)
+  for _, part in ipairs({ "front", "waiting", "running", "lanes", "limits", "klasses" }) do
+    if size_in("queue:" .. queue .. ":" .. part) > 0 then return part end
+  end
+  for _, part in ipairs({ "scheduled", "recurring" }) do
+    local first = size_in("queue:" .. queue .. ":" .. part) > 0 and head_of(queue_key(queue, part), 1)
+    if first and tonumber(first[2]) < time then return part end
+  end
+end
+
+function members.quiet(name, queue)
+  local is_known, part = score_in("queues", queue), loud_part(queue, score_in(name, queue))
+  if is_known and not part then return end
+  if part then
+    report("quiet-queue", queue, "has jobs (" .. part .. "), but leases of many queues pass over it", "had one look")
+    read_and_wake(queue)
+  else
+    report("orphan", queue, "is in " .. name .. ", but is no known queue", "took it out")
+  end
   move_in(name, queue, nil)
 end
 

@@ -33,6 +33,7 @@
 --           changed then.
 
 --- @include clock
+--- @include served
 --- @include quick_lease
 --- @include picking
 --- @include turns
@@ -50,12 +51,21 @@ if number then
 end
 
 picking.worker, picking.takeover = worker, ARGV[7] == "1"
-local taken, left = picking.taken, picking.left
+local taken, left, passed = picking.taken, picking.left, {}
 
-local queues, weights = {}, {}
-for i = 12, #ARGV, 2 do
-  queues[#queues + 1] = ARGV[i]
-  weights[#weights + 1] = tonumber(ARGV[i + 1])
+local queues, weights = served, {}
+for i, place_of_it in ipairs(places) do weights[i] = tonumber(ARGV[11 + 2 * place_of_it]) end
+picking.soonest = first_of_quiet
+
+-- Return how many of the queues looked at come up to this one; 0 if it is none of this worker's.
+local function served_up_to(name)
+  if not name then return 0 end
+  local n = 0
+  for i = 12, #ARGV, 2 do
+    if places[n + 1] == (i - 10) / 2 then n = n + 1 end
+    if ARGV[i] == name then return n end
+  end
+  return 0
 end
 
 -- Run one round. Each queue gives the jobs of its turns, added to `in_turn` in the order of the turns. Return the queue
@@ -82,11 +92,11 @@ local function serve_round(available, last, in_turn, is_first)
 end
 
 local function serve_in_turns()
-  local available, last, in_turn = {}, 0, {}
+  local available, in_turn = {}, {}
   local cursor = order == "round-robin" and redis.call("HGET", exchange, "cursor")
+  local last = served_up_to(cursor)
   for i, queue in ipairs(queues) do
     available[i] = math.min(count, turns.available(queue, picking.takeover))
-    if queue == cursor then last = i end
   end
   local is_first, again = true, true
   while again and (is_first or #taken < count) and not picking.capped do
@@ -101,8 +111,11 @@ local function serve_in_turns()
 end
 
 local function serve_all()
-  if order ~= "strict" and #queues > 1 then return serve_in_turns() end
-  for _, queue in ipairs(queues) do picking.serve(queue, count - #taken, count) end
+  if order ~= "strict" and #ARGV > 13 then return serve_in_turns() end
+  for _, queue in ipairs(queues) do
+    passed[queue] = #taken >= count and is_called(queue)
+    if not passed[queue] then picking.serve(queue, count - #taken, count) end
+  end
 end
 
 math.randomseed(tonumber(ARGV[9]))
@@ -170,11 +183,27 @@ local function is_near(queue)
   return first <= now + LONGEST_WAIT
 end
 
+-- Note a queue in which nothing lies but what is to come at a known time.
+local function note_quiet(queue)
+  if not redis.call("ZSCORE", P .. "queues", queue) then return end
+  for _, part in ipairs({ "front", "waiting", "running", "lanes", "limits", "klasses" }) do
+    if #first_members(queue_key(queue, part), 1) > 0 then return end
+  end
+  if redis.call("LLEN", P .. "in:" .. queue) > 0 then return end
+  local first = NEVER
+  for _, part in ipairs({ "scheduled", "recurring" }) do
+    first = math.min(first, tonumber(head_of(queue_key(queue, part), 1)[2]) or NEVER)
+  end
+  if first > now then place(P .. "quiet", queue, first) end
+end
+
 for _, queue in ipairs(queues) do
-  if left[queue] or full and (ARGV[10] ~= "" or picking.timed[queue]) and is_near(queue) then
+  local may_be_near = full and not passed[queue] and (ARGV[10] ~= "" or picking.timed[queue])
+  if left[queue] or may_be_near and is_near(queue) then
     wake(queue)
   elseif not full and not picking.more then
     clear_wakeup(queue)
+    if are_many and wakeups[queue] == false then note_quiet(queue) end
   end
 end
 local soonest = picking.soonest

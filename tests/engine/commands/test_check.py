@@ -540,6 +540,11 @@ DAMAGES: dict[str, Damage] = {
         {("idle-queue", "q"), ("orphan", "ghost")},
         lambda ns: ns.members("idle") == set(),
     ),
+    "quiet queues that have jobs, or are none": Damage(
+        lambda ns: (*(add("quiet", queue, 9e15)(ns) for queue in ("q", "r", "ghost")), delete("bell:q")(ns)),
+        {("quiet-queue", "q"), ("quiet-queue", "r"), ("orphan", "ghost")},
+        lambda ns: ns.members("quiet") == set() and ns.redis.llen(ns.key("bell:q")) == 1,
+    ),
     "a queue that is not listed": Damage(
         delete("queues"),
         {("unlisted-queue", "q"), ("unlisted-queue", "r"), ("unlisted-queue", "l")},
@@ -927,8 +932,8 @@ NAMES = [
     "queue:r:recurring", "recur:again", "recurdata:again", "recurtags:again", "failed", "failed:g", "complete",
     "groups", "bell:q", "bell:r", "mail:w", "asks:w", "answer:x",
     "tags", "tag:red", "tags:waiting", "tags:running", "held:w", "dependents:parent", "dependencies:child", "tracked",
-    "data:child", "data:running", "queues", "idle", "seq", "token", "days", "histograms", "phantoms", "history:failing",
-    "workers", "config", "announced", "worker:v", "failed-dropped",
+    "data:child", "data:running", "queues", "idle", "quiet", "seq", "token", "days", "histograms", "phantoms",
+    "history:failing", "workers", "config", "announced", "worker:v", "failed-dropped",
     *(f"job:{jid}" for jid in ("slot", "back", "rated", "aside", "parked", "laned", "dated")),
     "lane:l\na", "lane:l\np", "queue:l:lanes", "laned:l", "lanes:l", "queue:l:parked", "queue:l:limits", "limits",
     "limit:K", "limit:R", "limited:K", "limited:K\nl", "limited:K\nl\na", "limited:K\nl\n", "holders:K", "holders:R",

@@ -9,6 +9,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from supervisor.engine.model.errors import DependencyError, JobNotFound, Leaseho
 from supervisor.engine.model.outcomes import ENDLESS, Completed, Died, Failed, Released, Retried, Returned, Unknown
 from tests.engine.conftest import Clock
 from tests.engine.invariants import Snapshot, left_over, misplaced, read_namespace
+from tests.engine.many_queues import leases_of_many_queues
 from tests.engine.model import Model
 from tests.engine.model_jobs import Endless, Hold, Lost, Missing, Refused
 from tests.engine.model_limits import WHEN_FREE
@@ -949,17 +951,18 @@ class Machine(RuleBasedStateMachine):
 def test_the_engine_does_what_the_model_does(server, half):
     Machine.server, Machine.steps = server, 0
     for number in range(half, ROUNDS, 2):
-        run_state_machine_as_test(
-            seed(number)(Machine),
-            settings=settings(
-                max_examples=EXAMPLES,
-                stateful_step_count=STEPS,
-                deadline=None,
-                database=None,
-                report_multiple_bugs=False,
-                phases=(Phase.generate, Phase.shrink),
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+        with leases_of_many_queues() if number % 4 >= 2 else nullcontext():
+            run_state_machine_as_test(
+                seed(number)(Machine),
+                settings=settings(
+                    max_examples=EXAMPLES,
+                    stateful_step_count=STEPS,
+                    deadline=None,
+                    database=None,
+                    report_multiple_bugs=False,
+                    phases=(Phase.generate, Phase.shrink),
+                    suppress_health_check=list(HealthCheck),
+                ),
+            )
     sys.stdout.write(f"{Machine.steps} steps in {Machine.runs} runs\n")
     assert Machine.steps >= LEAST_STEPS / 2

@@ -42,6 +42,7 @@ function late.bring(queue, most, all, arrivals, due_crons, worker)
   local function left() return math.min(most, all - n) end
   local function count(is_more, came) more, n = more or is_more, n + came end
   moves.served = queue
+  if redis.call("ZSCORE", P .. "quiet", queue) then place(P .. "quiet", queue, false) end
   if arrivals.expired then
     local is_more, examined
     freed, is_more, examined = take_over(queue, left())

@@ -142,12 +142,16 @@ local function abandon()
   end
 end
 
+-- A queue that wakes a worker is not quiet any more (served.lua).
 local function wakeups_to_push()
   local pushed = {}
   for queue, wanted in pairs(wakeups) do
     local key = P .. "bell:" .. queue
     local is_set = redis.call("LLEN", key) > 0
-    if wanted and not is_set then pushed[#pushed + 1] = key end
+    if wanted and not is_set then
+      pushed[#pushed + 1] = key
+      if redis.call("ZSCORE", P .. "quiet", queue) then place(P .. "quiet", queue, false) end
+    end
     if is_set and not wanted then drop(key) end
   end
   return pushed
@@ -189,6 +193,7 @@ end
 
 local function commit()
   for _, planner in ipairs(finishers) do planner() end
+  local pushed = wakeups_to_push()
   --   A key of a wrong type must raise here, not half-way.
   for key in pairs(zsets) do redis.call("ZCARD", key) end
   for key in pairs(lists) do redis.call("LLEN", key) end
@@ -196,7 +201,7 @@ local function commit()
   for counter, state in pairs(counters) do
     if state.raised ~= 0 and state.last + state.raised == 0 then drop(P .. counter) end
   end
-  local pushed, values = wakeups_to_push(), flat(strings)
+  local values = flat(strings)
   --   From here on nothing is read.
   for counter, state in pairs(counters) do
     if state.raised ~= 0 and state.last + state.raised ~= 0 then redis.call("INCRBY", P .. counter, state.raised) end

@@ -36,6 +36,7 @@ function queues.forget(queue)
   local is_known = redis.call("ZSCORE", P .. "queues", queue)
   place(P .. "queues", queue, false)
   place(P .. "idle", queue, false)
+  place(P .. "quiet", queue, false)
   if redis.call("HEXISTS", P .. "announced", queue) == 1 then del_fields({ P .. "announced", queue }) end
   drop(P .. "bell:" .. queue)
   limits.forget(queue)

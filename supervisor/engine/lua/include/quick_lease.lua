@@ -3,11 +3,13 @@
 --- @include quick
 --- @include quick_times
 --- @include leased
+--- @include served
 --- @include prefetched
 -- Return whether jobs are parked under limits that only a free slot can help: nothing can be done for them now.
 local function quick_is_held(checks) return tonumber(redis.call("ZRANGE", checks, 0, 0, "WITHSCORES")[2]) == 2 ^ 53 end
 
--- Return what waits in a queue, one more than `most`, and when there will be more; nil if this path does not suffice.
+-- Return what waits in a queue, one more than `most`; when the next job is due, and when there will be more; and
+-- whether the queue is quiet. nil if this path does not suffice.
 local function quick_read_queue(queue, most, takeover)
   local of_queue, entries_key = P .. "queue:" .. queue .. ":", P .. "in:" .. queue
   local others = redis.call(
@@ -21,7 +23,8 @@ local function quick_read_queue(queue, most, takeover)
   local due = tonumber(redis.call("ZRANGE", of_queue .. "scheduled", 0, 0, "WITHSCORES")[2]) or math.huge
   if due <= now or takeover and expiry + grace <= now then return nil end
   if not takeover then expiry = math.max(expiry, now) end
-  return redis.call("ZRANGE", of_queue .. "waiting", 0, most), due, math.min(due, expiry + grace)
+  local members = redis.call("ZRANGE", of_queue .. "waiting", 0, most)
+  return members, due, math.min(due, expiry + grace), others == 0 and expiry == math.huge and #members == 0
 end
 
 -- Return the fields of a waiting job, as picking.lua reads them; nil if this path does not suffice. A job without
@@ -57,13 +60,29 @@ local function quick_take(given, queue, members, most, not_plain)
   return count_times(given.sets, queue, "wait", s)
 end
 
--- Return "set" or "clear" if the wake-up key must change; nil if it is as it should be.
+-- Return "set" or "clear" if the wake-up key must change, nil if it is as it should be; and whether it ends the queue's
+-- quiet.
 local function quick_wakeup(queue, has_more, full, due)
   local wanted = has_more or full and ARGV[10] ~= "" and due <= now + LONGEST_WAIT
   if not wanted and full then return nil end
   local is_set = redis.call("LLEN", P .. "bell:" .. queue) > 0
   if is_set == (wanted or false) then return nil end
-  return wanted and "set" or "clear"
+  if not wanted then return "clear" end
+  return "set", redis.call("ZSCORE", P .. "quiet", queue)
+end
+
+-- Return times and names of the quiet queues that are known.
+local function quick_notes(quiet)
+  local names, noted = {}, {}
+  for i, one in ipairs(quiet) do names[i] = one[1] end
+  local known = #names > 0 and redis.call("ZMSCORE", P .. "queues", unpack(names))
+  for i, one in ipairs(quiet) do
+    if known[i] then
+      noted[#noted + 1] = string.format("%.0f", math.min(one[2], NEVER))
+      noted[#noted + 1] = one[1]
+    end
+  end
+  return noted
 end
 
 local function quick_lease()
@@ -82,14 +101,17 @@ local function quick_lease()
   end
   for _, klass in ipairs(lines_of(ARGV[11])) do not_plain[klass] = true end
 
-  local given, served, soonest = { jobs = {}, jids = {}, waits = {}, sets = {}, bytes = 0 }, {}, math.huge
-  local jobs, jids = given.jobs, given.jids
-  for i = 12, #ARGV, 2 do
-    local queue, before = ARGV[i], #jobs
-    local members, due, next_at = quick_read_queue(queue, count - before, takeover)
-    if not members or not quick_take(given, queue, members, count - before, not_plain) then return nil end
-    if #jobs < count then soonest = math.min(soonest, next_at) end
-    served[#served + 1] = { queue, before + 1, #jobs, #members > count - before, due }
+  local given, lines, soonest = { jobs = {}, jids = {}, waits = {}, sets = {}, bytes = 0 }, {}, first_of_quiet
+  local jobs, jids, quiet = given.jobs, given.jids, {}
+  for _, queue in ipairs(served) do
+    local before = #jobs
+    if before < count or not is_called(queue) then
+      local members, due, next_at, is_quiet = quick_read_queue(queue, count - before, takeover)
+      if not members or not quick_take(given, queue, members, count - before, not_plain) then return nil end
+      if #jobs < count then soonest = math.min(soonest, next_at) end
+      lines[#lines + 1] = { queue, before + 1, #jobs, #members > count - before, due }
+      if are_many and is_quiet then quiet[#quiet + 1] = { queue, due } end
+    end
   end
   local n, full, token, data = #jobs, #jobs >= count, 0, nil
   if n > 0 then
@@ -100,7 +122,8 @@ local function quick_lease()
     data = call("MGET", unpack(keys))
     call("ZCARD", held)
   end
-  for _, line in ipairs(served) do line[6] = quick_wakeup(line[1], line[4], full, line[5]) end
+  for _, line in ipairs(lines) do line[6], line[7] = quick_wakeup(line[1], line[4], full, line[5]) end
+  local noted = not full and quick_notes(quiet) or {}
   call("ZCARD", P .. "workers")
   local lifetime = number and setting_ms("max-worker-age")
 
@@ -120,7 +143,7 @@ local function quick_lease()
   end
   for _, fields in ipairs(given.sets) do call("HSET", unpack(fields)) end
   in_chunks("ZADD", held_now, held)
-  for _, line in ipairs(served) do
+  for _, line in ipairs(lines) do
     local of_queue, running, first, last = P .. "queue:" .. line[1] .. ":", {}, line[2], line[3]
     if first <= last then
       local expiry = now + (ttl or setting_ms("heartbeat", line[1]))
@@ -134,9 +157,11 @@ local function quick_lease()
       call("ZREMRANGEBYRANK", of_queue .. "waiting", 0, last - first)
       in_chunks("ZADD", running, of_queue .. "running")
     end
+    if line[7] then call("ZREM", P .. "quiet", line[1]) end
     if line[6] == "set" then call("RPUSH", P .. "bell:" .. line[1], "1") end
     if line[6] == "clear" then call("UNLINK", P .. "bell:" .. line[1]) end
   end
+  in_chunks("ZADD", noted, P .. "quiet")
   call("ZADD", P .. "workers", now_text, worker)
   if number then call("PEXPIRE", exchange, lifetime) end
   if full or soonest == math.huge then soonest = 0 end

@@ -44,12 +44,15 @@ local function quick_put()
   for first = 1, n + 1, 1000 do
     if call("EXISTS", unpack(keys, first, math.min(first + 999, n + 1))) > 0 then return nil end
   end
-  local wakeups = {}
+  local wakeups, quiet = {}, {}
   for queue in pairs(by_queue) do
     if not call("ZSCORE", P .. "queues", queue) then return nil end
     local is_empty = call("ZCARD", P .. "queue:" .. queue .. ":waiting") == 0
     if is_empty and call("ZSCORE", P .. "idle", queue) then return nil end
-    if call("LLEN", P .. "bell:" .. queue) == 0 then wakeups[#wakeups + 1] = P .. "bell:" .. queue end
+    if call("LLEN", P .. "bell:" .. queue) == 0 then
+      wakeups[#wakeups + 1] = P .. "bell:" .. queue
+      if call("ZSCORE", P .. "quiet", queue) then quiet[#quiet + 1] = queue end
+    end
   end
 
   -- From here on nothing is read.
@@ -57,6 +60,7 @@ local function quick_put()
   in_chunks("MSET", values)
   for i = 1, n do call("HSET", unpack(records[i])) end
   for queue, line in pairs(by_queue) do in_chunks("ZADD", line, P .. "queue:" .. queue .. ":waiting") end
+  in_chunks("ZREM", quiet, P .. "quiet")
   for _, key in ipairs(wakeups) do call("RPUSH", key, "1") end
   return answers
 end
