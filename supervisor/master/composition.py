@@ -260,7 +260,7 @@ class Parts:
             TimesLookup(times, renewing), leasing,
         )  # fmt: skip
         waiting = Waiting(demand, leasing, renewing, serving, session.wakeups, session.listeners, self.idle_exit)
-        self.pump = RedisPump(session, speakers, leasing, self.grants, waiting, counts)
+        self.pump = RedisPump(session, speakers, leasing, self.grants, waiting, counts, self.inbox.give_way)
         resuming = Resuming(self.ledger, self.slots, self.lease_answers, renewing, events, counts)
         self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, events)
 

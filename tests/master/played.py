@@ -79,7 +79,7 @@ class PlayedMaster:
             TimesLookup(times, renewing), leasing,
         )  # fmt: skip
         waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners, self.idle_exit)
-        self.pump = RedisPump(session, speakers, leasing, grants, waiting, counts)
+        self.pump = RedisPump(session, speakers, leasing, grants, waiting, counts, inbox.give_way)
         resuming = Resuming(ledger, slots, answers, renewing, events, counts)
         self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, events)
         for child in slots:

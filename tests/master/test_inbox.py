@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from supervisor.linux import kernel
 from supervisor.master import inbox as inbox_module
 from supervisor.master.inbox import Inbox
 from tests.parts import Process, await_readable, in_fork, state_of, until
@@ -52,6 +53,45 @@ def test_wait_returns_at_its_deadline(inbox):
     began_at = time.monotonic()
     inbox.wait(began_at + 0.02)
     assert 0.02 <= time.monotonic() - began_at < 5.0
+
+
+def test_giving_way_lets_a_woken_process_begin(inbox, pair):
+    """Also one of another session, to which sched_yield(2) yields now and then."""
+    ours, theirs = pair
+    processors = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(processors)})
+    try:
+        child = Process(lambda: answer_as_a_child(theirs))
+        assert ours.recv(1) == b"!"
+        answered = 0
+        for _ in range(100):
+            until(lambda: state_of(child.pid) == "S")
+            ours.send(b"x")
+            inbox.give_way()
+            answered += kernel.comes_within(ours, 0.0)
+            ours.recv(1)
+        child.end()
+    finally:
+        os.sched_setaffinity(0, processors)
+    assert answered >= 95
+
+
+def test_nothing_is_given_way_to_while_something_is_readable(monkeypatch, inbox, pair):
+    monkeypatch.setattr(inbox_module, "_GIVE_WAY_S", 60.0)
+    ours, theirs = pair
+    inbox.watch(ours, lambda: None)
+    theirs.send(b"x")
+    began_at = time.monotonic()
+    inbox.give_way()
+    assert time.monotonic() - began_at < 30.0
+
+
+def answer_as_a_child(end):
+    os.setsid()
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    end.send(b"!")
+    while end.recv(1):
+        end.send(b"y")
 
 
 def test_callback_can_forget_the_next_one(inbox, told):

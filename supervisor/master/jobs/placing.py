@@ -45,8 +45,8 @@ class Placing:
     def place(self, starts: StartReports | None = None) -> None:
         """Send the ready jobs to the children that may have them.
 
-        `starts` reports at once which jobs start at idle children. Raises LinkLost: then a job that was to be reported
-        first is still ready.
+        `starts` hears which jobs start at idle children, and reports some of them at once. Raises LinkLost: then a job
+        that was to be reported first is still ready.
         """
         ready, is_moving = self._ledger.ready, False
         if ready and self._admission.look_at_code is not None:
@@ -96,8 +96,6 @@ class Placing:
             self._admission.given(held, child)
             if is_start:
                 self._started(held)
-        if starts is not None:
-            starts.finish()
         return has_sent
 
     def _started(self, held: HeldLease) -> None:

@@ -1,8 +1,9 @@
 """Reports starts of jobs that their lease did not report. Runs in the master. Does no I/O beside the report.
 
-Owns the order of a start and its report. The report comes right after the start, so that the child does not wait for
-it. If the master dies between the two, the job counts as not started, and its death is not counted. So the report comes
-first for a job that must not start twice, and for one that may have started before.
+Owns the order of a start and its report. The report comes soon after the start, so that neither its making nor the
+server that it wakes takes the child's processor. If the master dies between the two, the job counts as not started, and
+its death is not counted. So the report comes first for a job that must not start twice, and for one that may have
+started before.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from typing import Final
 
 from supervisor.master.model.held_lease import HeldLease
 
-#: One report has at most so many starts: to send that many jobs takes half a millisecond.
+#: One report has at most so many starts: to send that many jobs takes less than half a millisecond.
 _MOST_TOGETHER: Final = 8
 
 
@@ -31,7 +32,7 @@ class StartReports:
         held.start_reported = True
 
     def after(self, held: HeldLease) -> None:
-        """The job was sent to an idle child. Raises LinkLost."""
+        """The job was sent to an idle child. `finish` is to follow within a millisecond. Raises LinkLost."""
         if held.start_reported:
             return
         held.start_reported = True  # if the connection is lost now, the next one reports all running jobs

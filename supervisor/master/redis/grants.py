@@ -78,6 +78,10 @@ class Grants:
         return self._intake.ready_count
 
     def place(self) -> None:
-        """Place the fresh jobs. Raises LinkLost."""
+        """Place the fresh jobs. After a wake-up `report_starts` is to follow soon. Raises LinkLost."""
         self.fresh = 0
         self._placing.place(self._starts if self._reports_starts else None)
+
+    def report_starts(self) -> None:
+        """Report to Redis which of the jobs just placed have started. Raises LinkLost."""
+        self._starts.finish()

@@ -5,8 +5,7 @@ so batches are as large as the load makes them.
 """
 
 import math
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from supervisor import clock
 from supervisor.engine.worker.session import Session
@@ -26,8 +25,9 @@ class RedisPump:
         grants: Grants,
         waiting: Waiting,
         counts: MasterCounts,
+        give_way: Callable[[], None],
     ) -> None:
-        """`speakers`, in the order in which Redis carries out what they say."""
+        """`speakers`, in the order in which Redis carries out what they say. `give_way()` lets woken children begin."""
         self._session = session
         self._speakers = speakers
         self._timed = [speaker for speaker in speakers if isinstance(speaker, TimedSpeaker)]
@@ -35,6 +35,7 @@ class RedisPump:
         self._grants = grants
         self._waiting = waiting
         self._counts = counts
+        self._give_way = give_way
         self._sent_at: float | None = None  # of the exchange under way
 
     def connected(self) -> None:
@@ -55,7 +56,8 @@ class RedisPump:
         """Raises LinkLost."""
         self._waiting.read_wakeup()
         if self._place():
-            os.sched_yield()  # a child that was woken on this processor begins now, not after this turn
+            self._give_way()  # a child that was woken on this processor begins now, not after this turn
+            self._grants.report_starts()
 
     def _place(self) -> bool:
         """Place jobs that were just granted. Return False if there are none. Raises LinkLost.

@@ -25,7 +25,9 @@ def test_only_a_start_that_happens_is_reported(desk):
     known = {"k": HandlerSettings()}
     desk.intake.accept([lease_of(1), lease_of(2)], 0, known)
     reported = []
-    desk.placing.place(StartReports(lambda started: reported.extend(held.lease.token for held in started)))
+    starts = StartReports(lambda started: reported.extend(held.lease.token for held in started))
+    desk.placing.place(starts)
+    starts.finish()
     assert (reported, len(first.sent + second.sent)) == ([1], 1)
     assert [held.lease.token for held in desk.ledger.ready] == [2]
 

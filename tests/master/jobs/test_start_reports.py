@@ -26,6 +26,7 @@ def placed(desk):
         starts.are_first = are_first
         each.intake.accept(leases, 0, {"k": HandlerSettings()})
         each.placing.place(starts)
+        starts.finish()
         assert all(each.ledger.find(lease.token).start_reported for lease in leases)
         return reported
 
@@ -43,8 +44,10 @@ def cut(desk):
         each = desk(processes="1")
         each.child(holding)
         each.intake.accept([lease], 0, {"k": HandlerSettings()})
+        starts = StartReports(report)
         with pytest.raises(LinkLost):
-            each.placing.place(StartReports(report))
+            each.placing.place(starts)
+            starts.finish()
         return each
 
     return place
@@ -102,9 +105,11 @@ def test_report_that_failed_is_not_made_by_the_next_lease(desk):
 
     starts = StartReports(report)
     desk.intake.accept([lease_of(1)], 0, {"k": HandlerSettings()})
+    desk.placing.place(starts)
     with pytest.raises(LinkLost):
-        desk.placing.place(starts)
+        starts.finish()
     desk.intake.accept([lease_of(2)], 0, {"k": HandlerSettings()})
     desk.placing.place(starts)
+    starts.finish()
     assert reported == [[1], [2]]
     assert len(first.sent) == len(second.sent) == 1
