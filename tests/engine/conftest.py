@@ -13,6 +13,7 @@ import pytest
 
 from supervisor.engine.client.sync_client import Client
 from tests.engine.invariants import misplaced, read_namespace
+from tests.layouts import MARKS, set_options
 
 
 class Clock:
@@ -75,18 +76,19 @@ def live(server, namespace) -> Iterator[Client]:
 def config(server, namespace) -> Callable[..., None]:
     """Set options of the configuration: config(grace=1), config(**{"grace-q": 2})."""
 
-    def set_options(**options: Any) -> None:
-        server.redis.hset(f"{{{namespace}}}:config", mapping={k.replace("_", "-"): v for k, v in options.items()})
+    def set_given(**options: Any) -> None:
+        set_options(server.redis, f"{{{namespace}}}:", {k.replace("_", "-"): v for k, v in options.items()})
 
-    return set_options
+    return set_given
 
 
 @pytest.fixture
 def keys(server, namespace) -> Callable[[], set[str]]:
-    """Return the names of the namespace's keys, without prefix."""
+    """Return the names of the namespace's keys, without prefix and without the marks of the layout."""
 
     def names() -> set[str]:
-        return {key.decode().partition("}:")[2] for key in server.redis.scan_iter(f"{{{namespace}}}:*", count=1000)}
+        found = server.redis.scan_iter(f"{{{namespace}}}:*", count=1000)
+        return {key.decode().partition("}:")[2] for key in found} - MARKS
 
     return names
 

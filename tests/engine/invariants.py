@@ -73,7 +73,7 @@ def misplaced(found: Snapshot, now_ms: float | None = None) -> list[str]:
         wrong += _contradictions(jid, record, found)
     wrong += [f"recurring {jid} has no data" for jid, _ in _named(found, "recur:") if f"recurdata:{jid}" not in found]
     wrong += [*_wrong_sizes(found), *_wrong_lanes(found), *_wrong_limits(found), *_wrong_claims(found, now_ms)]
-    return [*wrong, *_wrong_quiet(found)]
+    return [*wrong, *_wrong_quiet(found), *_wrong_marks(found)]
 
 
 def _places(jid: str, record: dict[str, str], found: Snapshot) -> Iterator[tuple[str, str, float | None]]:
@@ -138,7 +138,7 @@ def _contradictions(jid: str, record: dict[str, str], found: Snapshot) -> Iterat
         yield f"{jid} lies in queue {record['queue']}, which is not known"
     if state not in ("failed", "complete") and record["queue"] in found.get("idle", ()):
         yield f"{jid} lies in queue {record['queue']}, which counts as idle"
-    if ("tracked" in record) != (jid in found.get("tracked", ())):
+    if ("tracked" in record) != (jid in found.get("tracked-jobs", ())):
         yield f"{jid} is tracked by its record or by the list of tracked jobs only"
     if ("owner" in record) != (state in ("running", "complete")):
         yield f"{jid} is {state} with owner {record.get('owner')}"
@@ -169,14 +169,22 @@ def _contradictions(jid: str, record: dict[str, str], found: Snapshot) -> Iterat
         yield f"{jid} is complete, and its score does not say that it is more than record and data"
 
 
+def _wrong_marks(found: Snapshot) -> Iterator[str]:
+    """Compare the marks of the layout. A namespace with nothing but entries of other programs needs none."""
+    if all(key.startswith("in:") for key in found):
+        return
+    marks = {"config": b"2+" if "options" in found else b"2", "tracked": b"2", "tags": b"2", "workers": b"2"}
+    yield from (f"{key} says {found.get(key)!r}" for key, mark in marks.items() if found.get(key) != mark)
+
+
 def _wrong_sizes(found: Snapshot) -> Iterator[str]:
     """Compare indexes and counters with what they count."""
     groups = {group for group, _ in _named(found, "failed:")}
     if groups != set(found.get("groups", ())):
         yield f"groups are {sorted(found.get('groups', ()))}, not {sorted(groups)}"
     sizes = {tag: len(jids) for tag, jids in _named(found, "tag:")}
-    if sizes != found.get("tags", {}):
-        yield f"tags are {found.get('tags')}, not {sizes}"
+    if sizes != found.get("tag-counts", {}):
+        yield f"tags are {found.get('tag-counts')}, not {sizes}"
     for index, figures in (("days", "stats:"), ("histograms", "histogram:")):
         if set(found.get(index, ())) != {day for day, _ in _named(found, figures)}:
             yield f"{index} are {sorted(found.get(index, ()))}, not all there are"

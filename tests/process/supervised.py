@@ -24,6 +24,7 @@ import psutil
 from supervisor.engine.client.sync_handles import Job
 from supervisor.engine.worker.push_listeners import MOST_LISTENERS
 from supervisor.linux import removal
+from tests.layouts import set_options
 from tests.lengths import PATIENCE
 
 HERE = Path(__file__).parent
@@ -55,10 +56,14 @@ _KEPT_WHOLE = {
     "seq",
     "token",
     "config",
+    "options",
+    "tracked",
+    "workers",
     "failed-dropped",
     "days",
     "histograms",
     "tags",
+    "tag-counts",
     "cancelled",
     "cancelled-by",
 }
@@ -327,7 +332,7 @@ class Stage:
 
     def config(self, **options: float) -> None:
         """Set options of the configuration in Redis."""
-        self.server.redis.hset(f"{self.prefix}config", mapping={k.replace("_", "-"): v for k, v in options.items()})
+        set_options(self.server.redis, self.prefix, {k.replace("_", "-"): v for k, v in options.items()})
 
     def gate(self, name: str) -> str:
         """Make a closed gate, and return its name."""

@@ -16,6 +16,7 @@ from supervisor import redis_url
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.errors import (
     DependencyError,
+    LayoutError,
     LeaseholdError,
     NoServer,
     OutcomeUnknown,
@@ -184,4 +185,8 @@ def refused(shown: str, command: Command[Any], error: Exception) -> LeaseholdErr
     return StoreUnavailable(f"Redis at {shown} refused {command.script.name}: {_clause(error)}. Nothing has changed.")
 
 
-_REFUSALS: dict[str, type[LeaseholdError]] = {"DEPENDENCY": DependencyError, "REFUSED": LeaseholdError}
+_REFUSALS: dict[str, type[LeaseholdError]] = {
+    "DEPENDENCY": DependencyError,
+    "LAYOUT": LayoutError,
+    "REFUSED": LeaseholdError,
+}

@@ -19,6 +19,8 @@ from supervisor.engine.model.validation import milliseconds
 SLICE = 100  # keys, or members of one set, in one call: Redis does nothing else for a millisecond or two
 _SCANNED = 500  # keys that one SCAN visits, also those of other namespaces
 MOST_LANES = 1000  # the lanes of one queue whose jobs are counted
+#: The keys that mark the layout. No SCAN finds one that is missing.
+_MARKS: Final = (b"config", b"tracked", b"tags", b"workers")
 _PASSES = 5  # a repair can uncover damage for the next pass; damage is never five levels deep
 
 #: The kinds of violations. A subject is a jid, or the name of a key without the namespace's prefix.
@@ -55,6 +57,7 @@ KINDS: Final = {
     "recurrence-in-no-place": "a recurrence does not lie at its next time",
     "orphan": "something is left of a job, a recurrence or a day that is gone",
     "counter-behind": "a counter is below what was drawn from it, and would give it a second time",
+    "lost-mark": "a key that marks the layout is missing or wrong, and does not stop clients of another layout",
     "foreign-type": "a key is of another type than its name says",
     "no-expiry": "a worker's record or mail, a question or an answer would stay for ever",
 }
@@ -205,7 +208,7 @@ class Check:
                 return
 
     def _walk(self) -> Iterator[Command[Any]]:
-        waiting: list[bytes] = []
+        waiting = list(_MARKS)
         cursor, left = 0, True
         self._lanes.clear()
         while left or waiting:

@@ -15,6 +15,7 @@
 -- Returns   array of the workers that got the request.
 -- Errors    REFUSED if a named worker is unknown; WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include events
 --- @include lives
@@ -41,7 +42,7 @@ for i = 6, #ARGV do
   end
 end
 if #ARGV < 6 then
-  local seen = redis.call("ZREVRANGE", P .. "workers", 0, 999, "WITHSCORES")
+  local seen = redis.call("ZREVRANGE", P .. "workers-seen", 0, 999, "WITHSCORES")
   for i = 1, #seen, 2 do
     if tonumber(seen[i + 1]) > now - LIVES or redis.call("ZCARD", P .. "held:" .. seen[i]) > 0 then ask(seen[i]) end
   end

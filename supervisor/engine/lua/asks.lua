@@ -11,8 +11,8 @@
 -- Returns   array, oldest first, of arrays: id, what is asked for, argument as JSON | "".
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include this_layout
 --- @include clock
---- @include keys
 local asks = {}
 for _, question in ipairs(redis.call("LRANGE", P .. "asks:" .. ARGV[2], 0, -1)) do
   local ends, id, what, argument = string.match(question, "^(%d+)\n(.-)\n(.-)\n(.*)$")

@@ -11,6 +11,7 @@
 -- Returns   the job's state as it is stored, "waiting" if none is; nil if there is no such job.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include record
 local rec = read_job(ARGV[2])

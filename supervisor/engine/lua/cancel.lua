@@ -14,6 +14,7 @@
 --           5,000 wait for them, or if those before the last have 5,000 or more tags or parents. WRONGTYPE for a
 --           foreign key of ours. Nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include retention
 local MOST_CHILDREN = 5000 -- read within 20 ms

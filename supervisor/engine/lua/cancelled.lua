@@ -10,7 +10,7 @@
 -- Returns   nil, or an array: when in ms, name of the actor | nil.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
---- @include keys
+--- @include this_layout
 local when = redis.call("ZSCORE", P .. "cancelled", ARGV[1])
 if not when then return false end
 return { tonumber(when), redis.call("HGET", P .. "cancelled-by", ARGV[1]) }

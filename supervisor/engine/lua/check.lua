@@ -16,6 +16,9 @@
 --           violation.
 -- Errors    none for a foreign key of ours, which is a violation.
 
+--- @include layout
+if layout.state == "lost" then layout.state = "2" end -- this script restores the mark
+--- @include this_layout
 --- @include judge
 --- @include judge_recurrence
 --- @include judge_value
@@ -35,9 +38,10 @@ local TYPES = {
   asks = "list", answer = "list", desired = "list", skills = "zset",
 }
 local WHOLE = {
-  complete = "zset", failed = "zset", groups = "zset", queues = "zset", tags = "zset", tracked = "zset",
-  workers = "zset", days = "zset", histograms = "zset", phantoms = "zset", untold = "zset", config = "hash",
-  announced = "hash", token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset",
+  complete = "zset", failed = "zset", groups = "zset", queues = "zset", ["tag-counts"] = "zset",
+  ["tracked-jobs"] = "zset", ["workers-seen"] = "zset", days = "zset", histograms = "zset", phantoms = "zset",
+  untold = "zset", options = "hash", announced = "hash", config = "string", tags = "string", tracked = "string",
+  workers = "string", token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset",
   limits = "zset", cancelled = "zset", ["cancelled-by"] = "hash", idle = "zset",
   quiet = "zset",
 }
@@ -121,7 +125,7 @@ function members.recurring(name, jid, queue)
   move_in(name, jid, nil)
 end
 
-function members.tags(_, tag) size_of("tags", "tag:", tag) end
+members["tag-counts"] = function(_, tag) size_of("tag-counts", "tag:", tag) end
 function members.groups(_, group) size_of("groups", "failed:", group) end
 
 local function judge_day(name, day, figures)
@@ -133,7 +137,7 @@ end
 function members.days(name, day) judge_day(name, day, "stats:") end
 function members.histograms(name, day) judge_day(name, day, "histogram:") end
 
-function members.tracked(_, jid)
+members["tracked-jobs"] = function(_, jid)
   local rec = record_of(jid)
   if not rec or rec.tracked then return end
   report("untracked-job", jid, "is among the tracked jobs, but its record does not say so", "wrote that it is")
@@ -203,7 +207,7 @@ members["klasses of a queue"] = judge_apart.check_time
 members["limits of a queue"] = judge_limit.check_time
 
 local NOT_JUDGED = {
-  queues = true, workers = true, untold = true, ["dependencies:"] = true, ["queues of a limit"] = true,
+  queues = true, ["workers-seen"] = true, untold = true, ["dependencies:"] = true, ["queues of a limit"] = true,
   ["skills:"] = true, cancelled = true,
 }
 
@@ -329,7 +333,7 @@ local SIZE = { zset = "ZCARD", hash = "HLEN" }
 
 local function judge_all(kind, of, name, expected)
   local size = redis.call(SIZE[expected], P .. name)
-  if kind == "tag:" then size_of("tags", "tag:", of) end
+  if kind == "tag:" then size_of("tag-counts", "tag:", of) end
   if kind == "failed:" then size_of("groups", "failed:", of) end
   if OF_QUEUE_TO_KNOW[kind] then list_queue(of) end
   if size > room then
@@ -344,7 +348,21 @@ end
 -- The type is seen when the job is judged.
 local OF_THE_JOB = { ["job:"] = true, ["data:"] = true, ["tags:"] = true }
 
+local MARKS = { config = true, tracked = true, tags = true, workers = true }
+
+-- Without these, clients of Leasehold 0.1 could write here.
+local function judge_mark(name)
+  local is_foreign = not is_there(name, "string") and types[name] ~= "none"
+  if is_foreign or layout.state == "new" then return end
+  local wanted = name == "config" and redis.call("EXISTS", P .. "options") == 1 and "2+" or "2"
+  local found = types[name] == "string" and redis.call("GET", P .. name)
+  if found == wanted then return end
+  report("lost-mark", name, "says " .. (found or "nothing") .. " of the layout, not " .. wanted, "wrote it")
+  store(P .. name, wanted)
+end
+
 local function judge_key(name)
+  if MARKS[name] then return judge_mark(name) end
   local kind, of, expected = kind_of(name)
   if not kind or not OF_THE_JOB[kind] and not is_there(name, expected) then return end
   if keys[kind] then keys[kind](name, of) end

@@ -14,19 +14,31 @@
 -- Returns   1, or 0 if it had this value.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include plan
 --- @include events
 local option, queue, value, by = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local FREEING = { paused = true, ["max-concurrency"] = true, grace = true }
 
-local key, field = P .. "config", queue == "" and option or option .. "-" .. queue
+local key, field = P .. "options", queue == "" and option or option .. "-" .. queue
 local had = redis.call("HGET", key, field) or ""
 if had == value then return 0 end
 if value == "" then del_fields({ key, field }) else set_fields({ key, field, value }) end
 
+local is_pause, mark = option == "paused" and value == "1", "by:" .. field
+-- The mark of the layout says whether there are options.
+local function has_others()
+  local removed = redis.call("HEXISTS", key, mark) == 1 and option == "paused" and 2 or 1
+  return redis.call("HLEN", key) > removed
+end
+local will_have_options = value ~= "" or has_others()
+if will_have_options ~= layout.has_options then
+  layout.has_options = will_have_options
+  store(P .. "config", layout.has_options and "2+" or "2")
+end
+
 if option == "paused" then
-  local is_pause, mark = value == "1", "by:" .. field
   if is_pause then set_fields({ key, mark, digits(now) .. ":" .. by }) else del_fields({ key, mark }) end
   publish_event(is_pause and "queue.paused" or "queue.unpaused", {
     queue = queue ~= "" and queue or nil, by = is_pause and by ~= "" and by or nil,

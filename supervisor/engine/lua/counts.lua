@@ -17,6 +17,7 @@
 --           (-1: there is none).
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include this_layout
 --- @include clock
 --- @include allowed
 --- @include depths
@@ -29,7 +30,7 @@ local function past(queue, part) return redis.call("ZCOUNT", queue_key(queue, pa
 
 local function pause_of(queue)
   if setting("paused", queue) <= 0 then return 0 end
-  local set = redis.call("HMGET", P .. "config", "paused-" .. queue, "by:paused-" .. queue, "by:paused")
+  local set = redis.call("HMGET", P .. "options", "paused-" .. queue, "by:paused-" .. queue, "by:paused")
   if set[1] then return set[2] or 1 end
   return set[3] or 1
 end

@@ -14,7 +14,7 @@
 -- Returns   array: size of the whole, -1 if there is none; and the piece, a string or an array of the elements.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
---- @include keys
+--- @include this_layout
 local READERS = { history = { "LLEN", "LRANGE" }, dependencies = { "ZCARD", "ZRANGE" } }
 READERS.dependents = READERS.dependencies
 local key, offset = P .. ARGV[1] .. ":" .. ARGV[2], tonumber(ARGV[3])

@@ -14,6 +14,7 @@
 -- Errors    DEPENDENCY if the job is not in state depends, or would wait for itself. WRONGTYPE for a foreign key of
 --           ours. Nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include stage
 local rec, how, given = read_job(ARGV[2]), ARGV[3], {}

@@ -12,6 +12,7 @@
 -- Returns   how many jobs were handed back.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include moves
 local worker, handed_back = ARGV[2], 0
@@ -22,7 +23,7 @@ for i = 1, #held, 2 do
     publish_job_event("lease.lost", read_job(held[i]), { worker = worker, token = tonumber(held[i + 1]) })
   end
 end
-place(P .. "workers", worker, false)
+place(P .. "workers-seen", worker, false)
 drop(P .. "worker:" .. worker)
 apart.forget(worker, {})
 drop(P .. "mail:" .. worker)

@@ -12,6 +12,7 @@
 -- Returns   the number.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include plan
 local key, count = P .. "desired:" .. ARGV[1], tonumber(ARGV[2])
 drop(key)

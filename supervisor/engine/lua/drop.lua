@@ -22,6 +22,7 @@
 --           same size. Entries of `in` that must be decoded become jobs instead.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include entries
 --- @include recurrence

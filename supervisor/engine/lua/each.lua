@@ -18,6 +18,7 @@
 --           to another call because the jobs before them have 5,000 parents and tags.
 -- Errors    REFUSED for a new queue above 100,000; WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include stage
 --- @include retention

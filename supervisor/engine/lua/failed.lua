@@ -14,6 +14,7 @@
 --           array as in job.lua.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include this_layout
 --- @include clock
 --- @include view
 local group, start, limit = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])

@@ -18,6 +18,7 @@
 --           front, so counting from the end may return one twice but skips none.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include this_layout
 --- @include clock
 --- @include lanes
 --- @include chosen

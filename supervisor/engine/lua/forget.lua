@@ -11,6 +11,7 @@
 -- Returns   1, or 0 if it is not known.
 -- Errors    REFUSED if jobs or recurrences lie in it. WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include queues
 local queue = ARGV[2]

@@ -15,6 +15,7 @@
 --           nil, then the record's fields and values.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include this_layout
 --- @include clock
 --- @include freed
 local found = {}

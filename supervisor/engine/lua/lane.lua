@@ -14,6 +14,7 @@
 -- Returns   1, or 0 if nothing changed.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include events
 --- @include lanes

@@ -17,6 +17,7 @@
 --           exist.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include this_layout
 --- @include clock
 --- @include lane_names
 --- @include stored

@@ -32,6 +32,7 @@
 -- Errors    DEREGISTERED if a worker that had a number is unknown. WRONGTYPE for a foreign key of ours. Nothing has
 --           changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include served
 --- @include quick_lease
@@ -210,7 +211,7 @@ local soonest = picking.soonest
 if full or soonest == math.huge then soonest = 0 end
 if picking.more and not full then soonest = now end
 
-place(P .. "workers", worker, now)
+place(P .. "workers-seen", worker, now)
 if number then expire(exchange, setting_ms("max-worker-age")) end
 commit()
 return { now, soonest, first_token, picking.due_crons, request_number, ends, jobs }

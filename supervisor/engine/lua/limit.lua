@@ -15,6 +15,7 @@
 -- Returns   1.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include events
 --- @include limits

@@ -13,7 +13,7 @@
 --           parked jobs by queue and lane, among the first 10,000 queues and lanes, each jid, queue, lane.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
---- @include keys
+--- @include this_layout
 --- @include stored
 local MOST_READ = 10000 -- queues and lanes
 local key, offset, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])

@@ -15,7 +15,7 @@
 --           where many queues and lanes were read, but one if there is any.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
---- @include keys
+--- @include this_layout
 local MOST_READ, ENOUGH = 10000, 2000 -- queues and lanes: of one limit, and of those before the last of a reply
 local offset, count = tonumber(ARGV[2]), tonumber(ARGV[3])
 local keys = { ARGV[1] }

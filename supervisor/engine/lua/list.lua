@@ -16,6 +16,7 @@
 --           depends by their put; complete and failed ones newest first, of one queue among the 10,000 that ended last.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include this_layout
 --- @include clock
 --- @include freed
 --- @include lane_names

@@ -14,6 +14,7 @@
 -- Errors    DEPENDENCY if the job would wait for itself; REFUSED for a new queue above 100,000. WRONGTYPE for a
 --           foreign key of ours. Nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include stage
 stage.check_room(ARGV[2])

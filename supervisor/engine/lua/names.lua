@@ -9,5 +9,5 @@
 -- Returns   array of the queues that were put to and not forgotten, in the order of their first put.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
---- @include keys
+--- @include this_layout
 return redis.call("ZRANGE", P .. "queues", 0, -1)

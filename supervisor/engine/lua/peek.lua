@@ -12,6 +12,7 @@
 -- Returns   array of jobs, each an array as in job.lua, in the order in which a lease would give them.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include this_layout
 --- @include clock
 --- @include view
 --- @include picking

@@ -12,6 +12,7 @@
 -- Returns   1, or 0 if there is no such job.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include moves
 local rec = read_job(ARGV[2])

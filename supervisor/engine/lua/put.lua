@@ -16,6 +16,7 @@
 --           others; REFUSED for a new queue above 100,000, or if those lose 5,000 or more tags. WRONGTYPE for a foreign
 --           key of ours. Nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include quick_put
 --- @include stage

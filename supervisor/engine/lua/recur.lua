@@ -20,6 +20,7 @@
 -- Returns   1, or 0 for an update of an unknown recurrence.
 -- Errors    REFUSED for a new queue above 100,000; WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include recurrence
 local verb, queue, jid, klass, kind = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]

@@ -14,7 +14,7 @@
 --           exceeds 64 KiB or the reply 1 MiB, tags joined by "\n" | nil, then the record's fields and values.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
---- @include keys
+--- @include this_layout
 --- @include shown
 local queue, offset, count, answer = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), {}
 local jids = { ARGV[2] }

@@ -13,6 +13,7 @@
 -- Returns   array of the recurrence's tags now, or nil if there is none of this jid.
 -- Errors    REFUSED if there would be more than 100. WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include recurrence
 --- @include retag

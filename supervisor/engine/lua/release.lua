@@ -12,6 +12,7 @@
 -- Returns   array of 1 (released) and 0 (it does not run), one per job.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include moves
 local answers = {}

@@ -18,6 +18,7 @@
 --           exists, followed by ":" and who cancelled it, if known.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include config
 --- @include events
@@ -64,6 +65,6 @@ for at = 5, #ARGV, 8 do
     answers[#answers + 1] = job[3] and "" or type(by) == "string" and "gone:" .. by or "gone"
   end
 end
-if has_any then place(P .. "workers", worker, now) end -- a deregistered worker does not come back by a renewal
+if has_any then place(P .. "workers-seen", worker, now) end -- a deregistered worker does not come back by a renewal
 commit()
 return answers

@@ -18,6 +18,7 @@
 -- Errors    SUPERSEDED if the number is not above the last one: the call comes from a dead connection. DEREGISTERED if
 --           a worker that had a number is unknown. WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include config
 --- @include moves
@@ -51,11 +52,11 @@ for _, jid in ipairs(redis.call("ZRANGE", held, 0, -1)) do
 end
 
 -- Leases refuse a damaged counter, and a check repairs it.
-local last = string.match(redis.call("MGET", P .. "token")[1] or "0", "^%d+$")
+local last = string.match(layout.token or "0", "^%d+$")
 if last and tonumber(last) < highest then raise("token", highest - tonumber(last)) end
 
 set_fields({ exchange, "number", number, "since", number })
 expire(exchange, setting_ms("max-worker-age"))
-place(P .. "workers", worker, now)
+place(P .. "workers-seen", worker, now)
 commit()
 return answers

@@ -16,6 +16,7 @@
 --           and then a worker must take their jobs over).
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include allowed
 --- @include depths
@@ -46,7 +47,8 @@ end
 
 -- Return whether another idle worker lives, which sweeps. A client that only leases takes nothing over.
 local function has_idle_peer()
-  for _, name in ipairs(redis.call("ZREVRANGEBYSCORE", P .. "workers", "+inf", now - LIVES, "LIMIT", 0, WORKERS)) do
+  local seen = redis.call("ZREVRANGEBYSCORE", P .. "workers-seen", "+inf", now - LIVES, "LIMIT", 0, WORKERS)
+  for _, name in ipairs(seen) do
     local is_idle = name ~= worker and redis.call("EXISTS", P .. "held:" .. name) == 0
     if is_idle and redis.call("HEXISTS", P .. "worker:" .. name, "number") == 1 then return true end
   end
@@ -69,7 +71,7 @@ end
 
 local why = why_stay()
 if why then return why end
-place(P .. "workers", worker, false)
+place(P .. "workers-seen", worker, false)
 drop(P .. "worker:" .. worker)
 apart.forget(worker, {})
 drop(P .. "asks:" .. worker)

@@ -13,6 +13,7 @@
 -- Returns   the number of the request, 0 if there is no such worker.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include events
 local worker, exchange, queues = ARGV[2], P .. "worker:" .. ARGV[2], {}

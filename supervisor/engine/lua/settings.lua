@@ -9,5 +9,5 @@
 -- Returns   array of `<option>` or `<option>-<queue>`, its value, and so on.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
---- @include keys
-return redis.call("HGETALL", P .. "config")
+--- @include this_layout
+return redis.call("HGETALL", P .. "options")

@@ -30,6 +30,7 @@
 --           the new state; an empty answer for a stale retry, died or unknown.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include quick_settle
 --- @include death

@@ -13,6 +13,7 @@
 -- Returns   1, or 0 if the worker is unknown: nothing has changed then.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include config
 --- @include apart

@@ -12,8 +12,8 @@
 -- Returns   array: the day in unix s, the fields and values of stats:<day>:<queue>, and of histogram:<day>:<queue>.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include this_layout
 --- @include clock
---- @include keys
 local day = tonumber(ARGV[3]) or math.floor(now / 86400000) * 86400
 local suffix = string.format("%d:", day) .. ARGV[2]
 return { day, redis.call("HGETALL", P .. "stats:" .. suffix), redis.call("HGETALL", P .. "histogram:" .. suffix) }

@@ -18,6 +18,7 @@
 --           recurrences as in lease.lua.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include death
 --- @include recurrence
@@ -39,9 +40,9 @@ end
 
 local function forget_workers()
   local old = now - setting_ms("max-worker-age")
-  for _, name in ipairs(redis.call("ZRANGEBYSCORE", P .. "workers", "-inf", old, "LIMIT", 0, count)) do
+  for _, name in ipairs(redis.call("ZRANGEBYSCORE", P .. "workers-seen", "-inf", old, "LIMIT", 0, count)) do
     if name ~= worker then
-      place(P .. "workers", name, false)
+      place(P .. "workers-seen", name, false)
       drop(P .. "worker:" .. name)
       drop(P .. "mail:" .. name)
       drop(P .. "skills:" .. name)
@@ -97,7 +98,7 @@ end
 
 local passed, more = visit_queues()
 if worker ~= "" and redis.call("HEXISTS", P .. "worker:" .. worker, "number") == 1 then
-  place(P .. "workers", worker, now)
+  place(P .. "workers-seen", worker, now)
   expire(P .. "worker:" .. worker, setting_ms("max-worker-age"))
   expire(P .. "skills:" .. worker, setting_ms("max-worker-age"))
 end

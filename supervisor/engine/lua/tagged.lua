@@ -13,6 +13,7 @@
 -- Returns   array: how many jobs have the tag, then a page of them, oldest tagged first, each an array as in job.lua.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include this_layout
 --- @include clock
 --- @include view
 local key, offset, count = P .. "tag:" .. ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])

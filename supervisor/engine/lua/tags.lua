@@ -11,6 +11,6 @@
 -- Returns   array of tag, number of jobs, tag, number … most used first.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
---- @include keys
+--- @include this_layout
 local offset, count = tonumber(ARGV[1]), tonumber(ARGV[2])
-return count > 0 and redis.call("ZREVRANGE", P .. "tags", offset, offset + count - 1, "WITHSCORES") or {}
+return count > 0 and redis.call("ZREVRANGE", P .. "tag-counts", offset, offset + count - 1, "WITHSCORES") or {}

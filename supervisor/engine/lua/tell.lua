@@ -10,9 +10,10 @@
 -- Returns   how many messages lie in the mailbox now.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
---- @include keys
+--- @include this_layout
+--- @include plan
 local mail = P .. "mail:" .. ARGV[1]
-local n = redis.call("RPUSH", mail, ARGV[2])
-redis.call("LTRIM", mail, -100, -1)
-redis.call("PEXPIRE", mail, 3600000)
+local n = redis.call("LLEN", mail) + 1
+push(mail, ARGV[2], 100, 3600000)
+commit()
 return math.min(n, 100)

@@ -10,6 +10,7 @@
 -- Returns   array: the shortest heartbeat of these queues, their longest grace and their shortest grace, in ms.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include this_layout
 --- @include config
 local heartbeat, longest_grace, shortest_grace = math.huge, 0, math.huge
 for i = 1, #ARGV do

@@ -12,14 +12,15 @@
 -- Returns   1 if that changed anything, 0 if not, nil if there is no such job to track.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include record
 --- @include events
-local rec, tracked = read_job(ARGV[3]), redis.call("ZSCORE", P .. "tracked", ARGV[3])
+local rec, tracked = read_job(ARGV[3]), redis.call("ZSCORE", P .. "tracked-jobs", ARGV[3])
 local wanted = ARGV[2] == "track"
 if wanted and not rec then return false end
 if wanted == (tracked and true or false) then return 0 end
-place(P .. "tracked", ARGV[3], wanted and now)
+place(P .. "tracked-jobs", ARGV[3], wanted and now)
 if rec then
   rec.tracked = 1
   publish_job_event(wanted and "job.tracked" or "job.untracked", rec)

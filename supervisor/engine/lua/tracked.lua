@@ -12,11 +12,12 @@
 -- Returns   array: an array of jobs, each an array as in job.lua, and an array of jids; the last tracked first.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include this_layout
 --- @include clock
 --- @include view
 local offset, count, jobs, expired = tonumber(ARGV[2]), tonumber(ARGV[3]), {}, {}
 if count > 0 then
-  for _, jid in ipairs(redis.call("ZREVRANGE", P .. "tracked", offset, offset + count - 1)) do
+  for _, jid in ipairs(redis.call("ZREVRANGE", P .. "tracked-jobs", offset, offset + count - 1)) do
     local job = view(jid)
     if job then jobs[#jobs + 1] = job else expired[#expired + 1] = jid end
   end

@@ -18,6 +18,7 @@
 --           so does a job whose claim another job holds by now.
 -- Errors    REFUSED for a new queue above 100,000; WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include stage
 --- @include entries

@@ -12,6 +12,7 @@
 -- Returns   1, or 0 if it was not set.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include events
 --- @include limits

@@ -11,6 +11,7 @@
 -- Returns   1, or 0 if there is none.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include this_layout
 --- @include clock
 --- @include recurrence
 local pattern = recurrence.read(ARGV[2])

@@ -10,6 +10,6 @@
 -- Returns   array: number of the last request, 0 = none; order, "" = unchanged; the queues, none = unchanged.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
---- @include keys
+--- @include this_layout
 local wish = redis.call("HMGET", P .. "worker:" .. ARGV[1], "wish", "order", "queues")
 return { tonumber(wish[1]) or 0, wish[2] or "", unpack(lines_of(wish[3] or "")) }

@@ -12,9 +12,10 @@
 --           and those whose leases have expired; and an array of klasses.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include this_layout
 --- @include clock
 --- @include held
 local worker = ARGV[2]
 local running, stalled = held_by(worker, -1)
-local seen = tonumber(redis.call("ZSCORE", P .. "workers", worker) or 0)
+local seen = tonumber(redis.call("ZSCORE", P .. "workers-seen", worker) or 0)
 return { seen > last_seen_least() and seen or 0, running, stalled, (skills_of(worker, 1000)) }

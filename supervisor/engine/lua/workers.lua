@@ -15,11 +15,12 @@
 --           all workers together 10,000 klasses and queues are returned.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include this_layout
 --- @include clock
 --- @include held
 local offset, count, room, names, answer = tonumber(ARGV[2]), tonumber(ARGV[3]), 10000, 10000, {}
 local least = "(" .. string.format("%d", last_seen_least())
-local seen = redis.call("ZREVRANGEBYSCORE", P .. "workers", "+inf", least, "WITHSCORES", "LIMIT", offset, count)
+local seen = redis.call("ZREVRANGEBYSCORE", P .. "workers-seen", "+inf", least, "WITHSCORES", "LIMIT", offset, count)
 for i = 1, #seen, 2 do
   local running, stalled = held_by(seen[i], room - 1)
   room = math.max(room - #running - #stalled, 1)

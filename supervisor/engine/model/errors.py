@@ -31,6 +31,10 @@ class DependencyError(LeaseholdError):
     """The dependency would make a job wait for itself, or does not exist, or still has dependents."""
 
 
+class LayoutError(LeaseholdError):
+    """The namespace has another layout than this Leasehold's: `leasehold upgrade` converts it. Nothing has changed."""
+
+
 class StoreUnavailable(LeaseholdError):
     """Redis is unreachable or refused the call. Nothing has changed."""
 

@@ -57,7 +57,7 @@ def test_a_job_that_is_only_added_is_hinted_at_too(hint, alive):
 
 
 def test_without_a_living_supervisor_there_is_no_hint(hint, jobs, server, namespace, alive):
-    server.redis.zadd(f"{{{namespace}}}:workers", {"web-1": 1, "web-2": 1})
+    server.redis.zadd(f"{{{namespace}}}:workers-seen", {"web-1": 1, "web-2": 1})
     assert hint("mail.sned", "--queue", "emial") == []
 
 

@@ -338,9 +338,13 @@ DAMAGES: dict[str, Damage] = {
         lambda ns: not ns.redis.hexists(ns.key("job:waiting"), "owner"),
     ),
     "wrong counts of tags": Damage(
-        lambda ns: (add("tags", "red", 7)(ns), add("tags", "blank", 2)(ns), remove("tags", "blue")(ns)),
+        lambda ns: (
+            add("tag-counts", "red", 7)(ns),
+            add("tag-counts", "blank", 2)(ns),
+            remove("tag-counts", "blue")(ns),
+        ),
         {("wrong-count", "tag:red"), ("wrong-count", "tag:blank"), ("wrong-count", "tag:blue")},
-        lambda ns: ns.redis.zrange(ns.key("tags"), 0, -1, withscores=True) == [(b"blue", 1.0), (b"red", 3.0)],
+        lambda ns: ns.redis.zrange(ns.key("tag-counts"), 0, -1, withscores=True) == [(b"blue", 1.0), (b"red", 3.0)],
     ),
     "wrong list of groups": Damage(
         lambda ns: (delete("groups")(ns), add("groups", "gone")(ns)),
@@ -356,12 +360,12 @@ DAMAGES: dict[str, Damage] = {
             ("wrong-count", "tag:blue"),
             ("wrong-count", "tag:lone"),
         },
-        lambda ns: ns.members("tags") == {"red", "blue"} and ns.members("tag:blue") == {"running"},
+        lambda ns: ns.members("tag-counts") == {"red", "blue"} and ns.members("tag:blue") == {"running"},
     ),
     "a job that its tag does not list": Damage(
         delete("tag:red"),
         {("wrong-count", "tag:red"), *(("untagged-job", jid) for jid in ("completed", "running", "waiting"))},
-        lambda ns: ns.redis.zscore(ns.key("tags"), "red") == 3 == len(ns.members("tag:red")),
+        lambda ns: ns.redis.zscore(ns.key("tag-counts"), "red") == 3 == len(ns.members("tag:red")),
     ),
     "tags that the record does not know of": Damage(
         lambda ns: (drop_field("waiting", "tagged")(ns), set_field("ahead", "tagged", 1)(ns)),
@@ -369,7 +373,7 @@ DAMAGES: dict[str, Damage] = {
         lambda ns: ns.client.job("waiting").tags == ["red"] and ns.client.job("ahead").tags == [],
     ),
     "a tracked job that is not listed": Damage(
-        delete("tracked"), {("untracked-job", "ahead")}, lambda ns: ns.members("tracked") == {"ahead"}
+        delete("tracked-jobs"), {("untracked-job", "ahead")}, lambda ns: ns.members("tracked-jobs") == {"ahead"}
     ),
     "a tracked job whose record does not know": Damage(
         drop_field("ahead", "tracked"), {("untracked-job", "ahead")}, lambda ns: ns.client.job("ahead").tracked
@@ -777,6 +781,16 @@ DAMAGES: dict[str, Damage] = {
         {("unsaid-rest", "slot"), ("unsaid-rest", "laned")},
         lambda ns: ns.client.job("slot").saved is None and ns.client.job("laned").saved == {"n": 1},
     ),
+    "marks of the layout that are gone": Damage(
+        delete("config", "tracked"),
+        {("lost-mark", "config"), ("lost-mark", "tracked")},
+        lambda ns: ns.client.config.get("grace") is not None,
+    ),
+    "a mark that hides the options": Damage(
+        lambda ns: ns.redis.set(ns.key("config"), "2"),
+        {("lost-mark", "config")},
+        lambda ns: ns.redis.get(ns.key("config")) == b"2+",
+    ),
     "a checkpoint of another size": Damage(
         lambda ns: ns.redis.set(ns.key("saved:slot"), '{"n":12}'),
         {("unsaid-rest", "slot")},
@@ -789,7 +803,7 @@ DAMAGES: dict[str, Damage] = {
     ),
     "settings that cannot be": Damage(
         lambda ns: ns.write(
-            "config",
+            "options",
             {
                 "grace": "nan",
                 "heartbeat-q": "inf",
@@ -802,9 +816,9 @@ DAMAGES: dict[str, Damage] = {
                 "heartbeat": "2.5",
             },
         ),
-        {("foreign-value", "config")},
+        {("foreign-value", "options")},
         lambda ns: (
-            {name.decode() for name in ns.redis.hkeys(ns.key("config"))} == {"application", "heartbeat", "grace-l"}
+            {name.decode() for name in ns.redis.hkeys(ns.key("options"))} == {"application", "heartbeat", "grace-l"}
         ),
     ),
     "figures that cannot be": Damage(
@@ -931,9 +945,10 @@ NAMES = [
     *(f"queue:q:{place}" for place in ("waiting", "front", "running", "scheduled", "depends")),
     "queue:r:recurring", "recur:again", "recurdata:again", "recurtags:again", "failed", "failed:g", "complete",
     "groups", "bell:q", "bell:r", "mail:w", "asks:w", "answer:x",
-    "tags", "tag:red", "tags:waiting", "tags:running", "held:w", "dependents:parent", "dependencies:child", "tracked",
+    "tag-counts", "tag:red", "tags:waiting", "tags:running", "held:w", "dependents:parent", "dependencies:child",
+    "tracked-jobs", "config", "tracked", "tags", "workers",
     "data:child", "data:running", "queues", "idle", "quiet", "seq", "token", "days", "histograms", "phantoms",
-    "history:failing", "workers", "config", "announced", "worker:v", "failed-dropped",
+    "history:failing", "workers-seen", "options", "announced", "worker:v", "failed-dropped",
     *(f"job:{jid}" for jid in ("slot", "back", "rated", "aside", "parked", "laned", "dated")),
     "lane:l\na", "lane:l\np", "queue:l:lanes", "laned:l", "lanes:l", "queue:l:parked", "queue:l:limits", "limits",
     "limit:K", "limit:R", "limited:K", "limited:K\nl", "limited:K\nl\na", "limited:K\nl\n", "holders:K", "holders:R",
@@ -1157,7 +1172,7 @@ def test_repair_harms_no_job_that_moves_meanwhile(busy, live, server, namespace)
             server.redis.zadd(f"{prefix}queue:{queue}:running", {f"ghost-{damaged}": damaged})
             server.redis.hset(f"{prefix}unique:{queue}", f"key-{damaged}", "ghost")
         server.redis.zadd(f"{prefix}holders:L", {f"ghost-{damaged}": damaged})
-        server.redis.zincrby(f"{prefix}tags", 5, "red")
+        server.redis.zincrby(f"{prefix}tag-counts", 5, "red")
         found = live.check(repair=True)
         assert found and all(violation.repaired for violation in found)
         damaged += 1

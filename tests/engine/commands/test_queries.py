@@ -11,6 +11,7 @@ from supervisor.engine.commands import queries, writes
 from supervisor.engine.commands.lanes import LaneCounts
 from supervisor.engine.model.errors import JobNotFound
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried
+from tests.layouts import mark
 
 EVERYTHING = {"waiting", "running", "stalled", "scheduled", "depends", "parked", "complete", "failed"}
 
@@ -210,6 +211,7 @@ def test_queues_are_listed_in_the_order_of_their_first_put(client, clock):
 
 
 def test_queues_beyond_one_call_are_listed_too(client, server, namespace):
+    mark(server.redis, f"{{{namespace}}}:")
     server.redis.zadd(f"{{{namespace}}}:queues", {f"q{i:04}": i for i in range(2500)})
     assert list(client.queues()) == [f"q{i:04}" for i in range(2500)]
 

@@ -10,6 +10,7 @@ from supervisor.engine.commands import bulk, writes
 from supervisor.engine.model.errors import DependencyError, LeaseholdError
 from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import LATER, REFUSED, Completed, Failed
+from tests.layouts import mark
 
 
 def chain(queue, length, first=0):
@@ -332,6 +333,7 @@ def test_ends_of_one_parent_are_told_in_their_order(client):
 
 def test_tokens_of_fifteen_digits_are_written_out(client, server, namespace):
     """Lua writes so long a number as 1e+14, which is no valid owner."""
+    mark(server.redis, f"{{{namespace}}}:")
     server.redis.set(f"{{{namespace}}}:token", 10**15)
     server.redis.set(f"{{{namespace}}}:seq", 10**15)
     q = client.queue("q")
@@ -412,4 +414,4 @@ def test_retention_takes_a_bounded_number_of_tags_away(client, config, server, n
         client.run(writes.sweep(100, now=client.clock()))
         left.append(server.redis.zcard(f"{{{namespace}}}:complete"))
     assert left == [30, 0, 0]
-    assert not server.redis.exists(f"{{{namespace}}}:tags")
+    assert not server.redis.exists(f"{{{namespace}}}:tag-counts")

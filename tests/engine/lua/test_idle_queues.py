@@ -7,6 +7,7 @@ import pytest
 from supervisor.engine.commands import writes
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.outcomes import MOST_QUEUES, TOO_MANY_QUEUES, Completed
+from tests.layouts import mark
 
 DAY = 86_400
 
@@ -36,6 +37,7 @@ def full(server, namespace):
     """Create as many queues as allowed, with q among them."""
     key, old = f"{{{namespace}}}:queues", {f"old{i}": i for i in range(MOST_QUEUES - 1)}
     server.redis.zadd(key, {**old, "q": 0})
+    mark(server.redis, f"{{{namespace}}}:")
 
 
 def test_queues_that_completions_made_are_gone_after_a_day(client, clock, server, namespace, keys):

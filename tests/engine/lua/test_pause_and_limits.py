@@ -4,6 +4,7 @@ import pytest
 
 from supervisor.engine.commands import writes
 from supervisor.engine.model.options import OPTIONS
+from tests.layouts import set_options
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_pause_of_all_queues_has_an_actor(client, q, clock):
 
 def test_pause_without_an_actor_is_one(client, q, server, namespace):
     put(q, "a")
-    server.redis.hset(f"{{{namespace}}}:config", "paused-q", "1")
+    set_options(server.redis, f"{{{namespace}}}:", {"paused-q": "1"})
     server.redis.hset(f"{{{namespace}}}:lanes:q", "paused:l", "1")
     for counts in (q.counts(), q.lane("l").counts()):
         assert (counts.paused, counts.paused_by, counts.paused_unix) == (True, None, None)

@@ -19,6 +19,7 @@ from supervisor.engine.model.scripts import Script
 from tests.engine.invariants import misplaced, read_namespace
 from tests.engine.lua.test_scripts import FIRST_WRITE, digest, evaluate, is_refused, snapshot
 from tests.engine.many_queues import leases_of_many_queues
+from tests.layouts import set_options
 from tests.lengths import LONG
 
 NOW = 1_000_000.0
@@ -165,10 +166,12 @@ class Twins:
             [("jobs-history", "0"), ("jobs-history", "60"), ("jobs-history-count", "4"), ("stats-history", "0"),
              ("histogram-history", "0"), ("max-concurrency-q", "3"), ("paused-r", "1"), ("heartbeat-q", "2.5")]
         )  # fmt: skip
-        self.in_both("HSET", "config", option, value)
+        self.in_both("HSET", "options", option, value)
+        self.in_both("SET", "config", "2+")
 
     def reset(self) -> None:
-        self.in_both("DEL", "config")
+        self.in_both("DEL", "options")
+        self.in_both("SET", "config", "2")
 
     def push(self) -> None:
         self.in_both("LPUSH", "in:q", '{"klass":"k","jid":"pushed"}')
@@ -230,7 +233,7 @@ def prepare(server: Any, namespace: str) -> None:
             reply = run(server, namespace, command, command.script)
         (lease,) = command.parse(reply).leases
         run(server, namespace, writes.settle("old", [Completed(lease)], now=NOW), scripts.SETTLE)
-    server.redis.hset(f"{{{namespace}}}:config", mapping={"jobs-history-count": 1, "grace": 7})
+    set_options(server.redis, f"{{{namespace}}}:", {"jobs-history-count": 1, "grace": 7})
 
 
 def test_common_calls_take_the_quick_path(server, namespace):

@@ -34,7 +34,8 @@ def left(client):
 
 
 def keys_of_jobs(keys):
-    return {key for key in keys() if key.partition(":")[0] in ("job", "data", "result", "failure", "history", "tags")}
+    kinds = ("job:", "data:", "result:", "failure:", "history:", "tags:")
+    return {key for key in keys() if key.startswith(kinds)}
 
 
 # By age.

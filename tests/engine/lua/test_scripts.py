@@ -22,6 +22,7 @@ from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, 
 from supervisor.engine.model.recurring import DueCron
 from supervisor.engine.model.validation import UNSET
 from tests.engine.invariants import misplaced, read_namespace
+from tests.layouts import set_options
 
 LUA = Path(scripts.__file__).parents[1] / "lua"
 NOW = 100_000_000.0
@@ -316,7 +317,7 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     server.redis.lpush(f"{prefix}in:u", *entries)
     run(writes.lease("w3", ["u"], 1, now=time[0]))
     server.redis.lpush(f"{prefix}in:s", *entries)
-    server.redis.hset(f"{prefix}config", "klass-t", "k")
+    set_options(server.redis, prefix, {"klass-t": "k"})
     server.redis.lpush(f"{prefix}in:t", *entries)
     server.redis.zadd(f"{prefix}lane:s\na", {f"{0:013x}ghost-lane": 0})
     server.redis.zadd(f"{prefix}limited:few\ns\na", {f"{0:013x}ghost-limited": 0})
@@ -364,7 +365,7 @@ def set_up(
         def make(scene: str, world: str = "heard") -> Command[Any]:
             kind, prefix = "special" if scene in SPECIAL_SCENES else "ready", f"{{{namespace}}}:"
             copy_keys(server, f"{{{kind}}}:", prefix)
-            server.redis.hset(f"{prefix}config", mapping=WORLDS[world].options)
+            set_options(server.redis, prefix, WORLDS[world].options)
             return SCENES[scene](Stage(client, ready[kind]))
 
         yield make
@@ -748,7 +749,7 @@ def is_refused(server, namespace, command, key):
     try:
         evaluate(server, namespace, command)
     except redis.ResponseError as error:
-        assert "WRONGTYPE" in str(error), key
+        assert ("LAYOUT" if key.endswith(b":config") else "WRONGTYPE") in str(error), key
         return True
     return False
 

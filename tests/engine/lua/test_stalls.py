@@ -20,6 +20,7 @@ from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Unknown
 from tests.engine.conftest import Clock
 from tests.engine.invariants import misplaced, read_namespace
+from tests.layouts import set_options
 
 IS_LONG = bool(os.environ.get("TEST_FULL"))
 JOBS = int(os.environ.get("JOBS", 60_000)) if IS_LONG else 3_000
@@ -62,7 +63,7 @@ class Stage:
 
     def configure(self, **options) -> None:
         named = {name.replace("_", "-"): value for name, value in options.items()}
-        self.redis.hset(f"{self.prefix}config", mapping=named)
+        set_options(self.redis, self.prefix, named)
 
     def push(self, queue: str, *entries) -> None:
         texts = [one if isinstance(one, bytes) else json.dumps(one) for one in entries]

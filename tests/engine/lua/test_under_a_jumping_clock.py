@@ -38,7 +38,7 @@ def test_each_stored_time_comes_from_the_clock(client, q, clock, server, namespa
     assert (client.workers()[0].seen_unix, q.stats().date) == (5_001.25, datetime.date(1970, 1, 1))
     times = {
         score
-        for key in ("queues", "workers", "tag:t", "tracked", "failed", "complete", "groups")
+        for key in ("queues", "workers-seen", "tag:t", "tracked-jobs", "failed", "complete", "groups")
         for _, score in server.redis.zrange(f"{{{namespace}}}:{key}", 0, -1, withscores=True)
     }
     assert times == {5_000_250, 5_001_250}

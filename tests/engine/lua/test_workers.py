@@ -79,7 +79,7 @@ def test_worker_unseen_for_max_worker_age_is_forgotten(client, q, clock, keys):
     client.sweep()
     clock.tick(60)
     client.sweep()
-    assert (names(client), {"workers", "held:w", "held:v"} & keys()) == ([], set())
+    assert (names(client), {"workers-seen", "held:w", "held:v"} & keys()) == ([], set())
 
 
 def test_forgotten_worker_has_lost_its_jobs_to_others(client, q, clock):

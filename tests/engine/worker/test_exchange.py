@@ -5,6 +5,7 @@ import pytest
 from supervisor.engine.commands import writes
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.outcomes import Completed, Died, Released, Retried, Unknown
+from tests.layouts import mark
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ def test_workers_not_seen_for_long_are_forgotten(client, clock, server, namespac
     clock.tick(86_401)
     client.queue("q").lease("new")
     client.sweep()
-    assert server.redis.zrange(f"{{{namespace}}}:workers", 0, -1) == [b"new"]
+    assert server.redis.zrange(f"{{{namespace}}}:workers-seen", 0, -1) == [b"new"]
     assert [worker.name for worker in client.workers()] == ["new"]
 
 
@@ -319,6 +320,7 @@ def test_a_resume_never_sets_the_token_counter_back(client, run, server, namespa
 
 @pytest.mark.parametrize("damage", ["no number", "-3"])
 def test_a_resume_leaves_a_damaged_counter_to_check(run, server, namespace, damage):
+    mark(server.redis, f"{{{namespace}}}:")
     server.redis.set(f"{{{namespace}}}:token", damage)
     run(writes.resume("w", 1, [], highest=7))
     assert server.redis.get(f"{{{namespace}}}:token") == damage.encode()

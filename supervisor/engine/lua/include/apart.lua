@@ -15,12 +15,12 @@ local function klasses_key(queue) return queue_key(queue, "klasses") end
 
 local function living_workers()
   living = living or redis.call(
-    "ZREVRANGEBYSCORE", P .. "workers", "+inf", now - LIVES, "WITHSCORES", "LIMIT", 0, WORKERS)
+    "ZREVRANGEBYSCORE", P .. "workers-seen", "+inf", now - LIVES, "WITHSCORES", "LIMIT", 0, WORKERS)
   return living
 end
 
--- Return whether a worker lives that numbers its exchanges and has not reported its skills. It is one of Leasehold 0.1,
--- whose scripts do not know this place, or is about to report them.
+-- Return whether a worker lives that numbers its exchanges and is about to report its skills: until then nobody knows
+-- which klasses it has.
 local function has_worker_without_skills()
   if is_mixed ~= nil then return is_mixed end
   is_mixed = false

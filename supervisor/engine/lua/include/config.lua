@@ -1,6 +1,6 @@
 -- config.lua: the configuration. An option of a queue is `<option>-<queue>`, else `<option>`, else the default; the
 -- other options hold for the namespace. Values are seconds, days or counts. All options of a kind are read at once.
---- @include keys
+--- @include layout
 local OF_A_QUEUE = {
   heartbeat = 30, grace = 5, ["max-deaths"] = 3, ["unknown-for"] = 3600, ["max-concurrency"] = 0, paused = 0,
 }
@@ -8,18 +8,17 @@ local OF_ALL = {
   ["max-worker-age"] = 86400, ["jobs-history"] = 604800, ["jobs-history-count"] = 50000, ["failed-history"] = 0,
   ["failed-history-count"] = 50000, ["stats-history"] = 30, ["histogram-history"] = 7,
 }
-local settings, is_configured = {}, nil
+local settings = {}
 
 local function read_settings(defaults, queue)
-  if is_configured == nil then is_configured = redis.call("EXISTS", P .. "config") == 1 end
-  if not is_configured then return defaults end
+  if not layout.has_options then return defaults end
   local options, names, found = {}, {}, {}
   for option in pairs(defaults) do
     options[#options + 1] = option
     names[#names + 1] = option
     if queue then names[#names + 1] = option .. "-" .. queue end
   end
-  local values, width = redis.call("HMGET", P .. "config", unpack(names)), queue and 2 or 1
+  local values, width = redis.call("HMGET", P .. "options", unpack(names)), queue and 2 or 1
   for i, option in ipairs(options) do
     local at = (i - 1) * width + 1
     found[option] = queue and tonumber(values[at + 1]) or tonumber(values[at]) or defaults[option]

@@ -146,7 +146,7 @@ local function arguments_of(found)
 end
 
 local function default_klass(queue)
-  local set = redis.call("HMGET", P .. "config", "klass-" .. queue, "klass")
+  local set = redis.call("HMGET", P .. "options", "klass-" .. queue, "klass")
   return set[1] or set[2]
 end
 

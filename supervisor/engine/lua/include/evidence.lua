@@ -108,8 +108,8 @@ local function size_of(index, set, name)
   if sizes[id] then return sizes[id] end
   local n, listed = size_in(id), score_in(index, name)
   local size = { index = index, name = name, n = n, dirty = false }
-  if (n > 0) ~= (listed ~= nil) or index == "tags" and listed and listed ~= n then
-    local told = not listed and "none" or index == "tags" and text_of(listed) or "some"
+  if (n > 0) ~= (listed ~= nil) or index == "tag-counts" and listed and listed ~= n then
+    local told = not listed and "none" or index == "tag-counts" and text_of(listed) or "some"
     report("wrong-count", id, "has " .. n .. " jobs, but " .. index .. " says " .. told, "set " .. index .. " right")
     size.dirty = true
   end
@@ -118,7 +118,7 @@ local function size_of(index, set, name)
 end
 
 local function resize(size, by) size.n, size.dirty = size.n + by, true end
-function beside.tag(tag, by) resize(size_of("tags", "tag:", tag), by) end
+function beside.tag(tag, by) resize(size_of("tag-counts", "tag:", tag), by) end
 function beside.failed(group, by) resize(size_of("groups", "failed:", group), by) end
 
 -- Add to a set, or remove from it (score nil), with its index.

@@ -303,9 +303,9 @@ function judge.job(jid)
   if rec.progress then judge.progress(rec) end
   if rec.saved then judge.saved(rec) end
   if rec.tagged then judge.tags(rec) end
-  if rec.tracked and not score_in("tracked", jid) then
+  if rec.tracked and not score_in("tracked-jobs", jid) then
     report("untracked-job", jid, "is tracked, but is not among the tracked jobs", "listed it there")
-    move_in("tracked", jid, now)
+    move_in("tracked-jobs", jid, now)
   end
   judge.rest(rec)
   return rec

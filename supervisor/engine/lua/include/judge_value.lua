@@ -34,7 +34,7 @@ local function unset(name, field, value)
   set_value(name, field, nil)
 end
 
-function judge_value.config(name, field, value)
+function judge_value.options(name, field, value)
   local option = option_of(field)
   if option and not allowed[KINDS[option] or "time"](value) then unset(name, field, value) end
 end

@@ -54,7 +54,7 @@ local function plan_changes()
   plan_values()
   for _, size in pairs(sizes) do
     if size.dirty then
-      place(P .. size.index, size.name, size.n > 0 and (size.index == "tags" and size.n or now))
+      place(P .. size.index, size.name, size.n > 0 and (size.index == "tag-counts" and size.n or now))
     end
   end
 end

@@ -34,8 +34,8 @@ local function is_for_others(rec)
   local is_new = now >= tonumber(rec.since) and now < rec.since + ELSEWHERE_MS -- the clock may have gone back
   if rec.left ~= picking.worker or not is_new then return false end
   if others == nil then
-    local itself = redis.call("ZSCORE", P .. "workers", picking.worker) and 1 or 0
-    others = redis.call("ZCARD", P .. "workers") > itself
+    local itself = redis.call("ZSCORE", P .. "workers-seen", picking.worker) and 1 or 0
+    others = redis.call("ZCARD", P .. "workers-seen") > itself
   end
   if others then put_off_until(rec.since + ELSEWHERE_MS) end
   return others

@@ -1,6 +1,6 @@
 -- plan.lua: the write half of every script. Changes are collected here while the script reads and checks; commit()
 -- makes them as its very last step. Redis does not roll back, so nothing may be read or fail in between.
---- @include keys
+--- @include layout
 --- @include chunks
 local zsets, sets, gone, strings, dropped, wakeups, counters = {}, {}, {}, {}, {}, {}, {}
 local lists, shifted, struck, messages, expiries, finishers = {}, {}, {}, {}, {}, {}
@@ -112,7 +112,7 @@ local function refuse(code, why) error({ err = code .. " " .. why }) end
 local function raise(counter, by)
   local state = counters[counter]
   if not state then
-    local value = redis.call("GET", P .. counter) or "0"
+    local value = layout[counter] or redis.call("GET", P .. counter) or "0"
     if not string.find(value, "^-?%d+$") then
       refuse("REFUSED", counter .. " is no number: leasehold check --repair mends it")
     end
@@ -193,6 +193,14 @@ end
 
 local function commit()
   for _, planner in ipairs(finishers) do planner() end
+  if layout.state == "new" then -- the first write marks the layout
+    local is_write = #sets > 0 or next(strings) or next(lists)
+    for _, members in pairs(zsets) do
+      for _, score in pairs(members) do is_write = is_write or score end
+    end
+    for _, name in ipairs(is_write and { "tracked", "tags", "workers" } or {}) do store(P .. name, "2") end
+    if is_write then store(P .. "config", layout.has_options and "2+" or "2") end
+  end
   local pushed = wakeups_to_push()
   --   A key of a wrong type must raise here, not half-way.
   for key in pairs(zsets) do redis.call("ZCARD", key) end

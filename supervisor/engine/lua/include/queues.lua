@@ -17,10 +17,10 @@ local function keys_of(queue)
 end
 
 local function has_own_options(queue)
-  if redis.call("EXISTS", P .. "config") == 0 then return false end
+  if not layout.has_options then return false end
   local fields = { "klass-" .. queue }
   for option in pairs(OF_A_QUEUE) do fields[#fields + 1] = option .. "-" .. queue end
-  for _, value in ipairs(redis.call("HMGET", P .. "config", unpack(fields))) do
+  for _, value in ipairs(redis.call("HMGET", P .. "options", unpack(fields))) do
     if value then return true end
   end
   return false

@@ -9,7 +9,7 @@ local now_text = string.format("%.0f", now) -- every call that takes a number wo
 
 -- Return the number of a counter; nil if it is none.
 local function value_of(counter)
-  local text = redis.call("GET", P .. counter)
+  local text = layout[counter] or redis.call("GET", P .. counter)
   if not text then return 0 end
   return string.find(text, "^%d+$") and tonumber(text)
 end

@@ -86,7 +86,7 @@ local function quick_notes(quiet)
 end
 
 local function quick_lease()
-  if has_listeners() or ARGV[8] ~= "strict" and #ARGV > 13 then return nil end
+  if layout.state == "new" or has_listeners() or ARGV[8] ~= "strict" and #ARGV > 13 then return nil end
   local call, worker, number, count = redis.call, ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
   local starting, ttl, takeover = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == "1"
   local exchange, held, request_number, not_plain = P .. "worker:" .. worker, P .. "held:" .. worker, 0, {}
@@ -124,7 +124,7 @@ local function quick_lease()
   end
   for _, line in ipairs(lines) do line[6], line[7] = quick_wakeup(line[1], line[4], full, line[5]) end
   local noted = not full and quick_notes(quiet) or {}
-  call("ZCARD", P .. "workers")
+  call("ZCARD", P .. "workers-seen")
   local lifetime = number and setting_ms("max-worker-age")
 
   --   From here on nothing is read.
@@ -162,7 +162,7 @@ local function quick_lease()
     if line[6] == "clear" then call("UNLINK", P .. "bell:" .. line[1]) end
   end
   in_chunks("ZADD", noted, P .. "quiet")
-  call("ZADD", P .. "workers", now_text, worker)
+  call("ZADD", P .. "workers-seen", now_text, worker)
   if number then call("PEXPIRE", exchange, lifetime) end
   if full or soonest == math.huge then soonest = 0 end
   local answer = {}

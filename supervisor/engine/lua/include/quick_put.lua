@@ -40,7 +40,7 @@ local function quick_put()
     values[2 * n - 1], values[2 * n] = P .. "data:" .. jid, ARGV[at + 5]
     at = after
   end
-  keys[n + 1] = P .. "tracked"
+  keys[n + 1] = P .. "tracked-jobs"
   for first = 1, n + 1, 1000 do
     if call("EXISTS", unpack(keys, first, math.min(first + 999, n + 1))) > 0 then return nil end
   end

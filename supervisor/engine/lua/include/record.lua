@@ -31,8 +31,8 @@ local tracks
 -- A tracked jid stays tracked when its job is put anew.
 local function create_job(jid)
   local rec = adopt(jid)
-  if tracks == nil then tracks = redis.call("EXISTS", P .. "tracked") == 1 end
-  rec.tracked = tracks and redis.call("ZSCORE", P .. "tracked", jid) and 1 or nil
+  if tracks == nil then tracks = redis.call("EXISTS", P .. "tracked-jobs") == 1 end
+  rec.tracked = tracks and redis.call("ZSCORE", P .. "tracked-jobs", jid) and 1 or nil
   return rec
 end
 

@@ -41,7 +41,7 @@ function stage.know_queue(queue)
   place(P .. "queues", queue, now)
   if has_hinted then return end
   has_hinted = true -- one hint suffices for all new queues of a call
-  for _, worker in ipairs(redis.call("ZREVRANGE", P .. "workers", 0, 999)) do hint(worker, "queues") end
+  for _, worker in ipairs(redis.call("ZREVRANGE", P .. "workers-seen", 0, 999)) do hint(worker, "queues") end
 end
 
 -- Return a jid that no job has: this one, or with a random end, for which digits of a long one are cut. A predictable

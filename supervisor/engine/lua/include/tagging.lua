@@ -13,7 +13,7 @@ function tagging.is_spent() return undone >= MOST_UNDONE end
 local function resize_tag(tag, by)
   local size = (tag_sizes[tag] or redis.call("ZCARD", P .. "tag:" .. tag)) + by
   tag_sizes[tag] = size
-  place(P .. "tags", tag, size > 0 and size)
+  place(P .. "tag-counts", tag, size > 0 and size)
 end
 
 function tagging.unindex(jid, tags)
