@@ -117,12 +117,15 @@ class Player:
                 self.events.parse_response(timeout=60)
 
     def heard(self) -> list[Any]:
-        """Return the events so far. All have come before the answer to a PING."""
+        """Return the events so far, in the order of their jobs: those of one call may come in any order.
+
+        All have come before the answer to a PING.
+        """
         self.events.ping()
         found: list[Any] = []
         while (reply := self.events.parse_response(timeout=60))[0] != b"pong":
             found.append([reply[1].decode().removeprefix(self.prefix), json.loads(reply[2])])
-        return found
+        return sorted(found, key=lambda event: event[1].get("jid", ""))
 
     # time, and what other programs do
 
@@ -483,8 +486,10 @@ def data_of(drawn: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """Return what JSON can hold, the same for equal values of both engines."""
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, bool | int):
         return value
+    if isinstance(value, float):
+        return float(f"{value:.13g}")  # sums of the same numbers in another order
     if isinstance(value, str):
         return value if len(value) <= SHOWN else f"text of {len(value)}: {digest_of(value)}"
     if isinstance(value, bytes):
