@@ -10,7 +10,7 @@ from typing import Any
 
 import redis as redis_py
 
-from supervisor.engine.client.connection import T, refused, unanswered, unreachable
+from supervisor.engine.client.connection import T, refused, unanswered, unreachable, unread
 from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.pools import uncounted_connection
 from supervisor.engine.client.shared_line import (
@@ -48,14 +48,17 @@ class AsyncStore:
             self._line.leave()
 
     async def run(self, command: Command[T]) -> T:
-        """Run a command in one round trip. Raises StoreUnavailable (nothing changed) or OutcomeUnknown."""
+        """Run a command in one round trip; a lease of large payloads takes two.
+
+        Raises StoreUnavailable (nothing changed) or OutcomeUnknown.
+        """
         words = packed(*command.wire(self._prefix))
         try:
             if self._shares and len(words) <= MOST_BYTES:
                 line = self._line
                 if line is None or not line.stands():
                     line = await self._dialled()
-                return command.parse(await self._answered(line, command, words))
+                return command.parse(await self._completed(line, command, words))
             return command.parse(await self._run_alone(command, words))
         except redis_py.ResponseError as error:
             raise refused(self._shown, command, error) from error
@@ -65,7 +68,7 @@ class AsyncStore:
         try:
             line = OwnLine(connection)
             await self._check_server(line)
-            return await self._answered(line, command, words)
+            return await self._completed(line, command, words)
         finally:
             await self._pool.release(connection)
 
@@ -136,6 +139,17 @@ class AsyncStore:
         except (NotSent, *LOST) as error:
             raise unreachable(self._shown, error) from error
         self._checked = True
+
+    async def _completed(self, line: SharedLine | OwnLine, command: Command[Any], words: bytes) -> Any:
+        """Return the reply, with what it leaves out."""
+        reply = await self._answered(line, command, words)
+        left_out = command.left_out and command.left_out(self._prefix, reply)
+        if left_out and left_out.commands:
+            try:
+                left_out.fill(await line.ask_all([packed(*wire) for wire in left_out.commands]))
+            except (NotSent, *LOST, redis_py.ResponseError) as error:
+                raise unread(self._shown, command, error) from error
+        return reply
 
     async def _answered(self, line: SharedLine | OwnLine, command: Command[Any], words: bytes) -> Any:
         try:

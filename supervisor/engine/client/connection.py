@@ -170,6 +170,14 @@ def unanswered(shown: str, command: Command[Any], error: Exception) -> StoreUnav
     )
 
 
+def unread(shown: str, command: Command[Any], error: Exception) -> OutcomeUnknown:
+    """Return the error of a lease whose large payloads could not be read."""
+    return OutcomeUnknown(
+        f"Redis at {shown} did not answer with the payloads of {command.script.name}: {_clause(error)}. The jobs are"
+        " leased, and come back when their leases have expired."
+    )
+
+
 def refused(shown: str, command: Command[Any], error: Exception) -> LeaseholdError:
     """Return the error of a reply that is one, by the script or by the server. None comes after a first write."""
     if isinstance(error, redis_py.exceptions.AskError):

@@ -11,7 +11,7 @@ import select
 import socket
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import hiredis
@@ -141,6 +141,10 @@ class SharedLine(asyncio.Protocol):
         self._unsent.append((packed, answer))
         return answer
 
+    async def ask_all(self, packed: Sequence[bytes]) -> list[Any]:
+        """Send several commands together, and return their replies. Raises as `ask`."""
+        return await asyncio.gather(*map(self.ask, packed))
+
     async def load(self, script: str) -> None:
         """Load a script into the server, once for all calls that miss it. Raises as `ask`."""
         answer = self._loading.get(script)
@@ -249,12 +253,24 @@ class OwnLine:
 
     async def ask(self, packed: bytes) -> Any:
         """As SharedLine.ask."""
-        try:
-            await self._connection.send_packed_command([packed])
-        except LOST as error:
-            raise NotSent(str(error)) from error
+        await self._send([packed])
         return await self._connection.read_response()
+
+    async def ask_all(self, packed: Sequence[bytes]) -> list[Any]:
+        """As SharedLine.ask_all."""
+        await self._send(packed)
+        try:
+            return [await self._connection.read_response() for _ in packed]
+        except redis_py.ResponseError:
+            await self._connection.disconnect()  # the replies behind it would answer other calls
+            raise
 
     async def load(self, script: str) -> None:
         """As SharedLine.load."""
         await self.ask(packed("SCRIPT", "LOAD", script))
+
+    async def _send(self, packed: Sequence[bytes]) -> None:
+        try:
+            await self._connection.send_packed_command(packed)
+        except LOST as error:
+            raise NotSent(str(error)) from error

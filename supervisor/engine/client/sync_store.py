@@ -12,7 +12,7 @@ from typing import Any, Final
 import hiredis
 import redis as redis_py
 
-from supervisor.engine.client.connection import T, refused, unanswered, unreachable
+from supervisor.engine.client.connection import T, refused, unanswered, unreachable, unread
 from supervisor.engine.client.event_stream import EventFilter, EventStream
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.scripts import check_server
@@ -36,11 +36,14 @@ class Store:
         self._checked = False
 
     def run(self, command: Command[T]) -> T:
-        """Run a command in one round trip. Raises StoreUnavailable (nothing changed) or OutcomeUnknown."""
+        """Run a command in one round trip; a lease of large payloads takes two.
+
+        Raises StoreUnavailable (nothing changed) or OutcomeUnknown.
+        """
         connection = self._connect()
         try:
             self._check_server(connection)
-            answer = command.parse(self._answered(connection, command))
+            answer = command.parse(self._completed(connection, command))
         except redis_py.ResponseError as error:
             self._give_back(connection)
             raise refused(self._shown, command, error) from error
@@ -116,6 +119,19 @@ class Store:
         except _LOST as error:
             raise unreachable(self._shown, error) from error
         self._checked = True
+
+    def _completed(self, connection: Any, command: Command[Any]) -> Any:
+        """Return the reply, with what it leaves out."""
+        reply = self._answered(connection, command)
+        left_out = command.left_out and command.left_out(self._prefix, reply)
+        if left_out and left_out.commands:
+            commands: list[Any] = list(left_out.commands)
+            try:
+                connection.send_packed_command([hiredis.pack_command(wire) for wire in commands])
+                left_out.fill([connection.read_response() for _ in commands])
+            except (*_LOST, redis_py.ResponseError) as error:
+                raise unread(self._shown, command, error) from error
+        return reply
 
     def _answered(self, connection: Any, command: Command[Any]) -> Any:
         try:

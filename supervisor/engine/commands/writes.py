@@ -12,6 +12,8 @@ from itertools import chain, islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from supervisor import clock
+from supervisor.engine.commands.payloads import LOST as LOST_PAYLOAD
+from supervisor.engine.commands.payloads import LeftOut
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import ASK_S as ASK_S
 from supervisor.engine.model.bounds import BY_BYTES as BY_BYTES
@@ -59,11 +61,16 @@ ANSWER_BYTES: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Command(Generic[T]):
-    """One call of one script. `parse` turns the reply (redis-py's, with bytes) into a value."""
+    """One call of one script. `parse` turns the reply (redis-py's, with bytes) into a value.
+
+    `left_out(prefix, reply)` returns what the reply lacks, if it may lack something: that must be read, and filled in,
+    before the reply is parsed.
+    """
 
     script: Script
     args: tuple[Argument, ...]
     parse: Callable[[Any], T]
+    left_out: Callable[[str, Any], LeftOut] | None = None
 
     def wire(self, prefix: str) -> tuple[Argument, ...]:
         """Return the whole Redis command. NOSCRIPT means that it was not run: load `script.text` and send it again."""
@@ -77,7 +84,7 @@ class Grant:
     `now_unix` is the time of the reply by the same clock. `next_at_unix`: when to ask again; None if no time is known
     or all jobs asked for were given. `due`: cron recurrences to `spawn`. `unreadable`: jids of damaged records, whose
     leases are left to expire, so that the jobs fail in the end. `wish_number`: how many requests
-    to this worker there were so far.
+    to this worker there were so far. `starting`: the first so many of `leases` count as started.
     """
 
     now_unix: float
@@ -86,6 +93,7 @@ class Grant:
     due: list[DueCron]
     unreadable: Sequence[str] = ()
     wish_number: int = 0
+    starting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +191,12 @@ def lease(
     ]  # fmt: skip
     for queue in checked_queues(queues):
         args += (queue, weights.get(queue, 1) if weights else 1)
-    return Command(scripts.LEASE, tuple(args), lambda reply: _parse_grant(worker, reply))
+    return Command(
+        scripts.LEASE,
+        tuple(args),
+        lambda reply: _parse_grant(worker, starts, reply),
+        lambda prefix, reply: LeftOut(prefix, worker, reply),
+    )
 
 
 def renew(
@@ -657,18 +670,25 @@ def _parse_swept(reply: list[Any]) -> Swept:
     return Swept(now_ms / 1000, taken, next_offset, _parse_due(due))
 
 
-def _parse_grant(worker: str, reply: list[Any]) -> Grant:
+def _parse_grant(worker: str, starts: int, reply: list[Any]) -> Grant:
     now_ms, next_ms, token, due, wish_number, ends, jobs = reply
     expires = {queue: ms / 1000 for queue, ms in zip(ends[::2], ends[1::2], strict=True)}
-    leases, unreadable = [], []
+    leases, unreadable, starting, end = [], [], starts, token + starts
     rows = iter(jobs)
     for jid, klass, queue, raw, waited_ms, rest in zip(rows, rows, rows, rows, rows, rows, strict=True):
-        try:
-            leases.append(LeaseRecord(worker, token, jid, klass, queue, raw, expires[queue], waited_ms, rest))
-        except ValueError:  # one damaged record must not hide the other leases
-            unreadable.append(jid.decode("utf-8", "replace"))
+        lease = None
+        if raw is not LOST_PAYLOAD:
+            try:
+                lease = LeaseRecord(worker, token, jid, klass, queue, raw, expires[queue], waited_ms, rest)
+            except ValueError:  # one damaged record must not hide the other leases
+                unreadable.append(jid.decode("utf-8", "replace"))
+        if lease is not None:
+            leases.append(lease)
+        elif token < end:
+            starting -= 1
         token += 1
-    return Grant(now_ms / 1000, next_ms / 1000 if next_ms else None, leases, _parse_due(due), unreadable, wish_number)
+    next_at_unix = next_ms / 1000 if next_ms else None
+    return Grant(now_ms / 1000, next_at_unix, leases, _parse_due(due), unreadable, wish_number, starting)
 
 
 _ANSWERS: dict[bytes, Answer] = {

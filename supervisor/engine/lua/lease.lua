@@ -26,6 +26,8 @@
 --           could have been leased, and the rest: nil, or an array priority, retries, timeout, max_deaths, kind of
 --           data (nil = json, "1" = bytes, "entry"), failures, deaths, interruptions, tags, lane, marks ("p" =
 --           persistent, "o" = at most once, "l" = it has a slot of a limit), its checkpoint as JSON, its trace.
+--           In place of large data is its size, an integer: the caller reads data:<jid> by MGET, and then the tokens
+--           in held:<worker> by ZMSCORE. With another token the lease is lost, and the data is of a later stage.
 --           A number below the worker's last one, or behind a wait below that of its last resume, gets no job: it
 --           comes from a dead connection.
 --           If an entry of another program raises an error, the entry fails and this call gives no job.
@@ -145,7 +147,7 @@ local function marks_of(rec)
 end
 
 local first_token, jobs = 0, {}
-local function give(i, job, data)
+local function give(i, job, payload)
   local queue, jid, token = job[2], job[11], raise("token", 1)
   if i == 1 then first_token = token end
   local expiry, owner = expiry_of(queue), digits(token) .. ":" .. worker
@@ -165,13 +167,13 @@ local function give(i, job, data)
   else
     patch(jid, { state = "running", owner = owner, popped = now, started = i <= starting and 1 or nil })
   end
-  add_given(jobs, jid, job, data, waited, names, marks, saved)
+  add_given(jobs, jid, job, payload, waited, names, marks, saved)
 end
 
 if #taken > 0 then
   local jids = {}
   for i, job in ipairs(taken) do jids[i] = job[11] end
-  for i, data in ipairs(all_data_of(jids)) do give(i, taken[i], data) end
+  for i, payload in ipairs(payloads_of(jids, taken, all_data_of)) do give(i, taken[i], payload) end
 end
 
 local full = #taken >= count or picking.capped

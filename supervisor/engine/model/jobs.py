@@ -240,12 +240,15 @@ class LeaseRecord:
         waited_ms: int = 0,
         rest: Sequence[bytes | None] | None = None,
     ) -> None:
+        """Raises ValueError for a record that is damaged, or has no payload."""
+        if raw is None:
+            raise ValueError("no payload")
         self.worker = worker
         self.token = token
         self.jid: str = jid.decode()
         self.klass: str = klass.decode()
         self.queue: str = queue.decode()
-        self.raw: bytes = raw or b""
+        self.raw: bytes = raw
         self.is_bytes = False
         self.expires_unix = expires_unix
         self.waited_s: float = waited_ms / 1000  # since the job became due; its delay is not counted

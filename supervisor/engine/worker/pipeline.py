@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import hiredis
 
 from supervisor import clock
+from supervisor.engine.commands.payloads import LeftOut
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model import scripts
 from supervisor.engine.model.keys import Namespace
@@ -20,6 +21,8 @@ from supervisor.engine.worker.exchange import Confirmation, Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
 
+#: Takes the reply to one command.
+Taker = Callable[[Any], None]
 #: Is called with the script's name and the error.
 Refusal = Callable[[str, str], None]
 
@@ -42,6 +45,14 @@ class DeadlineTimers(Protocol):
     def cancel(self, key: Hashable) -> None: ...
 
 
+def fill(left_out: LeftOut, replies: Sequence[Any]) -> None:
+    """Complete the reply to a lease. Raises LinkLost if Redis has refused to read payloads."""
+    for reply in replies:
+        if isinstance(reply, hiredis.ReplyError):
+            raise LinkLost(f"Redis refused to read payloads: {reply}")
+    left_out.fill(replies)
+
+
 class Pipeline:
     def __init__(
         self, namespace: Namespace, identity: Identity, times: LeaseTimes, watcher: Watcher, timers: DeadlineTimers
@@ -53,7 +64,7 @@ class Pipeline:
         self._timers = timers
         self._link: Link | None = None
         self.parts: Sequence[Part] = ()  # of the exchange under way
-        self._awaited: deque[Part | None] = deque()  # one for each reply to come; None: its reply says nothing
+        self._awaited: deque[Taker | None] = deque()  # one for each reply to come; None: its reply says nothing
         self._on_refused: Refusal | None = None
         self.sent_at = 0.0  # of the latest exchange (seconds of clock.boottime)
 
@@ -91,20 +102,20 @@ class Pipeline:
         self.parts = parts
         self.sent_at = clock.boottime()
         self._be_patient()
-        self._send([(part, part.command.wire(self._prefix)) for part in parts])
+        self._send([(partial(self._take, part), part.command.wire(self._prefix)) for part in parts])
 
     def send_aside(self, command: Command[Any]) -> None:
         """Send a command that is no part of an exchange and whose reply says nothing. Raises LinkLost."""
-        self._send([(Part(command), command.wire(self._prefix))])
+        self._send([(partial(self._take, Part(command)), command.wire(self._prefix))])
 
     def send_plain(self, *command: Any) -> None:
         """Send a Redis command that needs no script and whose reply says nothing. Raises LinkLost."""
         self._send([(None, command)])
 
-    def _send(self, wires: list[tuple[Part | None, tuple[Any, ...]]]) -> None:
+    def _send(self, wires: list[tuple[Taker | None, tuple[Any, ...]]]) -> None:
         assert self._link is not None
-        self._awaited.extend([part for part, _wire in wires])
-        self._link.send([wire for _part, wire in wires])
+        self._awaited.extend([taker for taker, _wire in wires])
+        self._link.send([wire for _taker, wire in wires])
         if self._link.wants_write:
             self._watcher.want_write(self._link, True)
 
@@ -124,11 +135,9 @@ class Pipeline:
             link.flush()
             self._watcher.want_write(link, link.wants_write)
         for reply in link.receive():
-            part = self._awaited.popleft()
-            if part is not None:
-                part.reply = reply
-                if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
-                    self._send_with_script(part)
+            take = self._awaited.popleft()
+            if take is not None:
+                take(reply)
         if not self.parts or any(self._awaited):
             return
         calls = [self._call_of(part) for part in self.parts]
@@ -138,10 +147,30 @@ class Pipeline:
             if call is not None:
                 call(value)
 
+    def _take(self, part: Part, reply: Any) -> None:
+        """Keep the reply to a part, and send what must follow before the exchange is answered."""
+        part.reply = reply
+        if isinstance(reply, hiredis.ReplyError):
+            if str(reply).startswith("NOSCRIPT"):
+                self._send_with_script(part)
+        elif part.command.left_out is not None:
+            self._read_payloads(part.command.left_out(self._prefix, reply))
+
+    def _read_payloads(self, left_out: LeftOut) -> None:
+        replies: list[Any] = []
+
+        def take(reply: Any) -> None:
+            replies.append(reply)
+            if len(replies) == len(left_out.commands):
+                fill(left_out, replies)
+
+        if left_out.commands:
+            self._send([(take, command) for command in left_out.commands])
+
     def _send_with_script(self, part: Part) -> None:
         """The server has lost its scripts (restart, failover, SCRIPT FLUSH) and has not carried out the command."""
         load = ("SCRIPT", "LOAD", part.command.script.text)
-        self._send([(None, load), (part, part.command.wire(self._prefix))])
+        self._send([(None, load), (partial(self._take, part), part.command.wire(self._prefix))])
 
     def _call_of(self, part: Part) -> tuple[Callable[[Any], None] | None, Any]:
         """Return what is to be called for the part's reply, and with what."""

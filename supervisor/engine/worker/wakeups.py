@@ -11,13 +11,14 @@ import hiredis
 
 from supervisor import clock
 from supervisor.engine.commands import writes
+from supervisor.engine.commands.payloads import LeftOut
 from supervisor.engine.commands.writes import Command, Grant
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.transport.link import Link, LinkLost
 from supervisor.engine.worker.exchange import Granted, Wanted
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.leaser import Leaser
-from supervisor.engine.worker.pipeline import SILENT, DeadlineTimers, Pipeline, Watcher
+from supervisor.engine.worker.pipeline import SILENT, DeadlineTimers, Pipeline, Watcher, fill
 
 #: The server may be silent for this long after the end of a wait before its connection counts as lost.
 _SLACK_S: Final = 5.0
@@ -57,6 +58,8 @@ class Wakeups:
         self._queues: tuple[str, ...] | None = None  # whose wake-up keys it waits for; None: it waits for mail alone
         self._behind: _Behind | None = None
         self._replies: list[Any] = []
+        self._awaited = 0  # the number of replies with which the wait under way has ended
+        self._left_out: LeftOut | None = None  # of the reply to the lease behind the wait
         self.waiting = False
         self.is_ending = False  # this worker has ended its wait, and has not read the end
         self.mail: list[bytes] = []
@@ -72,7 +75,7 @@ class Wakeups:
         if self._link is not None:
             self._watcher.forget(self._link)
             self._link.close()
-        self._link = self._behind = None
+        self._link = self._behind = self._left_out = None
         self._replies = []
         self._end()
 
@@ -114,7 +117,7 @@ class Wakeups:
         if behind is not None:
             wires.append(behind.lease.wire(self._namespace.prefix))
         self._link.send(wires)
-        self.waiting = True
+        self.waiting, self._awaited = True, len(wires)
         self._timers.set(_WAIT, clock.monotonic() + wait_s + _SLACK_S, self._on_silence)
 
     def end_wait(self) -> None:
@@ -138,12 +141,14 @@ class Wakeups:
         """Return whether the wait has ended, and what was leased with its end. Raises LinkLost."""
         assert self._link is not None
         self._replies += self._link.receive()
-        if not self.waiting or len(self._replies) < (1 if self._behind is None else 2):
+        if not self.waiting or len(self._replies) < self._awaited:
             return False, None
-        replies, self._replies = self._replies, []
-        taken = replies[0]
+        taken = self._replies[0]
         if isinstance(taken, hiredis.ReplyError):
             raise LinkLost(f"Redis refused to wait: {taken}")
+        if self._lacks_payloads():
+            return False, None
+        replies, self._replies, self._left_out = self._replies, [], None
         self._end()
         self.timed_out, has_mail = taken is None, taken is not None and taken[0] == self._mailbox.encode()
         if has_mail:
@@ -158,9 +163,30 @@ class Wakeups:
             granted.woken = not (self.timed_out or has_mail)
         return True, granted
 
+    def _lacks_payloads(self) -> bool:
+        """Return True if the reply to the lease has left payloads out, which have been asked for now."""
+        behind, left_out = self._behind, self._left_out
+        if left_out is not None:
+            fill(left_out, self._replies[2:])
+            return False
+        if behind is None or behind.lease.left_out is None or self._is_void(behind, self._replies[1]):
+            return False
+        left_out = behind.lease.left_out(self._namespace.prefix, self._replies[1])
+        if not left_out.commands:
+            return False
+        assert self._link is not None
+        self._link.send(left_out.commands)
+        self._left_out, self._awaited = left_out, len(self._replies) + len(left_out.commands)
+        self.is_ending = True  # the wait itself has ended
+        self._timers.set(_WAIT, clock.monotonic() + _SLACK_S, self._on_silence)
+        return True
+
+    def _is_void(self, behind: _Behind, answer: Any) -> bool:
+        """A lease under the old name has gone back. What an error means, the next lease is told as well."""
+        return behind.worker != self._identity.name or isinstance(answer, hiredis.ReplyError)
+
     def _granted(self, behind: _Behind, answer: Any) -> Granted | None:
-        # A lease under the old name has gone back. What an error means, the next lease is told as well.
-        self.woken = behind.worker != self._identity.name or isinstance(answer, hiredis.ReplyError)
+        self.woken = self._is_void(behind, answer)
         if self.woken:
             return None
         grant = behind.lease.parse(answer)

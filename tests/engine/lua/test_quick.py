@@ -100,7 +100,7 @@ class Twins:
             self.made += 1
             jid = f"j{self.random.randrange(self.made)}" if self.random.random() < 0.05 else f"j{self.made}"
             verb = self.random.choice(["put", "put", "add"])
-            data = self.random.choice([None, {"n": 1}, b"\0raw", "x" * 2000])
+            data = self.random.choice([None, {"n": 1}, b"\0raw", "x" * 2000, "x" * 9_000])
             queue = self.random.choice(QUEUES)
             jobs.append(new_job(verb, queue, self.random.choice("kl"), data, {"jid": jid, **self.options()}))
         self.both(writes.put(jobs, now=self.now))

@@ -24,3 +24,25 @@ local function add_given(jobs, jid, job, data, waited, tags, marks, saved)
   end
   jobs[n + 1], jobs[n + 2], jobs[n + 3], jobs[n + 4], jobs[n + 5], jobs[n + 6] = jid, job[1], job[2], data, waited, rest
 end
+
+-- Return the payloads of jobs, in their order, as `read(jids)` returns them. Large ones are not read if they are many,
+-- because Redis hashes each byte that a script gets: the size stands for the payload, and the caller reads it in a
+-- second round trip.
+local function payloads_of(jids, jobs, read)
+  local LARGE_BYTES, MANY_BYTES = 2048, 32768
+  local sizes, together, near = {}, 0, {}
+  for i, job in ipairs(jobs) do
+    local size = job[12] and tonumber(job[12])
+    if size and size > LARGE_BYTES then sizes[i], together = size, together + size end
+  end
+  if together <= MANY_BYTES then return read(jids) end
+  for i, jid in ipairs(jids) do
+    if not sizes[i] then near[#near + 1] = jid end
+  end
+  local payloads, found, at = {}, #near > 0 and read(near), 0
+  for i = 1, #jids do
+    if not sizes[i] then at = at + 1 end
+    payloads[i] = sizes[i] or found[at]
+  end
+  return payloads
+end

@@ -113,13 +113,15 @@ local function quick_lease()
       if are_many and is_quiet then quiet[#quiet + 1] = { queue, due } end
     end
   end
-  local n, full, token, data = #jobs, #jobs >= count, 0, nil
+  local n, full, token, payloads = #jobs, #jobs >= count, 0, nil
   if n > 0 then
     token = value_of("token")
     if not token then return nil end
-    local keys = {}
-    for i = 1, n do keys[i] = P .. "data:" .. jids[i] end
-    data = call("MGET", unpack(keys))
+    payloads = payloads_of(jids, jobs, function(near)
+      local keys = {}
+      for i, jid in ipairs(near) do keys[i] = P .. "data:" .. jid end
+      return call("MGET", unpack(keys))
+    end)
     call("ZCARD", held)
   end
   for _, line in ipairs(lines) do line[6], line[7] = quick_wakeup(line[1], line[4], full, line[5]) end
@@ -166,7 +168,7 @@ local function quick_lease()
   if number then call("PEXPIRE", exchange, lifetime) end
   if full or soonest == math.huge then soonest = 0 end
   local answer = {}
-  for i = 1, n do add_given(answer, jids[i], jobs[i], data[i], given.waits[i], false, false, false) end
+  for i = 1, n do add_given(answer, jids[i], jobs[i], payloads[i], given.waits[i], false, false, false) end
   return { now, soonest, n > 0 and token + 1 or 0, {}, request_number, ends, answer }
 end
 
