@@ -116,7 +116,7 @@ end
 local function serve_all()
   if order ~= "strict" and #ARGV > 13 then return serve_in_turns() end
   for _, queue in ipairs(queues) do
-    passed[queue] = #taken >= count and is_called(queue)
+    passed[queue] = (#taken >= count or picking.capped) and is_called(queue)
     if not passed[queue] then picking.serve(queue, count - #taken, count) end
   end
 end
@@ -211,7 +211,7 @@ for _, queue in ipairs(queues) do
 end
 local soonest = picking.soonest
 if full or soonest == math.huge then soonest = 0 end
-if picking.more and not full then soonest = now end
+if picking.capped or picking.more and not full then soonest = now end
 
 place(P .. "workers-seen", worker, now)
 if number then expire(exchange, setting_ms("max-worker-age")) end

@@ -13,8 +13,10 @@ from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.payloads import LeftOut
 from supervisor.engine.commands.writes import Command
+from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import OutcomeUnknown
 from supervisor.engine.model.outcomes import Completed
+from tests.engine.lua.test_quick import only
 
 LARGE = "x" * 100_000
 SMALL = "small"
@@ -116,6 +118,16 @@ def test_entry_of_another_program_comes_whole(client, server, namespace, command
     assert first[0].release()
     assert [one.data[1] for one in client.queue("q").lease("w", 2)] == [0, 1]
     assert commands == ["MGET", "ZMSCORE"] * 2
+
+
+def test_reply_with_all_it_may_have_takes_the_quick_path(server, namespace, client):
+    client.queue("q").put_many({"klass": "k", "data": "x" * 400_000, "jid": jid} for jid in "abcd")
+    leased = client.queue("q").lease("warm up", 1)  # opens the day's statistics
+    command = replace(writes.lease("w", ["q", "r"], 9, now=client.clock()), script=only(scripts.LEASE))
+    grant = client.run(command)
+    assert (jids(grant), grant.next_at_unix) == (["b", "c"], client.clock())  # there is more, and at once
+    assert jids(lease(client)) == ["d"]
+    assert leased[0].complete()
 
 
 def test_payload_of_256_megabytes(client):

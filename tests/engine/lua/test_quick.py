@@ -101,6 +101,7 @@ class Twins:
             jid = f"j{self.random.randrange(self.made)}" if self.random.random() < 0.05 else f"j{self.made}"
             verb = self.random.choice(["put", "put", "add"])
             data = self.random.choice([None, {"n": 1}, b"\0raw", "x" * 2000, "x" * 9_000])
+            data = "x" * 500_000 if self.random.random() < 0.01 else data
             queue = self.random.choice(QUEUES)
             jobs.append(new_job(verb, queue, self.random.choice("kl"), data, {"jid": jid, **self.options()}))
         self.both(writes.put(jobs, now=self.now))

@@ -44,16 +44,21 @@ local function quick_record(key, queue)
   return job[2] == queue and job
 end
 
--- Add the first `most` members of a queue to the jobs given, with their records; false if this path does not suffice.
+-- Add the first `most` members of a queue to the jobs given, with their records, as far as the reply has room; false if
+-- this path does not suffice.
 local function quick_take(given, queue, members, most, not_plain)
   local jobs, jids, waits, s = given.jobs, given.jids, given.waits, new_spread()
   for i = 1, math.min(#members, most) do
     local jid = string.sub(members[i], 14)
     local job = quick_record(P .. "job:" .. jid, queue)
     if not job or not_plain[job[1]] then return false end
-    given.bytes = given.bytes + (tonumber(job[12]) or UNSIZED_BYTES)
-    if given.bytes > ANSWER_BYTES and #jobs > 0 then return false end
+    local bytes = given.bytes + (tonumber(job[12]) or UNSIZED_BYTES)
+    if bytes > ANSWER_BYTES and #jobs > 0 then
+      given.capped = true
+      break
+    end
     local since = job[14] or job[13]
+    given.bytes = bytes
     add_time(s, now - since)
     jobs[#jobs + 1], jids[#jids + 1], waits[#waits + 1] = job, jid, math.max(now - (job[18] or since), 0)
   end
@@ -104,16 +109,16 @@ local function quick_lease()
   local given, lines, soonest = { jobs = {}, jids = {}, waits = {}, sets = {}, bytes = 0 }, {}, first_of_quiet
   local jobs, jids, quiet = given.jobs, given.jids, {}
   for _, queue in ipairs(served) do
-    local before = #jobs
-    if before < count or not is_called(queue) then
-      local members, due, next_at, is_quiet = quick_read_queue(queue, count - before, takeover)
-      if not members or not quick_take(given, queue, members, count - before, not_plain) then return nil end
+    local before, most = #jobs, given.capped and 0 or count - #jobs
+    if most > 0 or not is_called(queue) then
+      local members, due, next_at, is_quiet = quick_read_queue(queue, most, takeover)
+      if not members or not quick_take(given, queue, members, most, not_plain) then return nil end
       if #jobs < count then soonest = math.min(soonest, next_at) end
-      lines[#lines + 1] = { queue, before + 1, #jobs, #members > count - before, due }
+      lines[#lines + 1] = { queue, before + 1, #jobs, #members > #jobs - before, due }
       if are_many and is_quiet then quiet[#quiet + 1] = { queue, due } end
     end
   end
-  local n, full, token, payloads = #jobs, #jobs >= count, 0, nil
+  local n, full, token, payloads = #jobs, #jobs >= count or given.capped, 0, nil
   if n > 0 then
     token = value_of("token")
     if not token then return nil end
@@ -166,7 +171,7 @@ local function quick_lease()
   in_chunks("ZADD", noted, P .. "quiet")
   call("ZADD", P .. "workers-seen", now_text, worker)
   if number then call("PEXPIRE", exchange, lifetime) end
-  if full or soonest == math.huge then soonest = 0 end
+  if full or soonest == math.huge then soonest = given.capped and now or 0 end
   local answer = {}
   for i = 1, n do add_given(answer, jids[i], jobs[i], payloads[i], given.waits[i], false, false, false) end
   return { now, soonest, n > 0 and token + 1 or 0, {}, request_number, ends, answer }
