@@ -22,7 +22,7 @@ def put_ten(stage):
 @pytest.mark.parametrize(("order", "sequence"), [("strict", "CCCBBAAAAA"), ("round-robin", "CBACBACAAA")])
 def test_order_flag_sets_the_order_of_starts(stage, order, sequence, jobs_per_child):
     queues = put_ten(stage)
-    pool = stage.start(queue=["C", "B", "A"], order=order, jobs_per_child=jobs_per_child)
+    pool = stage.start(queue=["C", "B", "A"], order=order, processes=1, jobs_per_child=jobs_per_child)
     stage.wait_until_ended(queues)
     assert "".join(queues[jid] for jid in stage.ledger.order()) == sequence
     assert pool.wait_for("master.started")["order"] == order
