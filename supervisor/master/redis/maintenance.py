@@ -88,6 +88,8 @@ class Maintenance:
 
         `names_all`: the lease has looked at all its queues. A peer has then spawned what it does not name any more.
         """
+        if not (grant.due or self._pending):
+            return False  # as after most leases
         if names_all and self._pending:
             named = {due.jid for due in grant.due}
             self._pending = {jid: one for jid, one in self._pending.items() if one.is_swept or jid in named}
