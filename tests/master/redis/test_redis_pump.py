@@ -78,7 +78,7 @@ def test_start_after_a_death_or_interruption_is_reported_first(played, live, mon
 
 def test_start_of_a_lost_workers_job_is_reported_first(played, live, monkeypatch):
     """Its first start may be unknown to Redis, because its worker was lost at that moment."""
-    live.config["grace"] = 0.2
+    live.config.set("grace", 0.2)
     live.queue("q").put("k", jid="a")
     live.call(writes.lease, "other", ["q"], 1, starting=0, ttl_s=0.5)
     master = played(is_started=False)
