@@ -42,6 +42,11 @@ def read_namespace(redis: Any, namespace: str) -> Snapshot:
     return found
 
 
+def read_record(redis: Any, key: str) -> dict[str, str]:
+    """Return the fields of a job's record, by its whole key; none if there is no such job."""
+    return {name.decode(): value.decode() for name, value in redis.hgetall(key).items()}
+
+
 def _value(kind: bytes, value: Any) -> Any:
     if isinstance(value, bytes):
         return value

@@ -1,7 +1,8 @@
 """The engine against the model: equal random operations under a clock that jumps.
 
 A failing example is printed as a program of steps. Each round has a seed, so that it repeats at every run. `.ci/run
---full` runs four times as many rounds. TEST_FULL=1 runs the engine's own check after every step, not after every fifth.
+--full` runs four times as many rounds, TEST_FULL=1 ten times as many. It runs the engine's own check after every step,
+not after every fifth.
 """
 
 import base64
@@ -18,7 +19,6 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Lease
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.limits import Limit
@@ -30,12 +30,14 @@ from tests.engine.many_queues import leases_of_many_queues
 from tests.engine.model import Model
 from tests.engine.model_jobs import Endless, Hold, Lost, Missing, Refused
 from tests.engine.model_limits import WHEN_FREE
+from tests.engine.witness import WitnessedClient
 from tests.lengths import FULL, LONG
 
-ROUNDS = 24 if LONG else 6  # each of a seed and a few examples: of many examples hypothesis makes most by varying few
+#: Each of a seed and a few examples: of many examples hypothesis makes most by varying few.
+ROUNDS = 60 if FULL else 24 if LONG else 6
 EXAMPLES = 9
 STEPS = 100
-LEAST_STEPS = 20_000 if LONG else 5_000
+LEAST_STEPS = 50_000 if FULL else 20_000 if LONG else 5_000
 CHECK_EVERY = 1 if FULL else 5
 
 JIDS = tuple("abcdefgh")
@@ -189,7 +191,7 @@ class Machine(RuleBasedStateMachine):
         self.namespace = f"model-{Machine.runs}"
         self.prefix = f"{{{self.namespace}}}:"
         self.clock = Clock()
-        self.client = Client(self.server.url, self.namespace, self.clock)
+        self.client = WitnessedClient(self.server, self.namespace, self.clock)
         self.model = Model(ms(self.clock.now))
         self.leases: list[tuple[Lease, Hold]] = []
         self.handles: dict[str, Any] = {}  # each job as it was seen last, also when it is gone
@@ -419,7 +421,7 @@ class Machine(RuleBasedStateMachine):
     def lease_ahead(self, worker, queues, count, starting, once):
         """Lease as a master does: some jobs start later, and some klasses never start twice."""
         command = writes.lease(worker, queues, count, starting=starting, once=once, now=self.clock.now)
-        given = [Lease(record, self.client) for record in self.client._store.run(command).leases]
+        given = [Lease(record, self.client) for record in self.client.run(command).leases]
         self.compare(given, worker, queues, count, starting=starting, once=once)
 
     def compare(self, given, *arguments, **how):
@@ -602,7 +604,7 @@ class Machine(RuleBasedStateMachine):
         entry = writes.Renewal(hold.jid, lease.token, started, progress=progress)
         command = writes.renew(hold.worker, [entry], now=self.clock.now)
         self.agree(
-            lambda: [ms(when) for when in self.client._store.run(command)],
+            lambda: [ms(when) for when in self.client.run(command)],
             lambda model: [model.renew(hold, started=started, progress=progress)],
         )
 
