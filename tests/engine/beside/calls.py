@@ -41,7 +41,7 @@ class Drawing:
         self.random = random.Random(seed)
         self.made = 0
         #: How much of the traffic has no options, and is put, leased and completed in batches.
-        self.plain_share = self.random.choice([0.15, 0.4, 0.7])
+        self.plain_share = self.random.choice([0.2, 0.5, 0.8, 0.95, 0.98])
         self.batch = self.random.choice([3, 10, 30])
 
     def calls(self, count: int, look_every: int) -> Iterator[Call]:
@@ -124,13 +124,17 @@ class Drawing:
         draws = (self.put_plain, self.lease_plain, self.lease_plain, self.complete, self.complete, self.tick, self.hear)
         return self.random.choices(draws, [4, 3, 3, 4, 3, 2, 1])[0]()
 
+    def plain_queue(self) -> str:
+        """Draw a queue in which mostly plain jobs are."""
+        return self.of(*QUEUES[:2]) if self.chance(0.95) else self.of(*QUEUES)
+
     def put_plain(self) -> Call:
         count = self.of(1, 1, 1, 2, 3, self.batch)
-        queue = self.of(*QUEUES)
-        return {"do": "put", "jobs": [self.new(queue, known=0.03, plain=True) for _ in range(count)]}
+        queue = self.plain_queue()
+        return {"do": "put", "jobs": [self.new(queue, known=0.02, plain=True) for _ in range(count)]}
 
     def lease_plain(self) -> Call:
-        queues = self.some(QUEUES, 1, 2) if self.chance(0.8) else list(QUEUES)
+        queues = [self.plain_queue()] if self.chance(0.6) else self.some(QUEUES, 1, 4)
         return {
             "do": "lease", "worker": self.of(*WORKERS), "queues": queues, "count": self.of(1, 2, self.batch),
             "number": self.number(), "ttl": self.of(None, None, 30), "starting": self.of(None, 0, 1), "order": "strict",
@@ -159,7 +163,7 @@ class Drawing:
         return draw(self)
 
     def put(self) -> Call:
-        queue = self.of(*QUEUES)
+        queue = self.of(*QUEUES, *QUEUES[2:], *QUEUES[2:], *QUEUES[2:])
         new = [self.new(self.of(queue, queue, *QUEUES), known=0.4, plain=False) for _ in range(self.of(1, 1, 2, 5))]
         return {"do": "put", "jobs": new}
 
