@@ -310,7 +310,7 @@ class Drawing:
 
     def configure(self) -> Call:
         """Unset an option as often as it is set."""
-        option = self.of(*OPTIONS)
+        option = self.of(*OPTIONS, "max-concurrency", "max-concurrency", "jobs-history-count")
         queue = self.of(None, *QUEUES) if option in OF_QUEUES else None
         return {"do": "configure", "option": option, "queue": queue, "value": self.of(None, self.of(*OPTIONS[option]))}
 

@@ -26,6 +26,7 @@ from tests.layouts import set_options
 
 LUA = Path(scripts.__file__).parents[1] / "lua"
 NOW = 100_000_000.0
+TRACE = f"00-{'ab' * 16}-{1:016x}-01"
 CRON_MS = 99_999_960_000  # a full minute before that
 DAY = 86_400
 FILES = {str(path.relative_to(LUA)): path.read_text() for path in sorted(LUA.rglob("*.lua"))}
@@ -169,6 +170,7 @@ KEPT_SHORT = {
 }
 WORLDS = {
     "heard": World(KEPT_SHORT, True),
+    "unheard": World(KEPT_SHORT),
     "paused": World({**KEPT_SHORT, "paused-q": 1}),
     "limited": World(
         {"grace": 7, "max-concurrency": 14, "jobs-history": 0, "stats-history": 0, "unknown-for": 0, "max-deaths": 1},
@@ -329,6 +331,66 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     return {one.jid: one for one in held} | {f"held by lacker {one.jid}": one for one in strange}
 
 
+#: A jid of each place that a job without rare options goes through.
+PLAIN = ("waiting", "laned", "held", "lost", "done", "resulted")
+
+
+def fill_plain(server: Any, namespace: str) -> dict[str, LeaseRecord]:
+    """Make jobs with nothing but cheap options in each place that they go through, beside few others."""
+    time, prefix = [NOW - 60], f"{{{namespace}}}:"
+    client = Client(server.url, namespace, lambda: time[0])
+    run, q = client._store.run, client.queue("q")
+    data = (None, {"n": 1}, b"\0raw", "x" * 600, b"x" * 5000)
+    cheap: tuple[dict[str, Any], ...] = (
+        {},
+        {"priority": 3, "retries": 2},
+        {"timeout": 7.5, "max_deaths": 2},
+        {"trace": TRACE},
+    )
+
+    def put(kind: str, queue: str, count: int) -> None:
+        client.queue(queue).put_many(
+            {"klass": "k", "jid": f"{kind}-{i}", "data": data[i % 5], **cheap[i % 4]} for i in range(count)
+        )
+
+    put("done", "done", 6)
+    put("resulted", "done", 6)
+    put("lost", "lost", 6)
+    put("held", "held", 12)
+    put("slow", "held", 2)
+    client.queue("held").put("k", jid="damaged-1")
+    run(writes.resume("w", 1, [], now=time[0]))
+    done = run(writes.lease("w", ["done"], 12, number=2, now=time[0])).leases
+    run(writes.settle("w", [Completed(one, {"r": 1} if "res" in one.jid else None) for one in done], now=time[0]))
+    run(writes.lease("gone", ["lost"], 4, ttl_s=20, now=time[0]))
+    run(writes.lease("gone", ["lost"], 2, ttl_s=20, starting=0, now=time[0]))
+    held = run(writes.lease("w", ["held"], 15, ttl_s=1000, starting=9, number=3, now=time[0])).leases
+    time[0] = NOW - 20
+    put("waiting", "q", 12)
+    client.queue("q").put_many({"klass": "k", "jid": f"laned-{i}", "lane": "a"} for i in range(4))
+    client.queue("p").put_many({"klass": "k", "jid": f"also-{i}"} for i in range(3))
+    q.put("k", jid="damaged-0")
+    # Others: what waits for plain jobs, will be named as they are, or lies between them.
+    q.put("k", jid="child", depends=["waiting-9", "held-9"], on_parent_failure="fail")
+    q.put("k", jid="named-1")
+    q.recur("k", every=1000, offset=10, jid="named", tags=["t"], backlog=1)
+    q.put("k", jid="tagged", tags=["t"])
+    q.put("k", jid="failed")
+    run(writes.fail("failed", "g", "m", now=time[0]))
+    client.log("waiting-8", "a line")
+    client.track("held-8")
+    members = server.redis.zrange(f"{prefix}queue:q:waiting", 0, -1)
+    server.redis.zrem(f"{prefix}queue:q:waiting", next(one for one in members if one.endswith(b"damaged-0")))
+    server.redis.zrem(f"{prefix}held:w", "damaged-1")
+    server.redis.zadd(f"{prefix}queue:held:running", {"ghost-held": 1})
+    named = ("waiting-7", "held-7", "done-5")
+    entries = [b'{"klass": "k", "jid": "%s", "depends": ["waiting-6"]}' % jid.encode() for jid in named]
+    server.redis.lpush(f"{prefix}in:u", *entries)
+    run(writes.settle("w", [], number=2, now=time[0]))
+    client.close()
+    return {lease.jid: lease for lease in held if lease.jid != "damaged-1"}
+
+
 def copy_keys(server: Any, source: str, target: str) -> None:
     """Rename the keys of one prefix to another."""
     server.redis.eval(
@@ -342,15 +404,23 @@ def copy_keys(server: Any, source: str, target: str) -> None:
     )  # fmt: skip
 
 
+STAGES = {"ready": fill, "special": fill_special, "plain": fill_plain}
+
+
+def stage_of(scene: str) -> str:
+    """Return the name of the stage on which a scene plays."""
+    return "special" if scene in SPECIAL_SCENES else "plain" if scene in PLAIN_SCENES else "ready"
+
+
 @pytest.fixture(scope="module")
 def ready(server: Any) -> Iterator[dict[str, dict[str, LeaseRecord]]]:
     """Prepare the keys of each kind of stage for copies. None of them expires."""
-    held = {name: fill_it(server, name) for name, fill_it in (("ready", fill), ("special", fill_special))}
+    held = {name: fill_it(server, name) for name, fill_it in STAGES.items()}
     for name in held:
         for key in server.redis.scan_iter(f"{{{name}}}:*", count=10_000):
             server.redis.persist(key)
     yield held
-    for name in ("ready", "special"):
+    for name in held:
         for key in server.redis.scan_iter(f"{{{name}}}:*", count=10_000):
             server.redis.unlink(key)
 
@@ -363,7 +433,7 @@ def set_up(
     with Client(server.url, namespace, lambda: NOW - 20) as client:
 
         def make(scene: str, world: str = "heard") -> Command[Any]:
-            kind, prefix = "special" if scene in SPECIAL_SCENES else "ready", f"{{{namespace}}}:"
+            kind, prefix = stage_of(scene), f"{{{namespace}}}:"
             copy_keys(server, f"{{{kind}}}:", prefix)
             set_options(server.redis, prefix, WORLDS[world].options)
             return SCENES[scene](Stage(client, ready[kind]))
@@ -646,10 +716,142 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "desire": lambda _: writes.desire("pool", 3, {"ready": 9}),
     "counts: in depth": lambda _: queries.depths(["q", "s"], now=NOW),
 }  # fmt: skip
-SCENES |= SPECIAL_SCENES
+
+
+def plain_puts(_: Stage) -> Command[Any]:
+    """Known jobs of every place, with and without rare options; new ones that wait for them."""
+    given: list[dict[str, Any]] = [{}, {"tags": ["t"]}, {"delay": 3}, {"depends": ["waiting-5"]}, {"lane": "b"}]
+    puts = [
+        new_job("put", "pq"[i % 2], "k", b"x" * (300 * i), {"jid": f"{place}-{i}", **given[i]})
+        for place in ("waiting", "held", "lost", "done")
+        for i in range(5)
+    ]
+    adds = [new_job("add", "q", "k", 1, {"jid": f"{place}-0"}) for place in PLAIN]
+    waiting = [new_job("put", "q", "k", 1, {"depends": [f"{place}-1"], "tags": ["t"]}) for place in PLAIN]
+    return writes.put([*puts, *adds, *waiting], now=NOW)
+
+
+def plain_outcomes(stage: Stage) -> Command[Any]:
+    """Every outcome, with follow-ups under the jids of plain jobs."""
+    held = stage.held
+    follow = [{"queue": "p", "klass": "k", "jid": jid} for jid in ("waiting-0", "held-11", "lost-0", "done-0")]
+    ended = [
+        Completed(held["held-0"]),
+        Completed(held["held-1"], "r", then=follow),
+        Completed(held["held-2"], next="p", depends=["waiting-1", "done-1"]),
+        Completed(held["held-3"], data="x" * 600),
+        Retried(held["held-4"]),
+        Retried(held["held-5"], delay=1),
+        Failed(held["held-6"], "g", "m", data=b"x" * 5000),
+        Released(held["held-7"]),
+        Died(held["held-8"], "SIGKILL"),
+        Unknown(held["held-9"], 5),
+        Returned(held["held-10"]),
+        Released(held["slow-0"], started=False, delay=3),
+        Completed(held["held-0"]),
+    ]
+    return writes.settle("w", ended, number=3, now=NOW)
+
+
+def plain_renewals(stage: Stage) -> Command[Any]:
+    held = [(one.jid, one.token) for one in stage.held.values()]
+    entries = [
+        writes.Renewal(*held[0]),
+        writes.Renewal(*held[1], True),
+        writes.Renewal(*held[2], True, b"x" * 700),
+        writes.Renewal(*held[3], progress=(0.5, "half")),
+        writes.Renewal(*held[4], state=b'{"n":2}'),
+        writes.Renewal(*held[13], True),
+        writes.Renewal("waiting-0", 1),
+        writes.Renewal("done-0", 1),
+        writes.Renewal("nobody", 1),
+    ]
+    return writes.renew("w", entries, number=3, now=NOW)
+
+
+EVERY_PLAIN = [f"{place}-{i}" for place in PLAIN for i in range(3)]
+OF_Q, OF_HELD = bulk.Choice("q"), bulk.Choice("held")
+#: What a call of an operator does to one job.
+ON_ONE: dict[str, Callable[[str], Command[Any]]] = {
+    "move": lambda jid: writes.move(jid, "fresh", 5, now=NOW),
+    "fail": lambda jid: writes.fail(jid, "g", "m", now=NOW),
+    "priority": lambda jid: writes.set_priority(jid, -9, now=NOW),
+    "tag": lambda jid: writes.tag(jid, ["t", "new"], now=NOW),
+    "track": lambda jid: writes.track(jid, now=NOW),
+    "log": lambda jid: writes.log(jid, "a line", now=NOW),
+    "await": lambda jid: writes.wait_for(jid, now=NOW),
+    "data": lambda jid: queries.piece("data", jid, 1),
+}
+# The same where fill_plain() was.
+PLAIN_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
+    "put: plain": plain_puts,
+    "settle: plain": plain_outcomes,
+    "settle: plain completions": lambda stage: writes.settle("w", [*map(Completed, stage.held.values())], now=NOW),
+    "settle: plain of others": lambda stage: writes.settle(
+        "w2", [*map(Completed, stage.held.values())], number=1, now=NOW
+    ),
+    "renew: plain": plain_renewals,
+    "resume: plain": lambda stage: writes.resume(
+        "w", 3, [(one.jid, one.token) for one in stage.held.values()][:4], now=NOW
+    ),
+    "lease: plain": lambda _: writes.lease("w", ["q", "p"], 7, number=3, now=NOW),
+    "lease: plain in turns": lambda _: writes.lease("w", ["q", "p"], 9, order="round-robin", number=3, now=NOW),
+    "lease: plain ahead": lambda _: writes.lease("w2", ["p"], 3, starting=1, now=NOW),
+    "lease: plain, never twice": lambda _: writes.lease("w2", ["p", "q"], 9, once=["k"], now=NOW),
+    "lease: lost plain ones": lambda _: writes.lease("w2", ["lost"], 9, now=NOW),
+    "lease: entries for plain ones": lambda _: writes.lease("w2", ["u"], 9, now=NOW),
+    "lease: where a plain one has the name": lambda _: writes.lease("w2", ["q"], 1, now=NOW + 60),
+    "sweep: plain": lambda _: writes.sweep(now=NOW),
+    "sweep: plain, much later": lambda _: writes.sweep(1_000, now=NOW + 9 * DAY),
+    "deregister: plain": lambda _: writes.deregister("w", now=NOW),
+    "cancel: plain": lambda _: writes.cancel([*EVERY_PLAIN, "child"], now=NOW),
+    "release: plain": lambda _: writes.release(EVERY_PLAIN, now=NOW),
+    "unfail: what is not failed": lambda _: writes.unfail_jobs([*EVERY_PLAIN, "failed"], "p", now=NOW),
+    "depend: on plain ones": lambda _: writes.depend("child", [*EVERY_PLAIN, "tagged"], now=NOW),
+    "depend: a plain one": lambda _: writes.depend("child", ["held-0"], now=NOW),
+    "recur: plain": lambda _: writes.recur("q", "k", 1, {"every": 5, "jid": "waiting"}, now=NOW),
+    **{
+        f"{verb}: {place}": lambda _, act=act, place=place: act(f"{place}-2")
+        for verb, act in ON_ONE.items()
+        for place in ("waiting", "held", "done")
+        if (verb, place) != ("await", "done")  # it writes nothing
+    },
+    **{
+        f"drop: plain {queue} {place}": lambda _, queue=queue, place=place: lanes.drop(queue, place, 0, now=NOW)
+        for queue, place in (("q", "waiting"), ("q", "lane:a"), ("held", "running"), ("lost", "running"), ("u", "in"))
+    },
+    "drop: plain by content": lambda _: lanes.drop("q", "waiting", 0, content=lanes.Content("json", b"null"), now=NOW),
+    "drop: given": lambda _: lanes.drop_given("q", ["waiting-0", "waiting-1", "held-0", "done-0"], now=NOW),
+    "each: cancel plain": lambda _: bulk.cancel(OF_Q, EVERY_PLAIN, now=NOW),
+    "each: fail plain": lambda _: bulk.fail(OF_HELD, EVERY_PLAIN, "g", "m", now=NOW),
+    "each: move plain": lambda _: bulk.move(OF_Q, EVERY_PLAIN, "p", now=NOW),
+    "each: priority plain": lambda _: bulk.set_priority(OF_HELD, EVERY_PLAIN, -9, now=NOW),
+    **{
+        f"find: plain {choice.queue} {place}": lambda _, of=choice, place=place: bulk.find(of, place, now=NOW)
+        for choice, place in ((OF_Q, "waiting"), (OF_Q, "lane:a"), (OF_HELD, "running"))
+    },
+    **{
+        f"list: plain {state}": lambda _, state=state, queue=queue: queries.listed(state, queue, 0, 100, now=NOW)
+        for state, queue in (("waiting", "q"), ("running", "held"), ("stalled", "lost"), ("complete", "done"))
+    },
+    "peek: plain": lambda _: queries.peek("q", 100, now=NOW),
+    "job: plain": lambda _: queries.jobs([*EVERY_PLAIN, "child", "tagged"], now=NOW),
+    "worker: plain": lambda _: queries.worker("w", now=NOW),
+    "counts: plain, in depth": lambda _: queries.depths(["q", "held", "lost", "done"], now=NOW),
+    "lanes: plain": lambda _: lanes.read("held", now=NOW),
+    "check: plain": lambda _: check.of_keys(
+        [f"job:{jid}".encode() for jid in (*EVERY_PLAIN, "damaged-0", "damaged-1")], repair=True, now=NOW
+    ),
+    "check: plain members": lambda _: check.of_members(
+        b"queue:held:running", [jid.encode() for jid in (*EVERY_PLAIN, "ghost-held")], repair=True, now=NOW
+    ),
+}  # fmt: skip
+SCENES |= SPECIAL_SCENES | PLAIN_SCENES
 READING = {script.name for script in scripts.ALL if script.reads_only}
 WRITING = [name for name in SCENES if name.partition(":")[0] not in READING]
-IN_WORLDS = [(scene, world) for scene in SCENES for world in WORLDS if world == "heard" or scene not in SPECIAL_SCENES]
+#: The worlds of the scenes of each stage.
+PLAYED_IN = {"ready": ("heard", "paused", "limited"), "special": ("heard",), "plain": ("heard", "unheard")}
+IN_WORLDS = [(scene, world) for scene in SCENES for world in PLAYED_IN[stage_of(scene)]]
 
 
 def test_there_is_a_scene_of_every_script():
