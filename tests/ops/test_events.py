@@ -171,6 +171,51 @@ def test_a_json_line_has_an_iso_time(pipe):
     assert said["at"].endswith("Z")
 
 
+@pytest.mark.parametrize("format", ["json", "text"])
+@pytest.mark.parametrize("klass", ["k", "lone \udcff surrogate", "x" * 3_000_000, 2**80], ids=["plain", *"abc"])
+def test_many_events_at_once_are_written_as_each_alone(pipe, monkeypatch, format, klass):
+    monkeypatch.setattr(supervisor.ops.events.clock, "unix", lambda: 1_700_000_000.125)
+    reading, writing = pipe
+    jobs = [{**DONE, "jid": f"j{n}", "klass": klass if n == 1 else "k"} for n in range(3)]
+    written = []
+    for many in (False, True):
+        events = Events(writing, format, "info")
+        events.set_worker("w-1")
+        if many:
+            events.emit_each("job.completed", dict, jobs)
+        else:
+            for job in jobs:
+                events.emit("job.completed", **job)
+        assert events.counts["job.completed"] == 3
+        events.flush()
+        written.append(drain(reading))
+    assert written[0] == written[1] != b""
+
+
+def test_fields_of_many_events_are_made_only_if_they_are_written(pipe):
+    reading, writing = pipe
+    events = Events(writing, "json", "info")
+    events.emit_each("job.started", pytest.fail, ["a", "b"])
+    events.emit_each("job.completed", pytest.fail, [])
+    events.flush()
+    assert (events.counts["job.started"], drain(reading)) == (2, b"")
+
+
+def test_many_events_at_once_drop_what_the_buffer_cannot_take(pipe):
+    reading, writing = pipe
+    events = Events(writing, "json", "info")
+    jobs = [{**DONE, "klass": "x" * 1000, "jid": str(n)} for n in range(4 * BUFFER_BYTES // 1000)]
+    events.emit_each("job.completed", dict, jobs)
+    assert 0 < events.dropped < len(jobs)
+    said = b""
+    while events.pending:
+        events.flush()
+        said += drain(reading)
+    lines = events_of(said)
+    assert [line["jid"] for line in lines[:-1]] == [str(n) for n in range(len(lines) - 1)]
+    assert (lines[-1]["event"], lines[-1]["count"]) == ("log.dropped", len(jobs) - len(lines) + 1)
+
+
 @pytest.mark.parametrize(("level", "count"), [("info", 0), ("debug", 1)])
 def test_a_quiet_event_is_written_at_debug_and_counted(pipe, level, count):
     reading, writing = pipe

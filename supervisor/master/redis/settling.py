@@ -75,10 +75,11 @@ class Settling(TimedSpeaker):
 
     def log_completed(self) -> None:
         """Log and count what has completed. The next exchange may begin first, to give Redis its work meanwhile."""
-        for held in self._completed:
-            outcome_log.say(self._events, self._counts, held, True)
-            held.outcome = None
-        self._completed.clear()
+        if self._completed:
+            outcome_log.say_completed(self._events, self._counts, self._completed)
+            for held in self._completed:
+                held.outcome = None
+            self._completed.clear()
 
     def _on_full(self, _message: str) -> None:
         waiting = self._ledger.refused_for_memory(clock.monotonic())

@@ -24,6 +24,10 @@ class Listener:
     def emit_lazily(self, name, fields_of, about):
         self.emit(name, **fields_of(about))
 
+    def emit_each(self, name, fields_of, abouts):
+        for about in abouts:
+            self.emit(name, **fields_of(about))
+
 
 def said_of(make, verdict, end=NO_END, **lease):
     held = held_of(1, klass="email.send", **lease)
