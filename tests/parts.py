@@ -261,7 +261,7 @@ class Desk:
             ReadyChildren(admission, interrupter, pace, self.log, counts),
             JobReports(ledger),
             JobOutcomes(ledger, pace, budget, admission, verdict, config.max_deaths, log_jobs),
-            NextStep(slots, admission, Recycling(config, slots), interrupter, log_jobs),
+            NextStep(slots, admission, Recycling(config, slots), interrupter),
             interrupter, admission, placing,
         )  # fmt: skip
         self.cut_off = CutOff(config, slots, ledger, interrupter, timers)

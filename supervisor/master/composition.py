@@ -158,7 +158,7 @@ class Parts:
         kernel_kills = KernelKills(oom_kills, self.job_cgroups)
         ready = ReadyChildren(admission, interrupter, pace, events, counts)
         outcomes = JobOutcomes(ledger, pace, budget, admission, kernel_kills.verdict, config.max_deaths, log)
-        next_step = NextStep(slots, admission, Recycling(config, slots), interrupter, log)
+        next_step = NextStep(slots, admission, Recycling(config, slots), interrupter)
         self.dispatcher = Dispatcher(
             ready, JobReports(ledger), outcomes, next_step, interrupter, admission, placing
         )  # fmt: skip

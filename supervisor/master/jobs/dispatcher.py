@@ -43,7 +43,7 @@ class Dispatcher:
 
     def on_spoke(self, child: ChildHandle) -> None:
         """Read what the child says. Kills a child that speaks nonsense."""
-        now_at = clock.monotonic()
+        now_at, has_answered = clock.monotonic(), False
         try:
             for said in child.talk.read():
                 if said.verb == Verb.READY:
@@ -55,12 +55,21 @@ class Dispatcher:
                     raise ValueError("an outcome for a job that is not in its hands")
                 elif said.verb in _ENDS:
                     self._outcomes.answered(child, child.sent[0], said, now_at)
-                    if child.state is ChildState.BUSY:
-                        self._next_step.take(child)
+                    has_answered = True
                 else:
+                    if has_answered:  # what it says now is about the next job
+                        self._follow_up(child)
+                        has_answered = False
                     self._on_word(child, child.sent[0], said)
         except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:  # or nested too deep
             self._interrupter.kill(child, f"it spoke nonsense on its socket ({error or type(error).__name__})")
+        if has_answered:
+            self._follow_up(child)
+
+    def _follow_up(self, child: ChildHandle) -> None:
+        """The child has answered jobs: see to what it does next, once for all of them."""
+        if child.state is ChildState.BUSY:
+            self._next_step.take(child)
 
     def _on_word(self, child: ChildHandle, running: HeldLease, said: Outcome) -> None:
         """The child says something of its running job, which goes on."""

@@ -22,6 +22,7 @@ from supervisor.master.model.job_log import JobLog
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.outcome_rules import NO_END, End
 from supervisor.master.model.pace import Pace
+from supervisor.master.model.states import ChildState
 from supervisor.messages import MAX_COMPLETION_BYTES, HandlerSettings, Reaped, Verb
 
 #: Why the kernel killed a child of this number: "memory" (its own limit) or "oom" (lack of memory). None: it did not.
@@ -63,6 +64,8 @@ class JobOutcomes:
         self._account(child, running, outcome, said)
         child.answered(now_at)
         self._end(running, outcome, read)
+        if child.sent and child.state is ChildState.BUSY:
+            self._log.started(child.sent[0])
 
     def _account(self, child: ChildHandle, running: HeldLease, outcome: Outcome, said: messages.Outcome) -> None:
         """Learn what the job has needed, and free its memory."""

@@ -4,28 +4,24 @@ from supervisor.master.jobs.admission import Admission
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.jobs.recycling import Recycling
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.job_log import JobLog
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
 
 
 class NextStep:
-    def __init__(
-        self, slots: Slots, admission: Admission, recycling: Recycling, interrupter: Interrupter, log: JobLog
-    ) -> None:
+    def __init__(self, slots: Slots, admission: Admission, recycling: Recycling, interrupter: Interrupter) -> None:
         self._slots = slots
         self._admission = admission
         self._recycling = recycling
         self._interrupter = interrupter
-        self._log = log
 
     def take(self, child: ChildHandle) -> None:
-        """The child, which is busy, has answered its job."""
+        """The child, which is busy, has answered jobs."""
         if self._recycling.on and child.retire_reason is None:
             child.retire_reason = self._recycling.retire_reason_of(child)
         child.end_plan.kill_at = None
+        child.follow_up()
         if child.sent:
-            self._log.started(child.sent[0])
             self._interrupter.tell_the_next(child)
         elif self._slots.is_done(child) or not self._admission.is_open:
             self._interrupter.leave(child)

@@ -51,6 +51,7 @@ class ChildHandle:
         self.cpu_s = 0.0  # processor time up to the last answer
         self.overran = False  # the running job takes longer than expected: no other is sent ahead
         self.warned_of_timeout = False  # the running job was told that its time limit is near
+        self._wrote_stacks = False  # since the last answer
 
         self.trust_domain: Hashable = None  # of its first job, where handlers differ: it takes no jobs of another
         self.retire_reason: str | None = None  # why it takes no more jobs
@@ -159,18 +160,30 @@ class ChildHandle:
             self._begin(held, clock.monotonic())
 
     def answered(self, now_at: float) -> HeldLease:
-        """The child has answered its running job. Return that job; the next one runs from `now_at` on."""
+        """The child has answered its running job. Return that job; the next one runs from `now_at` on.
+
+        `follow_up` is to follow, once for all that the child has answered.
+        """
         self.output.forget(self.sent[0].lease.token)  # may still read what the job printed
         held = self.last_answered = self.jobs.pop_answered()
         self.served += 1
         self.overran = self.warned_of_timeout = False
         if self.notices.reason is not None:
             self.notices.forget()
-        if self.stacks.end:
+        if self._wrote_stacks:
+            self._wrote_stacks = False
+            self.stacks.clear()
+        self.meter.start()
+        if self.sent:
+            self.sent[0].started_at = now_at
+        return held
+
+    def follow_up(self) -> None:
+        """The child has answered jobs. Plan for the one that runs now."""
+        if self.stacks.end:  # a handler has moved the end of the file
             self.stacks.clear()
         if self.sent:
-            self._begin(self.sent[0], now_at)
-        return held
+            self._watch(self.sent[0])
 
     def take_back(self) -> list[HeldLease]:
         """Remove the jobs that the child has not received, and return them, oldest first."""
@@ -190,9 +203,13 @@ class ChildHandle:
         """The job is the first of `sent` now, so the child runs it."""
         held.started_at = now_at
         self.meter.start()
+        self._watch(held)
+
+    def _watch(self, held: HeldLease) -> None:
+        """Plan for the running job."""
         if held.memory_limit_bytes and self.served:
             held.earlier_jobs_bytes = self.meter.sample()
-        self.next_sample_at = now_at + held.first_sample_s
+        self.next_sample_at = held.started_at + held.first_sample_s
         self._on_planned()
 
     def _has(self, token: int) -> bool:
@@ -202,6 +219,7 @@ class ChildHandle:
 
     def write_stacks(self) -> None:
         """Have the child write the Python stacks of all its threads to `stacks`, even inside C code."""
+        self._wrote_stacks = True
         self._signal_handler(kernel.STACKS_SIGNAL)
 
     def _signal_handler(self, signo: int) -> None:

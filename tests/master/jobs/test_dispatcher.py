@@ -1,4 +1,4 @@
-"""Children that speak nonsense are killed. Children are forks of the test."""
+"""What children say is read, and those that speak nonsense are killed. Children are forks of the test."""
 
 import fcntl
 import os
@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from supervisor import messages
+from supervisor import clock, messages
 from supervisor.engine.model.outcomes import Completed, Died
 from supervisor.linux import kernel
 from supervisor.master.model.states import ChildState
@@ -23,7 +23,7 @@ from supervisor.messages import (
     pack_progress,
     pack_trouble,
 )
-from tests.master.jobs.conftest import follows, summary
+from tests.master.jobs.conftest import QUICK_S, follows, summary
 from tests.parts import Ends, await_readable, lease_of, rest
 
 
@@ -215,3 +215,58 @@ def test_garbage_after_an_outcome_does_not_undo_it(desk):
     desk.give(lease_of(1))
     desk.reap(child)
     assert summary(desk.outcomes()) == [(Completed, 1)]
+
+
+def several(*words):
+    """A child that takes its jobs, one for each of the words, says all of them at once, and prints that it has."""
+
+    def behave(ends: Ends):
+        ends.talk.send(messages.pack_ready())
+        tokens = [ends.next_job().token for _ in words]
+        for token, (verb, body) in zip(tokens, words, strict=True):
+            ends.say(verb, token, body)
+        os.write(ends.out, b"said")
+        rest()
+
+    return behave
+
+
+def test_a_word_behind_an_answer_is_about_the_next_job(desk):
+    """Its child exits now, which must not be forgotten with the job before."""
+    desk = desk(processes="1")
+    desk.pace.learn("k", QUICK_S)
+    trouble = pack_trouble(Trouble("MemoryError", "m", "traceback"))
+    child = desk.child(several((Verb.COMPLETED, b""), (Verb.OVERFLOWED, trouble)))
+    desk.give(lease_of(1), lease_of(2))
+    await_readable(child.output.fd)
+    desk.dispatcher.on_spoke(child)
+    assert summary(desk.outcomes()) == [(Completed, 1)]
+    assert (child.overflow, child.end_plan.kill_at is None) == ("traceback", False)
+
+
+def test_the_job_that_runs_after_several_answers_is_watched(desk):
+    desk = desk(processes="1", job_timeout="100")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(several((Verb.COMPLETED, b""), (Verb.COMPLETED, b""), (Verb.PROGRESS, b"[0.5,null]")))
+    held = desk.give(*map(lease_of, (1, 2, 3)))
+    await_readable(child.output.fd)
+    desk.timers.cancel(child)
+    began_at = clock.monotonic()
+    desk.dispatcher.on_spoke(child)
+    assert child.running is held[2]
+    assert began_at <= held[2].started_at <= desk.timers.at(child) < held[2].started_at + 100
+    assert len(desk.events("job.started")) == 3
+
+
+def test_stacks_of_an_earlier_job_are_not_shown_with_the_next(desk):
+    """Both have ended when the master reads what their child says."""
+    desk = desk(processes="1")
+    desk.pace.learn("k", QUICK_S)
+    trouble = pack_trouble(Trouble("E", "m"))
+    child = desk.child(several((Verb.COMPLETED, b""), (Verb.FAILED, trouble)))
+    held = desk.give(lease_of(1), lease_of(2))
+    await_readable(child.output.fd)
+    child.stacks.write_heading("of the first")
+    child.write_stacks()
+    desk.dispatcher.on_spoke(child)
+    assert held[1].end.stack == ""
