@@ -14,7 +14,7 @@ from supervisor.linux.kernel import Memfd
 from supervisor.master.model.held_lease import HeldLease
 
 #: A child never has more unanswered jobs. With more packets in its socket a send might have to wait.
-MAX_SENT: Final = 128
+MAX_SENT: Final = 256
 #: Requested send buffer. Every process may have this much unless the administrator has lowered the system's limit.
 #: The kernel grants twice the requested size.
 _SEND_BUFFER_BYTES: Final = 212_992
