@@ -3,6 +3,7 @@
 Reads the keys of lua/README.md by itself, so that it can disagree with the engine.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,12 @@ SPECIAL = {
     "kin", "noted", "tagged", "tracked", "limit", "unique", "expires", "once", "persistent", "awaited", "progress",
     "saved",
 }  # fmt: skip
+DENSE = re.compile(
+    rb"(?:(?P<flag>[LS])(?P<token>\d+) (?P<popped>\d{13}) (?P<worker>[^\n]+)\n)?1(?P<kind>[jbJB]) (?P<seq>[0-9a-f]{13})"
+    rb" (?P<put>\d{13})\n(?P<queue>[^\n]+)\n(?P<klass>[^\n]+)\n(?P<options>[^\n]*)\n(?P<payload>.*)",
+    re.DOTALL,
+)
+LETTERS = {"p": "priority", "r": "retries", "t": "timeout", "d": "max_deaths", "c": "trace"}
 AHEAD = float(-(2**53))  # the score of a job with a turn, in the line of a lane
 
 # One call for a whole namespace. KEYS is fine here: the tests' server holds little else.
@@ -29,9 +36,20 @@ return found
 
 
 class Snapshot(dict[str, Any]):
-    """The values by key without prefix. `ending`: the keys with a time to live."""
+    """The values by key without prefix, and records of both densities as dicts. `ending`: the keys with a time to live.
+
+    `payloads`: those of dense records that contain them. `dense`: the jids of dense records.
+    """
 
     ending: set[str]
+    payloads: dict[str, bytes]
+    dense: set[str]
+
+    def payload(self, jid: str) -> bytes:
+        """Return the payload of a job."""
+        stored = self.payloads[jid] if jid in self.payloads else self[f"data:{jid}"]
+        assert isinstance(stored, bytes)
+        return stored
 
 
 def read_namespace(redis: Any, namespace: str) -> Snapshot:
@@ -39,12 +57,48 @@ def read_namespace(redis: Any, namespace: str) -> Snapshot:
     dump = redis.eval(_DUMP, 0, f"{{{namespace}}}:")
     found = Snapshot({key.decode(): _value(kind, value) for key, kind, value, _ in dump})
     found.ending = {key.decode() for key, _, _, ttl in dump if ttl != -1}
+    found.payloads, found.dense = {}, set()
+    for key, value in found.items():
+        if key.startswith("job:") and isinstance(value, bytes):
+            found[key] = _read_dense(key[4:], value, found)
     return found
 
 
 def read_record(redis: Any, key: str) -> dict[str, str]:
-    """Return the fields of a job's record, by its whole key; none if there is no such job."""
+    """Return the fields of a job's record, by its whole key, but no state of a dense one; none if there is no job."""
+    if redis.type(key) == b"string":
+        return _dense_fields(key, redis.get(key))[0]
     return {name.decode(): value.decode() for name, value in redis.hgetall(key).items()}
+
+
+def _read_dense(jid: str, text: bytes, found: Snapshot) -> dict[str, str]:
+    """Return the fields of a dense record. One that was leased runs, unless it lies in `complete`."""
+    record, payload = _dense_fields(f"job:{jid}", text)
+    found.dense.add(jid)
+    if payload is not None:
+        found.payloads[jid] = payload
+    if "owner" in record:
+        record["state"] = "complete" if jid in found.get("complete", ()) else "running"
+    return record
+
+
+def _dense_fields(name: str, text: bytes) -> tuple[dict[str, str], bytes | None]:
+    """Return the fields of a dense record without its state, and its payload; None if that lies beside."""
+    parts = DENSE.fullmatch(text)
+    if not parts:
+        raise ValueError(f"{name} holds {text!r}, which is no record")
+    kind, options = parts["kind"].decode(), parts["options"].decode()
+    record = {name: parts[name].decode() for name in ("klass", "queue")}
+    record |= {"seq": str(int(parts["seq"], 16)), "put": str(int(parts["put"]))}
+    record |= {LETTERS[option[0]]: option[1:] for option in options.split(" ") if option}
+    if kind in "bB":
+        record["bytes"] = "1"
+    if parts["flag"]:
+        record |= {"owner": f"{parts['token'].decode()}:{parts['worker'].decode()}"}
+        record |= {"popped": str(int(parts["popped"]))} | ({"started": "1"} if parts["flag"] == b"S" else {})
+    if kind in "JB":
+        return record | {"size": parts["payload"].decode()}, None
+    return record, parts["payload"]
 
 
 def _value(kind: bytes, value: Any) -> Any:
@@ -87,7 +141,7 @@ def _places(jid: str, record: dict[str, str], found: Snapshot) -> Iterator[tuple
     if state == "running":
         token, _, worker = record["owner"].partition(":")
         yield f"queue:{queue}:running", jid, None
-        yield f"held:{worker}", jid, float(token)
+        yield f"held:{worker}", jid, float(token) + (0 if jid in found.dense else 0.5)
         if "limit" in record:
             yield f"holders:{record['limit']}", jid, float(token)
     elif state == "failed":
@@ -147,8 +201,10 @@ def _contradictions(jid: str, record: dict[str, str], found: Snapshot) -> Iterat
         yield f"{jid} is tracked by its record or by the list of tracked jobs only"
     if ("owner" in record) != (state in ("running", "complete")):
         yield f"{jid} is {state} with owner {record.get('owner')}"
-    if f"data:{jid}" not in found:
-        yield f"{jid} has no data"
+    if (f"data:{jid}" in found) == (jid in found.payloads):
+        yield f"{jid} has no data, or twice"
+    if f"data:{jid}" in found and "size" in record and len(found[f"data:{jid}"]) != int(record["size"]):
+        yield f"{jid} has another size than {record['size']}"
     if ("tagged" in record) != (f"tags:{jid}" in found):
         yield f"{jid} is tagged in its record or in its tags only"
     parents = found.get(f"dependencies:{jid}", {})
@@ -166,11 +222,13 @@ def _contradictions(jid: str, record: dict[str, str], found: Snapshot) -> Iterat
         yield f"{jid} has progress in its record or beside it only"
     if record.get("saved") != (str(len(found[f"saved:{jid}"])) if f"saved:{jid}" in found else None):
         yield f"{jid} has a checkpoint in its record or beside it only, or of another size"
+    if ("noted" in record) != (f"history:{jid}" in found):
+        yield f"{jid} has a history in its record or beside it only"
     if {"persistent"} <= record.keys() and record.get("once") == "1":
         yield f"{jid} is persistent, and at most once"
-    if set(record) & SPECIAL and "special" not in record:
-        yield f"{jid} does not say that it is more than record and data"
-    if state == "complete" and "special" in record and found.get("complete", {}).get(jid, 0.5) % 1 == 0:
+    if jid in found.dense and set(record) & SPECIAL:
+        yield f"{jid} is more than a dense record holds"
+    if state == "complete" and set(record) & SPECIAL and found.get("complete", {}).get(jid, 0.5) % 1 == 0:
         yield f"{jid} is complete, and its score does not say that it is more than record and data"
 
 

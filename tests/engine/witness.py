@@ -13,7 +13,7 @@ from tests.engine.invariants import read_record
 
 #: How many arguments of an outcome follow its verb, jid and token.
 ARGUMENTS = {"complete": 1, "advance": 6, "retry": 4, "fail": 4, "release": 3, "died": 3, "unknown": 1, "return": 0}
-PUT_ARGUMENTS = 9  # of a follow-up, before its options
+PUT_ARGUMENTS, SHORT_PUT = 9, 3  # of a follow-up, before its options; of one in short
 ENDS_A_STAGE = ("complete", "advance", "return")
 REFUSALS = (ENDLESS, REFUSED, TOO_MANY_QUEUES, LATER)
 
@@ -55,7 +55,9 @@ class WitnessedClient(Client):
         return grant
 
     def _run_settle(self, command: Command[Any]) -> Any:
-        worker, outcomes = str(command.args[1]), list(_outcomes(command.args))
+        worker, sent = str(command.args[1]), list(_outcomes(command.args))
+        order: list[int] = command.parse.args[0]  # type: ignore[attr-defined]  # a partial: of each its index
+        outcomes = [one for _, one in sorted(zip(order, sent, strict=True))]
         held = {one.jid: self._token_of(worker, one.jid) for one in outcomes}
         stages = {one.jid: self._stage_of(one.jid) for one in outcomes}
         answers = super().run(command)
@@ -96,11 +98,18 @@ class WitnessedClient(Client):
 
 
 def _outcomes(args: Sequence[Any]) -> Iterator[Told]:
-    at = 3
+    n, at = args[3], 4
+    for i in range(4, 4 + n):  # completions in short
+        yield Told("complete", args[i], args[i + n], False)
+    if n:
+        at += 2 * n
+        at += 1 + 3 * args[at]  # groups
+        at += 1 + 2 * args[at]  # results
     while at < len(args):
         verb, jid, token = args[at : at + 3]
         at += 3 + ARGUMENTS[verb]
         first = at
         while at < len(args) and args[at] == "follow":
-            at += 1 + PUT_ARGUMENTS + 2 * args[at + PUT_ARGUMENTS]
+            is_short = "\n" in args[at + 1]
+            at += 1 + (SHORT_PUT if is_short else PUT_ARGUMENTS + 2 * args[at + PUT_ARGUMENTS])
         yield Told(verb, jid, token, at > first)

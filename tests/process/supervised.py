@@ -362,8 +362,12 @@ class Stage:
 
     def wait_until_start_is_known(self, jid: str) -> None:
         """Wait until Redis knows that the job has started: a proxy passes the report on later than the child begins."""
-        record = f"{self.prefix}job:{jid}"
-        self.wait_until_counted(lambda: self.server.redis.hget(record, "started") == b"1")
+
+        def is_known() -> bool:
+            job = self.client.job(jid)
+            return job is not None and job.started
+
+        self.wait_until_counted(is_known)
 
     def ended(self) -> dict[str, str]:
         """Return how jobs ended, by the logs of all pools: jid -> completed or failed."""

@@ -7,27 +7,34 @@ sends `LeftOut.commands` right behind it, and completes the reply by theirs befo
 from collections.abc import Sequence
 from typing import Any, Final
 
-#: Values of one job in the reply, and where two of them are (lease.lua).
-_WIDTH: Final = 6
-_PAYLOAD: Final = 3
+#: The length of a row of the reply (lease.lua) that has a dense record and its payload.
+PAIR: Final = 2
 
 #: Stands for the payload of a job whose lease was lost before the payload was read.
 LOST: Final = object()
+
+
+def place_of_payload(row: Sequence[Any]) -> int:
+    """Return where the payload is in a row that has it beside a record, or among the fields of a full one."""
+    return 1 if len(row) == PAIR else 2
 
 
 class LeftOut:
     """The payloads that one reply leaves out."""
 
     def __init__(self, prefix: str, worker: str, reply: list[Any]) -> None:
-        self._first_token, self._jobs = reply[2], reply[-1]
-        payloads = self._jobs[_PAYLOAD::_WIDTH]
-        self._indexes = [index for index, payload in enumerate(payloads) if type(payload) is int]
+        self._first_token, jids, self._rows = reply[2], reply[-2], reply[-1]
+        self._indexes = [
+            index
+            for index, row in enumerate(self._rows)
+            if type(row) is list and type(row[place_of_payload(row)]) is int
+        ]
         #: Redis commands. The second one answers the tokens under which the worker holds the jobs.
         self.commands: Sequence[tuple[Any, ...]] = ()
         if self._indexes:
-            jids = [self._jobs[index * _WIDTH] for index in self._indexes]
+            wanted = [jids[index] for index in self._indexes]
             begin = prefix.encode() + b"data:"
-            self.commands = ("MGET", *[begin + jid for jid in jids]), ("ZMSCORE", f"{prefix}held:{worker}", *jids)
+            self.commands = ("MGET", *[begin + jid for jid in wanted]), ("ZMSCORE", f"{prefix}held:{worker}", *wanted)
 
     def fill(self, replies: Sequence[Any]) -> None:
         """Complete the reply to the lease by those to `commands`.
@@ -36,5 +43,6 @@ class LeftOut:
         a worker that then still holds the job under the token of this lease has read the payload of this lease.
         """
         for index, payload, token in zip(self._indexes, *replies, strict=True):
-            is_held = token is not None and float(token) == self._first_token + index
-            self._jobs[index * _WIDTH + _PAYLOAD] = payload if is_held else LOST
+            is_held = token is not None and int(float(token)) == self._first_token + index  # a half: the record is full
+            row = self._rows[index]
+            row[place_of_payload(row)] = payload if is_held else LOST

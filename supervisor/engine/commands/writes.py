@@ -8,17 +8,18 @@ clock's time in unix seconds; None = the server's clock. queries.py has the comm
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from supervisor import clock
 from supervisor.engine.commands.payloads import LOST as LOST_PAYLOAD
-from supervisor.engine.commands.payloads import LeftOut
+from supervisor.engine.commands.payloads import PAIR, LeftOut, place_of_payload
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import ASK_S as ASK_S
 from supervisor.engine.model.bounds import BY_BYTES as BY_BYTES
 from supervisor.engine.model.bounds import MOST as MOST
-from supervisor.engine.model.jobs import MOST_TAGS, LeaseRecord, NewJob
+from supervisor.engine.model.jobs import MOST_TAGS, SHORT, LeaseRecord, NewJob, dense_lease
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
 from supervisor.engine.model.outcomes import (
     ENDLESS,
@@ -155,7 +156,17 @@ def put(jobs: Sequence[NewJob], *, now: float | None = None) -> Command[list[boo
     Answers per job whether it changed (add changes no known jid), or the jid of the job that holds its claim.
     """
     checked_batch("jobs", jobs)
-    return Command(scripts.PUT, (now_ms(now), *chain.from_iterable(job.arguments for job in jobs)), _parse_puts)
+    args: list[Argument] = [now_ms(now)]
+    head: Argument | None = None
+    for job in jobs:
+        arguments = job.arguments
+        if len(arguments) == SHORT:  # most jobs of a call have the same queue, klass and options
+            args += ("" if arguments[0] == head else arguments[0], *arguments[1:])
+            head = arguments[0]
+        else:
+            args += arguments
+            head = None
+    return Command(scripts.PUT, tuple(args), _parse_puts)
 
 
 def lease(
@@ -238,17 +249,51 @@ def settle(
     """
     checked_batch("outcomes", outcomes)
     when_unix = clock.unix() if now is None else now
-    args: list[Argument] = [now_ms(now), checked_name("worker", worker), _number(number)]
-    script = scripts.SETTLE
-    for outcome in outcomes:
+    script, in_short = scripts.SETTLE, _InShort()
+    order: list[int] = []  # of the outcomes that are not sent in short: the first one, and all behind it
+    rest: list[Argument] = []
+    for index, outcome in enumerate(outcomes):
         if not isinstance(outcome, Outcome):
             raise TypeError(f"outcomes must be Completed, Retried, Failed, Released or Died: {outcome!r:.100}")
         arguments = outcome.arguments(worker, when_unix)
+        granted_ms = getattr(outcome.lease, "granted_ms", None)
+        if not rest and granted_ms is not None and arguments[0] == "complete" and len(arguments) == _COMPLETE:
+            in_short.add(index, outcome.lease.queue, granted_ms, arguments)
+            continue
         if script is scripts.SETTLE and needs_memory(arguments):
             script = scripts.within_memory(scripts.SETTLE)
-        args += arguments
-    n = len(outcomes)
-    return Command(script, tuple(args), lambda reply: _parse_answers(n, reply))
+        rest += arguments
+        order.append(index)
+    first, short = in_short.arguments()
+    args = now_ms(now), checked_name("worker", worker), _number(number), *short, *rest
+    return Command(script, args, partial(_parse_answers, [*first, *order]))
+
+
+_COMPLETE: Final = 4  # arguments of a completion without followers
+
+
+class _InShort:
+    """The completions of jobs whose records were dense when they were leased, as settle.lua takes them."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, int], list[tuple[int, tuple[Argument, ...]]]] = {}
+
+    def add(self, index: int, queue: str, granted_ms: int, arguments: tuple[Argument, ...]) -> None:
+        self._groups.setdefault((queue, granted_ms), []).append((index, arguments))
+
+    def arguments(self) -> tuple[list[int], list[Argument]]:
+        """Return the indexes of the outcomes in the order in which they are sent, and the arguments."""
+        groups = sorted(self._groups.items())
+        sent = [one for _, group in groups for one in group]
+        if not sent:
+            return [], [0]
+        results = [(at, one[3]) for at, (_, one) in enumerate(sent, 1) if one[3] != b""]
+        args: list[Argument] = [len(sent), *(one[1] for _, one in sent), *(one[2] for _, one in sent)]
+        args.append(len(groups))
+        for (queue, granted_ms), group in groups:
+            args += (queue, granted_ms, len(group))
+        args += (len(results), *chain.from_iterable(results))
+        return [index for index, _ in sent], args
 
 
 def resume(
@@ -671,17 +716,24 @@ def _parse_swept(reply: list[Any]) -> Swept:
 
 
 def _parse_grant(worker: str, starts: int, reply: list[Any]) -> Grant:
-    now_ms, next_ms, token, due, wish_number, ends, jobs = reply
+    now_ms, next_ms, token, due, wish_number, ends, jids, rows = reply
     expires = {queue: ms / 1000 for queue, ms in zip(ends[::2], ends[1::2], strict=True)}
     leases, unreadable, starting, end = [], [], starts, token + starts
-    rows = iter(jobs)
-    for jid, klass, queue, raw, waited_ms, rest in zip(rows, rows, rows, rows, rows, rows, strict=True):
+    for jid, row in zip(jids, rows, strict=True):
         lease = None
-        if raw is not LOST_PAYLOAD:
-            try:
+        try:
+            if isinstance(row, bytes):
+                lease = dense_lease(worker, token, jid, row, None, expires, now_ms)
+            elif row[place_of_payload(row)] is LOST_PAYLOAD:
+                pass
+            elif len(row) == PAIR:
+                record, beside = row
+                lease = dense_lease(worker, token, jid, record, beside, expires, now_ms)
+            else:
+                klass, queue, raw, waited_ms, rest = row
                 lease = LeaseRecord(worker, token, jid, klass, queue, raw, expires[queue], waited_ms, rest)
-            except ValueError:  # one damaged record must not hide the other leases
-                unreadable.append(jid.decode("utf-8", "replace"))
+        except ValueError:  # one damaged record must not hide the other leases
+            unreadable.append(jid.decode("utf-8", "replace"))
         if lease is not None:
             leases.append(lease)
         elif token < end:
@@ -705,10 +757,15 @@ _ANSWERS: dict[bytes, Answer] = {
 }
 
 
-def _parse_answers(n: int, reply: bytes) -> list[Answer]:
-    if n == 0:
-        return []
-    return [_ANSWERS[word] if word in _ANSWERS else int(word[1:]) for word in reply.split(b",")]
+def _parse_answers(order: Sequence[int], reply: bytes) -> list[Answer]:
+    """Return the answers in the order of the outcomes. `order`: the index of each as it was sent."""
+    sent = [_ANSWERS[word] if word in _ANSWERS else int(word[1:]) for word in reply.split(b",")] if order else []
+    if len(sent) != len(order):  # another call had this number
+        return sent
+    answers: list[Answer] = [None] * len(order)
+    for index, answer in zip(order, sent, strict=True):
+        answers[index] = answer
+    return answers
 
 
 def _parse_resumed(reply: list[int]) -> ResumeResult:

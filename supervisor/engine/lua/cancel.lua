@@ -20,6 +20,7 @@
 local MOST_CHILDREN = 5000 -- read within 20 ms
 local listed, cancelled, examined = {}, {}, 0
 for i = 3, #ARGV do listed[ARGV[i]] = true end
+read_ahead({ unpack(ARGV, 3) })
 
 local function check_children(jid)
   examined = examined + redis.call("ZCARD", P .. "dependents:" .. jid)

@@ -30,7 +30,7 @@ local room, too_large = MEMBERS, { zset = {}, hash = {} }
 
 -- The type that the first word of a name, or the last word of a queue's key, implies.
 local TYPES = {
-  job = "hash", data = "string", failure = "string", result = "string", tags = "string", history = "list",
+  job = "record", data = "string", failure = "string", result = "string", tags = "string", history = "list",
   dependencies = "zset", dependents = "zset", recur = "hash", recurdata = "string", recurtags = "string",
   worker = "hash", held = "zset", mail = "list", bell = "list", failed = "zset", tag = "zset", stats = "hash",
   histogram = "hash", lane = "zset", laned = "string", lanes = "hash", limit = "hash", holders = "zset",
@@ -245,7 +245,7 @@ local function orphan(name, whose)
 end
 
 function belonging.job(name, jid)
-  if not records[jid] and not is_there("job:" .. jid, "hash") then orphan(name, "job") end
+  if not record_of(jid) then orphan(name, "job") end
 end
 
 function belonging.recurrence(name, jid)

@@ -15,9 +15,14 @@
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include this_layout
+--- @include stored
 local READERS = { history = { "LLEN", "LRANGE" }, dependencies = { "ZCARD", "ZRANGE" } }
 READERS.dependents = READERS.dependencies
 local key, offset = P .. ARGV[1] .. ":" .. ARGV[2], tonumber(ARGV[3])
+if ARGV[1] == "data" then
+  local _, payload = stored_job(ARGV[2])
+  if payload then return { #payload, string.sub(payload, offset + 1, offset + ARGV[4]) } end
+end
 if redis.call("EXISTS", key) == 0 then return { -1, "" } end
 local size, read = unpack(READERS[ARGV[1]] or { "STRLEN", "GETRANGE" })
 return { redis.call(size, key), redis.call(read, key, offset, offset + ARGV[4] - 1) }

@@ -20,7 +20,7 @@ local held = redis.call("ZRANGE", P .. "held:" .. worker, 0, -1, "WITHSCORES")
 for i = 1, #held, 2 do
   if moves.hand_back(held[i], worker, ARGV[3] == "1") then
     handed_back = handed_back + 1
-    publish_job_event("lease.lost", read_job(held[i]), { worker = worker, token = tonumber(held[i + 1]) })
+    publish_job_event("lease.lost", read_job(held[i]), { worker = worker, token = math.floor(held[i + 1]) })
   end
 end
 place(P .. "workers-seen", worker, false)

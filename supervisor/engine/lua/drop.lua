@@ -43,8 +43,7 @@ local function matches(rec)
     unjudged[#unjudged + 1] = rec.jid
     return false
   end
-  local size = #data > 1024 and #data or nil
-  if (kind == "bytes") ~= (rec.bytes ~= nil) or tonumber(rec.size) ~= size then return false end
+  if (kind == "bytes") ~= (rec.bytes ~= nil) or rec.size and tonumber(rec.size) ~= #data then return false end
   local stored = data_of(rec.jid)
   if stored == data then return true end
   --   Objects may be equal with their keys in another order. They have the same size then.

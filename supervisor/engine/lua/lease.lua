@@ -22,17 +22,19 @@
 -- Returns   array: now in ms; when to ask again in ms, 0 = unknown (or there may be more jobs now); token of the first
 --           job, the next ones count up; due cron recurrences, each an array jid, cron, tz, time in ms, backlog; number
 --           of the last request to this worker to serve other queues; an array of queues, each followed by the expiry
---           in ms of its leases; an array of the jobs, six values each: jid, klass, queue, data, for how many ms it
---           could have been leased, and the rest: nil, or an array priority, retries, timeout, max_deaths, kind of
---           data (nil = json, "1" = bytes, "entry"), failures, deaths, interruptions, tags, lane, marks ("p" =
---           persistent, "o" = at most once, "l" = it has a slot of a limit), its checkpoint as JSON, its trace.
+--           in ms of its leases; an array of the jids; an array that has for each job
+--           its dense record as it was before (include/dense.lua); or an array of that and its payload, if that lies
+--           beside; or, of a job with a full record, an array klass, queue, data, for how many ms it could have been
+--           leased, and the rest: nil, or an array priority, retries, timeout, max_deaths, kind of data (nil = json,
+--           "1" = bytes, "entry"), failures, deaths, interruptions, tags, lane, marks ("p" = persistent, "o" = at most
+--           once, "l" = it has a slot of a limit), its checkpoint as JSON, its trace.
 --           In place of large data is its size, an integer: the caller reads data:<jid> by MGET, and then the tokens
 --           in held:<worker> by ZMSCORE. With another token the lease is lost, and the data is of a later stage.
 --           A number below the worker's last one, or behind a wait below that of its last resume, gets no job: it
 --           comes from a dead connection.
 --           If an entry of another program raises an error, the entry fails and this call gives no job.
--- Errors    DEREGISTERED if a worker that had a number is unknown. WRONGTYPE for a foreign key of ours. Nothing has
---           changed then.
+-- Errors    DEREGISTERED if a worker that had a number is unknown; REFUSED for a token of 2^52 or more. WRONGTYPE for a
+--           foreign key of ours. Nothing has changed then.
 
 --- @include this_layout
 --- @include clock
@@ -49,7 +51,7 @@ if number then
   local last = redis.call("HMGET", exchange, ARGV[10] == "2" and "since" or "number", "wish")
   local last_number = tonumber(last[1])
   request_number = tonumber(last[2]) or 0
-  if last_number and number < last_number then return { now, 0, 0, {}, request_number, {}, {} } end
+  if last_number and number < last_number then return { now, 0, 0, {}, request_number, {}, {}, {} } end
   if not last_number and number > 1 then refuse("DEREGISTERED", "worker " .. worker .. " is not known") end
 end
 
@@ -125,7 +127,7 @@ math.randomseed(tonumber(ARGV[9]))
 local is_served, problem = pcall(serve_all)
 if not is_served then
   entries.handle_error(problem)
-  return { now, now, 0, {}, request_number, {}, {} }
+  return { now, now, 0, {}, request_number, {}, {}, {} }
 end
 
 local expiries, ends = {}, {}
@@ -146,35 +148,54 @@ local function marks_of(rec)
   return marks ~= "" and marks
 end
 
-local first_token, jobs = 0, {}
-local function give(i, job, payload)
-  local queue, jid, token = job[2], job[11], raise("token", 1)
-  if i == 1 then first_token = token end
-  local expiry, owner = expiry_of(queue), digits(token) .. ":" .. worker
-  local waited = math.max(now - (job[18] or job[14] or job[13]), 0) -- since it was due, came back, or was put
-  local rec = records[jid] or (job[15] or never_twice[job[1]] or has_listeners()) and read_job(jid)
-  place(queue_key(queue, "running"), jid, expiry)
-  place(P .. "held:" .. worker, jid, token)
-  local names, marks, saved = false, false, false
-  if rec then
-    rec.state, rec.owner, rec.popped, rec.started, rec.aside = "running", owner, now, i <= starting and 1 or nil, nil
-    if never_twice[rec.klass] and not rec.persistent then rec.once = rec.once or "1" end
-    if rec.limit then limits.hold(rec, token) end
-    publish_job_event("lease.granted", rec, { worker = worker, token = token })
-    names, marks = rec.tagged and table.concat(tagging.of(rec), "\n") or false, marks_of(rec)
-    --     Data of a foreign type counts as missing.
-    if rec.saved then saved = redis.call("MGET", P .. "saved:" .. jid)[1] end
-  else
-    patch(jid, { state = "running", owner = owner, popped = now, started = i <= starting and 1 or nil })
-  end
-  add_given(jobs, jid, job, payload, waited, names, marks, saved)
+-- Return what is said of a job with a full record.
+local function row_of(rec, data)
+  local tags, marks, rest = rec.tagged and table.concat(tagging.of(rec), "\n") or false, marks_of(rec), false
+  --   Data of a foreign type counts as missing.
+  local saved = rec.saved and redis.call("MGET", P .. "saved:" .. rec.jid)[1]
+  local row = {
+    rec.priority or false, rec.retries or false, rec.timeout or false, rec.max_deaths or false, rec.bytes or false,
+    rec.failures or false, rec.deaths or false, rec.interruptions or false, tags, rec.lane or false, marks,
+    saved or false, rec.trace or false,
+  }
+  for _, value in ipairs(row) do rest = rest or value and row end
+  local waited = math.max(now - (rec.ready or rec.since or rec.put), 0) -- since it was due, came back, or was put
+  return { rec.klass, rec.queue, data, waited, rest }
 end
 
-if #taken > 0 then
-  local jids = {}
-  for i, job in ipairs(taken) do jids[i] = job[11] end
-  for i, payload in ipairs(payloads_of(jids, taken, all_data_of)) do give(i, taken[i], payload) end
+local LAST_TOKEN = 2 ^ 52 - 1 -- the score of a lease has a half, too
+local first_token, jids, rows = 0, {}, {}
+local sizes = {}
+for i, rec in ipairs(taken) do jids[i], sizes[i] = rec.jid, tonumber(rec.size) or 0 end
+local data = payloads_of(sizes, function(near)
+  local wanted = {}
+  for i, at in ipairs(near) do wanted[i] = jids[at] end
+  return all_data_of(wanted)
+end)
+
+local function give(i, rec)
+  local token = raise("token", 1)
+  if token > LAST_TOKEN then
+    refuse("REFUSED", "the token of this lease would be above " .. digits(LAST_TOKEN) .. ", the last one that a sorted"
+      .. " set can hold: raise no counter by hand, and move the jobs to a new namespace")
+  end
+  if i == 1 then first_token = token end
+  place(queue_key(rec.queue, "running"), rec.jid, expiry_of(rec.queue))
+  place(P .. "held:" .. worker, rec.jid, token)
+  local text = dense_as_read(rec)
+  rec.state, rec.owner, rec.popped, rec.aside = "running", digits(token) .. ":" .. worker, now, nil
+  rec.started = i <= starting and 1 or nil
+  if never_twice[rec.klass] and not rec.persistent then rec.once = rec.once or "1" end
+  if rec.limit then limits.hold(rec, token) end
+  publish_job_event("lease.granted", rec, { worker = worker, token = token })
+  if not text or not dense.can_hold(rec) then
+    rows[i] = row_of(rec, data[i])
+  else
+    rows[i] = rec.size and { text, data[i] } or text
+  end
 end
+
+for i, rec in ipairs(taken) do give(i, rec) end
 
 local full = #taken >= count or picking.capped
 
@@ -216,4 +237,4 @@ if picking.capped or picking.more and not full then soonest = now end
 place(P .. "workers-seen", worker, now)
 if number then expire(exchange, setting_ms("max-worker-age")) end
 commit()
-return { now, soonest, first_token, picking.due_crons, request_number, ends, jobs }
+return { now, soonest, first_token, picking.due_crons, request_number, ends, jids, rows }

@@ -21,5 +21,5 @@ if count == 0 then return answer end
 picking.worker, picking.takeover, picking.regardless = "", true, true
 picking.serve(queue, count, count)
 -- The planned writes are never committed.
-for i, job in ipairs(picking.taken) do answer[i] = view(job[11]) end
+for i, job in ipairs(picking.taken) do answer[i] = view(job.jid) end
 return answer

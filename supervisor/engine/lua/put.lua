@@ -6,9 +6,13 @@
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2..] per job: "put" (create or move) or "add" (only create), queue, jid, klass, kind of data ("json" or
---           "bytes"), data, delay in ms | "", time in unix ms | "", number of options, then that many times an option's
---           field and value; tags and depends a line each
+-- ARGV[2..] per job, in short: verb, queue, klass, kind of data ("j" = JSON or "b" = bytes) and options, a line each,
+--           or "" for those of the job before it; jid; data. Verb: "put" (create or move) or "add" (only create).
+--           Options, by letter and value, a space between: p = priority, r = retries, t = timeout in ms,
+--           d = max_deaths, c = trace.
+--           Or, for any options: verb, queue, jid, klass, kind of data ("json" or "bytes"), data, delay in ms | "",
+--           time in unix ms | "", number of options, then that many times an option's field and value; tags and depends
+--           a line each
 --
 -- Returns   array, one per job: 1 (done), 0 (add of a known jid or of a claim that is held: nothing changed), or the
 --           jid of the job that holds the claim of a put: nothing changed.

@@ -49,20 +49,23 @@ local function save(jid, state)
   read_job(jid).saved = #state
 end
 
+local jids = {}
+for at = 5, #ARGV, 8 do jids[#jids + 1] = ARGV[at] end
+read_ahead(jids)
 for at = 5, #ARGV, 8 do
   local jid, token, started, kind, data, fraction, text, state = unpack(ARGV, at, at + 7)
-  local job = peek({ jid }, "owner", "state", "queue", "started")[1]
-  if job[1] == token .. ":" .. worker and job[2] == "running" then
-    local expiry = now + (ttl or setting_ms("heartbeat", job[3]))
-    place(queue_key(job[3], "running"), jid, expiry)
-    if started == "1" and not job[4] then read_job(jid).started = 1 end
-    if kind ~= "" then set_data(read_job(jid), kind, data) end
+  local rec = read_job(jid)
+  if rec and rec.owner == token .. ":" .. worker and rec.state == "running" then
+    local expiry = now + (ttl or setting_ms("heartbeat", rec.queue))
+    place(queue_key(rec.queue, "running"), jid, expiry)
+    if started == "1" then rec.started = rec.started or 1 end
+    if kind ~= "" then set_data(rec, kind, data) end
     if fraction ~= "" then store_progress(jid, tonumber(fraction), text) end
     if state ~= "" then save(jid, state) end
     answers[#answers + 1], has_any = expiry, true
   else
-    local by = not job[3] and redis.pcall("HGET", P .. "cancelled-by", jid)
-    answers[#answers + 1] = job[3] and "" or type(by) == "string" and "gone:" .. by or "gone"
+    local by = not rec and redis.pcall("HGET", P .. "cancelled-by", jid)
+    answers[#answers + 1] = rec and "" or type(by) == "string" and "gone:" .. by or "gone"
   end
 end
 if has_any then place(P .. "workers-seen", worker, now) end -- a deregistered worker does not come back by a renewal

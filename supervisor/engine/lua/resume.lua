@@ -32,11 +32,11 @@ end
 if not last_number and number > 1 then refuse("DEREGISTERED", "worker " .. worker .. " is not known") end
 
 local known, answers = {}, { 0, now }
-for at = 6, #ARGV, 2 do
-  local jid, token = ARGV[at], ARGV[at + 1]
-  local job = peek({ jid }, "owner", "queue", "state")[1]
-  local expiry = job[2] and 0 or -1
-  if job[1] == token .. ":" .. worker and job[3] == "running" then
+local jids = {}
+for at = 6, #ARGV, 2 do jids[#jids + 1] = ARGV[at] end
+for i, job in ipairs(peek(jids, "owner", "queue", "state")) do
+  local jid, expiry = jids[i], job[2] and 0 or -1
+  if job[1] == ARGV[5 + 2 * i] .. ":" .. worker and job[3] == "running" then
     known[jid] = true
     expiry = now + (ttl or setting_ms("heartbeat", job[2]))
     place(queue_key(job[2], "running"), jid, expiry)

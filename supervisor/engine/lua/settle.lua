@@ -9,7 +9,10 @@
 -- ARGV[2]   worker
 -- ARGV[3]   number of the exchange; "" = none. The last number again changes nothing and gets the same reply; with a
 --           smaller one all outcomes are stale.
--- ARGV[4..] per outcome: verb, jid, token, and the arguments of the verb
+-- ARGV[4]   number of completions in short: of jobs that the lease gave with a dense record
+-- ARGV[5..] if there are some: their jids; their tokens; number of groups, and of each its queue, when it was leased
+--           (unix ms), and how many of these jobs in turn it has; number of results, and of each the number of its job
+--           in turn, and the result as JSON. Then per further outcome: verb, jid, token, and the arguments of the verb
 --           complete   result as JSON | ""
 --           advance    next queue | "" = none, kind of new data ("", "json", "bytes"), the data | "", delay in ms,
 --                      jids to depend on, one a line, result as JSON | ""
@@ -48,7 +51,6 @@ local FIRST_UNKNOWN = 1000 -- ms
 local MOST_PRUNED = 500 -- failed jobs; a sweep prunes the rest
 local MOST_REMOVED = 3000 -- edges and tags of known jobs, by follow-ups
 local KEEP = keeps_completed()
-local COMPLETE = { state = "complete" }
 
 local answers, completed, failed = {}, 0, 0
 
@@ -57,31 +59,26 @@ local function fail_in(rec, group, failure)
   failed = failed + 1
 end
 
--- Completions come by the ten thousand. They need few fields of the record and write one.
-local function finish(jid, queue, popped, special, result)
+local function finish(rec, result)
+  local jid, queue = rec.jid, rec.queue
   place(queue_key(queue, "running"), jid, false)
   place(P .. "held:" .. worker, jid, false)
   if setting("max-concurrency", queue) > 0 then wake(queue) end
-  spread(queue, "run", now - (popped or now))
-  local rec = (special or has_listeners()) and read_job(jid)
-  if rec then
-    if rec.limit then limits.give_back(rec) end
-    if rec.saved then forget_saved(rec) end
-    if rec.noted then drop(P .. "failure:" .. jid) end -- each failure has a line in the history
-    moves.ended(rec)
-    publish_job_event("job.completed", rec, { worker = worker })
-  end
+  spread(queue, "run", now - (rec.popped or now))
+  if rec.limit then limits.give_back(rec) end
+  if rec.saved then forget_saved(rec) end
+  if rec.noted then drop(P .. "failure:" .. jid) end -- each failure has a line in the history
+  moves.ended(rec)
+  publish_job_event("job.completed", rec, { worker = worker })
   if KEEP then
-    patch(jid, COMPLETE)
-    place(P .. "complete", jid, (rec or result ~= "") and special_score(now) or now)
+    rec.state = "complete"
+    place(P .. "complete", jid, (is_special(rec) or result ~= "") and special_score(now) or now)
     if result ~= "" then store(P .. "result:" .. jid, result) end
     completed = completed + 1
-  elseif rec then
-    retention.erase_all({ jid })
   else
-    erase_plain(jid)
+    retention.erase_all({ jid })
   end
-  if rec and rec.kin then kin.parent_done(jid) end
+  if rec.kin then kin.parent_done(jid) end
   return "1"
 end
 
@@ -94,7 +91,7 @@ local verbs = {}
 
 function verbs.complete(rec, at)
   if rec.persistent then return ENDLESS end
-  return finish(rec.jid, rec.queue, rec.popped, true, ARGV[at])
+  return finish(rec, ARGV[at])
 end
 
 function verbs.advance(rec, at)
@@ -104,7 +101,7 @@ function verbs.advance(rec, at)
   if stage.why_not(rec, parents) then return REFUSED end
   if queue ~= "" and not stage.has_room(queue) then return TOO_MANY_QUEUES end
   if kind ~= "" then stage.set_data(rec, kind, data) end
-  if queue == "" then return finish(rec.jid, rec.queue, rec.popped, true, result) end
+  if queue == "" then return finish(rec, result) end
   spread(rec.queue, "run", now - (rec.popped or now))
   moves.leave(rec)
   note(rec, "advanced", { to = queue })
@@ -181,7 +178,7 @@ function verbs.release(rec, at)
 end
 
 verbs["return"] = function(rec)
-  if not rec.persistent then return finish(rec.jid, rec.queue, rec.popped, true, "") end
+  if not rec.persistent then return finish(rec, "") end
   spread(rec.queue, "run", now - (rec.popped or now))
   moves.leave(rec)
   note(rec, "returned", { worker = worker })
@@ -260,14 +257,7 @@ local function held_job(jid, owner)
 end
 
 local function settle(verb, jid, token, at)
-  local owner = token .. ":" .. worker
-  if verb == "complete" and records[jid] == nil and not patches[jid] then
-    local job = peek({ jid }, "owner", "state", "queue", "popped", "special")[1]
-    if job[1] ~= owner or job[2] ~= "running" then return "0" end
-    if job[5] then return verbs.complete(read_job(jid), at) end
-    return finish(jid, job[3], job[4], false, ARGV[at])
-  end
-  local rec = held_job(jid, owner)
+  local rec = held_job(jid, token .. ":" .. worker)
   if not rec then return STALE[verb] end
   return verbs[verb](rec, at)
 end
@@ -277,7 +267,20 @@ local stored = number and redis.call("HMGET", exchange, "number", "settled", "an
 if stored and tonumber(stored[2]) == number then return stored[3] end
 local late = stored and number <= (tonumber(stored[1]) or -1)
 
-local at = 4
+-- Completions that the quick path has left. Each says only its result, if it has one.
+local n, at = tonumber(ARGV[4]), 5
+if n > 0 then
+  local results = {}
+  at = 5 + 2 * n
+  at = at + 1 + 3 * ARGV[at]
+  for i = at + 1, at + 2 * ARGV[at], 2 do results[tonumber(ARGV[i])] = ARGV[i + 1] end
+  at = at + 1 + 2 * ARGV[at]
+  read_ahead({ unpack(ARGV, 5, 4 + n) })
+  for i = 1, n do
+    local rec = not late and held_job(ARGV[4 + i], string.match(ARGV[4 + n + i], "^%d+") .. ":" .. worker)
+    answers[i] = not rec and "0" or rec.persistent and ENDLESS or finish(rec, results[i] or "")
+  end
+end
 while at <= #ARGV do
   local verb = ARGV[at]
   local following = at + 3 + ARGUMENTS[verb]

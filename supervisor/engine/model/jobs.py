@@ -71,13 +71,19 @@ class PutOptions(TypedDict, total=False):
 
 _OPTIONS = frozenset(PutOptions.__annotations__)
 
+#: The options of a dense record, by their fields, in the order of lua/include/dense.lua.
+_LETTERS: Final = {"priority": "p", "retries": "r", "timeout": "t", "max_deaths": "d", "trace": "c"}
+
 
 #: Translates base64 into its URL-safe alphabet.
 _URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
 
 
+SHORT: Final = 3  # arguments of a job in short
+
+
 class NewJob(NamedTuple):
-    """A checked job, ready for put.lua."""
+    """A checked job, ready for put.lua: in short if it has no options but those of a dense record."""
 
     jid: str
     size_bytes: int
@@ -108,7 +114,7 @@ def new_job(verb: Literal["put", "add"], queue: str, klass: str, data: object, o
     trace = current_trace()
     if not options and trace is None:  # most jobs have no options
         jid = new_jid()
-        return NewJob(jid, len(raw), (verb, queue, jid, klass, kind, raw, "", "", 0))
+        return NewJob(jid, len(raw), (f"{verb}\n{queue}\n{klass}\n{kind[0]}\n", jid, raw))
     for option in options:
         if option not in _OPTIONS:
             raise TypeError(f"{verb} has no option {option!r}; it has {', '.join(sorted(_OPTIONS))}")
@@ -117,6 +123,9 @@ def new_job(verb: Literal["put", "add"], queue: str, klass: str, data: object, o
     kept = claim_on(checked_options(options), klass, kind, raw)
     if trace is not None:
         kept.setdefault("trace", trace)
+    if delay == at == "" and kept.keys() <= _LETTERS.keys() and "" not in kept.values():
+        letters = " ".join(f"{letter}{kept[name]}" for name, letter in _LETTERS.items() if name in kept)
+        return NewJob(jid, len(raw), (f"{verb}\n{queue}\n{klass}\n{kind[0]}\n{letters}", jid, raw))
     more = (part for pair in kept.items() for part in pair)
     arguments = verb, queue, jid, klass, kind, raw, delay, at, len(kept), *more
     return NewJob(jid, len(raw), arguments, _lines_of(kept.get("tags")) + 2 * _lines_of(kept.get("depends")))
@@ -223,7 +232,8 @@ class LeaseRecord:
     """The values of one leased job, as lease.lua returns them. `.data` is decoded on first use."""
 
     __slots__ = (
-        "_data", "at_most_once", "deaths", "expires_unix", "failures", "interruptions", "is_bytes", "jid", "klass",
+        "_data", "at_most_once", "deaths", "expires_unix", "failures", "granted_ms", "interruptions", "is_bytes", "jid",
+        "klass",
         "lane", "limited", "max_deaths", "persistent", "priority", "queue", "raw", "raw_saved", "retries", "tags",
         "timeout_s", "token", "trace", "waited_s", "worker",
     )  # fmt: skip
@@ -260,6 +270,7 @@ class LeaseRecord:
         self.timeout_s: float | None = None
         self.lane: str | None = None
         self.trace: str | None = None  # W3C traceparent
+        self.granted_ms: int | None = None  # when it was leased, if its record was dense then
         self.raw_saved: bytes | None = None  # the job's checkpoint as JSON
         self.persistent = self.at_most_once = False
         self.limited = False  # the lease occupies a slot of a limit, and any end of the lease frees it
@@ -322,6 +333,41 @@ class LeaseRecord:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.jid} {self.klass} queue={self.queue} token={self.token}>"
+
+
+def dense_lease(
+    worker: str,
+    token: int,
+    jid: bytes,
+    record: bytes,
+    beside: bytes | None,
+    expires: Mapping[bytes, float],
+    granted_ms: int,
+) -> LeaseRecord:
+    """Return the lease of a job with a dense record (lua/include/dense.lua), given as it was before the lease.
+
+    `beside` is the payload, if that does not lie in the record. `expires`: when the leases of each queue end. Raises
+    ValueError for a damaged record.
+    """
+    head, queue, klass, options, raw = record.split(b"\n", 4)
+    kind = head[1:2]
+    waited_ms = max(granted_ms - int(head[17:]), 0)
+    lease = LeaseRecord(worker, token, jid, klass, queue, raw if kind in b"jb" else beside, expires[queue], waited_ms)
+    lease.granted_ms = granted_ms
+    lease.is_bytes = kind in b"bB"
+    for option in options.split(b" ") if options else ():
+        letter, value = option[:1], option[1:]
+        if letter == b"p":
+            lease.priority = int(value)
+        elif letter == b"r":
+            lease.retries = int(value)
+        elif letter == b"t":
+            lease.timeout_s = int(value) / 1000
+        elif letter == b"d":
+            lease.max_deaths = int(value)
+        elif letter == b"c":
+            lease.trace = value.decode()
+    return lease
 
 
 # Records of queries.

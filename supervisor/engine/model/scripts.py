@@ -2,7 +2,8 @@
 
 Must not do I/O beyond reading the script files. A line `--- @include name` is replaced by lua/include/name.lua, once,
 at its first mention. An include with the line `--- @module` becomes a table whose functions are defined at the first
-call.
+call. What follows a line `--- @rest` becomes a function of its own: a Lua function has at most 200 local variables, and
+a call that ends before that line pays for none of those behind it.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ from pathlib import Path
 from supervisor.engine.model.errors import StoreUnavailable
 
 _MODULE = "--- @module\n"
+_REST = "--- @rest\n"
 _GROUP = 5  # modules defined together; a Lua function can reference 60 outer names
 _INCLUDE = re.compile(r"^--- @include (\w+)\n", re.MULTILINE)
 _LUA = Path(__file__).parents[1] / "lua"
@@ -108,7 +110,8 @@ def _text_of(name: str) -> str:
     text = source(name)
     end = max((found.end() for found in _INCLUDE.finditer(text)), default=0)
     head, rest = _resolve(text[:end], seen, modules), text[end:]
-    return head + _definitions(modules) + rest
+    quick, mark, rest = (head + _definitions(modules) + rest).partition(_REST)
+    return f"{quick}return (function()\n{rest}end)()\n" if mark else quick
 
 
 PUT = load("put")

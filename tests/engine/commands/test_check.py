@@ -62,7 +62,7 @@ class Namespace:
 
     def member(self, jid: str) -> str:
         """Return the member of a job in waiting or scheduled."""
-        return f"{int(self.redis.hget(self.key(f'job:{jid}'), 'seq')):013x}{jid}"
+        return f"{int(read_namespace(self.redis, self.prefix[1:-2])[f'job:{jid}']['seq']):013x}{jid}"
 
     def dump(self) -> dict[bytes, bytes]:
         return {key: self.redis.dump(key) for key in self.redis.scan_iter(f"{self.prefix}*", count=1000)}
@@ -301,7 +301,7 @@ DAMAGES: dict[str, Damage] = {
     "a lease with another token": Damage(
         add("held:w", "running", 1),
         {("wrong-score", "running")},
-        lambda ns: ns.redis.zscore(ns.key("held:w"), "running") == ns.client.job("running").token,
+        lambda ns: ns.redis.zscore(ns.key("held:w"), "running") == ns.client.job("running").token + 0.5,
     ),
     "a job in two places": Damage(
         lambda ns: (
@@ -379,11 +379,9 @@ DAMAGES: dict[str, Damage] = {
         drop_field("ahead", "tracked"), {("untracked-job", "ahead")}, lambda ns: ns.client.job("ahead").tracked
     ),
     "a job that does not say that there is more of it": Damage(
-        lambda ns: (drop_field("running", "special")(ns), drop_field("released", "noted")(ns)),
-        {("unsaid-rest", "running"), ("unsaid-rest", "released")},
-        lambda ns: (
-            ns.redis.hget(ns.key("job:released"), "noted") == b"1" == ns.redis.hget(ns.key("job:running"), "special")
-        ),
+        drop_field("released", "noted"),
+        {("unsaid-rest", "released")},
+        lambda ns: ns.redis.hget(ns.key("job:released"), "noted") == b"1",
     ),
     "a completed job that retention would delete unread": Damage(
         add("complete", "completed", START * 1000),
@@ -880,7 +878,7 @@ def test_a_check_names_what_is_wrong_and_changes_nothing(ns, what):
     if damage.named:
         assert {(violation.kind, violation.subject) for violation in found} == damage.named
     assert ns.dump() == before
-    assert ns.check() == found
+    assert {*ns.check()} == {*found}  # the order of a SCAN may change
 
 
 @pytest.mark.parametrize("slices", [SLICE, 1] if LONG else [SLICE], indirect=True)

@@ -10,6 +10,7 @@ from supervisor.engine.commands import bulk, writes
 from supervisor.engine.model.errors import DependencyError, LeaseholdError
 from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import LATER, REFUSED, Completed, Failed
+from tests.engine.lua.test_scripts import digest
 from tests.layouts import mark
 
 
@@ -351,11 +352,25 @@ def test_tokens_of_fifteen_digits_are_written_out(client, server, namespace):
     assert client.job(leases[3].jid).state == "failed"
 
 
+def test_lease_beyond_the_last_token_is_refused(client, server, namespace):
+    """Its score in held:<w> would be that of another token."""
+    q = client.queue("q")
+    q.put_many({"klass": "k", "jid": jid} for jid in "abc")
+    server.redis.set(f"{{{namespace}}}:token", 2**52 - 3)
+    assert [(lease.jid, lease.token) for lease in q.lease("w", 2)] == [("a", 2**52 - 2), ("b", 2**52 - 1)]
+    before = digest(server, namespace)
+    with pytest.raises(LeaseholdError, match="above 4503599627370495"):
+        q.lease("w")
+    assert digest(server, namespace) == before
+    assert client.job("b").token == 2**52 - 1
+
+
 @pytest.mark.parametrize("act", ["cancel", "put", "fail", "release", "move"])
 def test_record_with_a_damaged_owner_can_be_cancelled(client, server, namespace, act):
     q = client.queue("q")
     q.put("k", jid="j")
     q.lease("w")
+    client.log("j", "makes its record a full one")
     server.redis.hset(f"{{{namespace}}}:job:j", "owner", "1e+14:w")
     server.redis.delete(f"{{{namespace}}}:held:w")
     run = {

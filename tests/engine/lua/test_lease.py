@@ -419,12 +419,17 @@ def test_a_blocking_lease_wakes_when_a_schedule_comes(live):
 
 def test_damaged_record_does_not_block_other_leases(client, clock, server, namespace):
     queue = client.queue("q")
-    for jid in ("good", "bad", "fine"):
+    for jid in ("good", "bad", "fine", "worse"):
         queue.put("k", jid=jid)
-    server.redis.hset(f"{{{namespace}}}:job:bad", "priority", "often")
-    grant = run(client, writes.lease("w", ["q"], 3, now=clock.now))
-    assert ([lease.jid for lease in grant.leases], grant.unreadable) == (["good", "fine"], ["bad"])
-    server.redis.hdel(f"{{{namespace}}}:job:bad", "priority")
+    dense, full = (f"{{{namespace}}}:job:{jid}" for jid in ("bad", "worse"))
+    was = server.redis.get(dense)
+    server.redis.set(dense, was.replace(b"\nk\n\n", b"\nk\npoften\n"))
+    client.log("worse", "makes its record a full one")
+    server.redis.hset(full, "priority", "often")
+    grant = run(client, writes.lease("w", ["q"], 4, now=clock.now))
+    assert ([lease.jid for lease in grant.leases], grant.unreadable) == (["good", "fine"], ["bad", "worse"])
+    server.redis.set(dense, server.redis.get(dense).replace(b"poften", b""))
+    server.redis.hdel(full, "priority")
 
 
 def test_a_queue_whose_name_is_damaged_hides_no_other(client, server, namespace):

@@ -455,10 +455,10 @@ class Machine(RuleBasedStateMachine):
         if not unknown:
             return
         found = read_namespace(self.server.redis, self.namespace)
-        new = [key[5:] for key in found if key.startswith("data:") and key[5:] not in self.model.jobs]
+        new = [key[4:] for key in found if key.startswith("job:") and key[4:] not in self.model.jobs]
         for jid in unknown:
             wanted = self.model.jobs[jid].stored
-            same = [one for one in new if found[f"data:{one}"] == wanted]
+            same = [one for one in new if found.payload(one) == wanted]
             assert len(same) == 1, (jid, wanted, new)
             self.model.learn(jid, same[0])
             self.learnt[jid] = same[0]

@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.commands import writes
+from tests.engine.invariants import read_namespace
 
 TRACE = f"00-{'ab' * 16}-{'cd' * 8}-01"
 OTHER = f"00-{'ef' * 16}-{'01' * 8}-00"
@@ -150,18 +151,20 @@ def test_job_without_a_trace_has_no_field_for_it(client, server, namespace):
     q = client.queue("q")
     q.put("k", jid="a")
     q.put("k", jid="b", trace=TRACE)
-    key = f"{{{namespace}}}:job:"
-    assert set(server.redis.hkeys(key + "b")) - set(server.redis.hkeys(key + "a")) == {b"trace"}
+    found = read_namespace(server.redis, namespace)
+    assert found["job:b"].keys() - found["job:a"].keys() == {"trace"}
+    for jid in "ab":
+        client.log(jid, "makes its record a full one")
     client.queue("empty").lease("w")  # the server has the script from here on
     reply = server.redis.evalsha(*writes.lease("w", ["q"], 2).wire(f"{{{namespace}}}:")[1:])
-    plain, traced = reply[-1][5::6]
+    plain, traced = (row[4] for row in reply[-1])
     assert plain is None
     assert traced == [*(None for _ in range(12)), TRACE.encode()]
 
 
 def test_a_traced_job_ends_as_cheaply_as_any_other(client, server, namespace):
-    """Neither completion nor deletion needs to read the whole record."""
+    """Its record is a dense one, and its deletion does not need to read it."""
     client.queue("q").put("k", jid="a", trace=TRACE)
     client.queue("q").lease("w")[0].complete()
-    assert not server.redis.hexists(f"{{{namespace}}}:job:a", "special")
+    assert server.redis.type(f"{{{namespace}}}:job:a") == b"string"
     assert server.redis.zscore(f"{{{namespace}}}:complete", "a") % 1 == 0

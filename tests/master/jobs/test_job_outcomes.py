@@ -87,7 +87,7 @@ def test_follow_ups_come_in_the_packet_or_in_a_memfd(desk):
         desk.turn(lambda: child.state is ChildState.IDLE)
         (outcome,) = desk.outcomes()
         assert [follower.jid for follower in outcome.then] == [f"f{n}" for n in range(jobs)]
-        assert {follower.arguments[5] for follower in outcome.then} == {b"x" * size_bytes}
+        assert {follower.arguments[2] for follower in outcome.then} == {b"x" * size_bytes}
         assert held.weight == 1 + jobs
         assert held.weight_bytes >= jobs * size_bytes
 
@@ -108,7 +108,7 @@ def test_large_follow_ups_are_not_kept_until_their_exchange(desk):
     assert [(each.outcome.then, each.needs_memory) for each in held] == [((), True)] * 2
     for sent in (2, 1):  # then there is no room for them in Redis; one of them is tried again
         outcomes = desk.ledger.settle_next(1000, math.inf)
-        assert [len(follower.arguments[5]) for outcome in outcomes for follower in outcome.then] == [2**21] * sent
+        assert [len(follower.arguments[2]) for outcome in outcomes for follower in outcome.then] == [2**21] * sent
         desk.ledger.refused_for_memory(0.0)
         assert [each.outcome.then for each in held] == [(), ()]
     for _ in held:

@@ -66,7 +66,7 @@ def test_endless_completion_with_lost_reply_brings_its_job_back(stage, proxies):
     jid = stage.queue.put("good.hold", gate, at_most_once=True)
     stage.wait_for_starts(jid)
     stage.queue.pause()  # else it is leased again as soon as it has come back
-    stage.server.redis.hset(f"{stage.prefix}job:{jid}", mapping={"persistent": "1", "special": "1"})
+    stage.server.redis.hset(f"{stage.prefix}job:{jid}", mapping={"persistent": "1"})
     stage.open_gate(gate)
     pool.wait_for("job.returned", jid=jid)
     assert pool.find("redis.lost") and proxy.counts()["dropped"] == 1

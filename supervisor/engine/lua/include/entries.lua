@@ -196,11 +196,12 @@ end
 
 -- Read keys that only one job has. They raise if another program has put another type there.
 local OWN_KEYS = {
-  ["job:"] = "HLEN", ["data:"] = "STRLEN", ["tags:"] = "STRLEN", ["history:"] = "LLEN",
+  ["data:"] = "STRLEN", ["tags:"] = "STRLEN", ["history:"] = "LLEN",
   ["dependencies:"] = "ZCARD", ["dependents:"] = "ZCARD",
 }
 
 local function has_foreign_key(jid)
+  if not pcall(stored_job, jid) then return true end
   for kind, read in pairs(OWN_KEYS) do
     local found = redis.pcall(read, P .. kind .. jid)
     if type(found) == "table" and found.err then return true end

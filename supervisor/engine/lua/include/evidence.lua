@@ -31,6 +31,37 @@ local function is_there(name, expected)
   return found == expected
 end
 
+-- Dense records are read here once more, because a check shares no code with what it judges.
+local LETTERS = { p = "priority", r = "retries", t = "timeout", d = "max_deaths", c = "trace" }
+local dense_records = {} -- record -> its payload; false if that lies beside
+
+local function decimal(text, base)
+  local n = tonumber(text, base)
+  return n and string.format("%.0f", n)
+end
+
+-- Return a dense record that a text holds; nil if it holds none.
+local function parse_dense(text)
+  local rec = {}
+  if string.find(text, "^[LS]") then
+    local flag, token, popped, worker, rest = string.match(text, "^(.)(%d+) (%d+) ([^\n]+)\n(1.*)$")
+    if not flag then return nil end
+    rec.owner, rec.popped, rec.started, text = token .. ":" .. worker, decimal(popped), flag == "S" and "1" or nil, rest
+  end
+  local kind, seq, put, queue, klass, options, payload =
+    string.match(text, "^1(%a) (%x+) (%d+)\n([^\n]+)\n([^\n]+)\n([^\n]*)\n(.*)$")
+  if not kind or not string.find("jbJB", kind, 1, true) then return nil end
+  rec.queue, rec.klass, rec.seq, rec.put = queue, klass, decimal(seq, 16), decimal(put)
+  for letter, value in string.gmatch(options, "(%l)(%S+)") do
+    if LETTERS[letter] then rec[LETTERS[letter]] = value end
+  end
+  if string.lower(kind) == "b" then rec.bytes = "1" end
+  local is_beside = string.upper(kind) == kind
+  if is_beside then rec.size = payload end
+  dense_records[rec] = not is_beside and payload
+  return rec
+end
+
 -- The type is asked for only before a report, because records come by the hundred thousand.
 local function read_hash(name)
   local fields = redis.pcall("HGETALL", P .. name)
@@ -53,6 +84,24 @@ local function score_in(name, member)
   local planned = zsets[P .. name] and zsets[P .. name][member]
   if planned ~= nil then return planned or nil end
   return is_there(name, "zset") and tonumber(redis.call("ZSCORE", P .. name, member) or nil) or nil
+end
+
+-- Return a job's record of either density; false if there is none. A dense one that was leased runs, unless it lies in
+-- `complete`: so a job in neither place is put back where its lease ends, and is never lost.
+local function read_record(jid)
+  local name = "job:" .. jid
+  local text = redis.call("MGET", P .. name)[1]
+  if not text then return read_hash(name) end
+  local rec = parse_dense(text)
+  if not rec then
+    types[name] = "string"
+    local detail = "is a string that is no record"
+    urgent[#urgent + 1] = { kind = "foreign-type", subject = name, detail = detail, aside = { name } }
+    return false
+  end
+  hashes[rec] = name
+  if rec.owner then rec.state = score_in("complete", jid) and "complete" or "running" end
+  return rec
 end
 
 local function size_in(name) return is_there(name, "zset") and redis.call("ZCARD", P .. name) or 0 end

@@ -32,7 +32,6 @@ function judge.fail_job(rec, group, message)
   store(P .. "failure:" .. rec.jid, cjson.encode({ group = group, message = message, when = now / 1000 }))
   if is_there("history:" .. rec.jid, "list") or types["history:" .. rec.jid] == "none" then
     change(rec, "noted", "1")
-    change(rec, "special", "1")
     push(P .. "history:" .. rec.jid, cjson.encode({ what = "failed", group = group, when = now / 1000 }), 99)
   end
 end
@@ -65,7 +64,7 @@ function judge.identity(rec)
   drawn("seq", counted(rec.seq))
   if not is_given(rec.klass) then lacks[#lacks + 1] = "klass" end
   if not is_given(rec.queue) then lacks[#lacks + 1] = "queue" end
-  if not is_there("data:" .. jid, "string") then
+  if not dense_records[rec] and not is_there("data:" .. jid, "string") then
     lacks[#lacks + 1] = "data"
     store(P .. "data:" .. jid, "null")
     change(rec, "bytes", nil)
@@ -275,15 +274,11 @@ end
 -- Retention deletes a completed job unread if its score is a whole number: it must be only record and data then.
 function judge.rest(rec)
   local jid = rec.jid
-  if judge.is_more(rec) and not rec.special then
-    report("unsaid-rest", jid, "is more than its record and its data, but does not say so", "wrote that it is")
-    change(rec, "special", "1")
-  end
   local score = rec.state == "complete" and score_in("complete", jid)
   if not score or score % 1 > 0 then return end
   local parts = { "failure:", "result:", "history:", "tags:", "progress:", "saved:" }
   for i, part in ipairs(parts) do parts[i] = P .. part .. jid end
-  if rec.special or redis.call("EXISTS", unpack(parts)) > 0 then
+  if judge.is_more(rec) or redis.call("EXISTS", unpack(parts)) > 0 then
     report("unsaid-rest", jid, "is more than its record and its data, but complete does not say so", "wrote that it is")
     place(P .. "complete", jid, score + 0.5)
   end

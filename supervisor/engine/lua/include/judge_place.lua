@@ -5,7 +5,7 @@ local AHEAD = -2 ^ 53 -- the score of a job that has a turn, in the line of a la
 
 local function record_of(jid)
   if records[jid] == nil then
-    records[jid] = read_hash("job:" .. jid)
+    records[jid] = read_record(jid)
     if records[jid] then records[jid].jid = jid end
   end
   return records[jid]
@@ -28,10 +28,16 @@ end
 
 local function apart_line_of(klass, queue, lane) return "apart:" .. klass .. "\n" .. queue .. "\n" .. (lane or "") end
 
+-- The score of a lease says whether the record is dense, by the half that it lacks.
+local function score_of_lease(rec, token)
+  local is_dense = dense_records[rec] ~= nil and not changes[rec]
+  return is_dense and whole(token) or whole(token) + 0.5
+end
+
 local function running_places(rec, at)
   local token, worker = holder_of(rec)
   local places = { { at .. "running", rec.jid, now } }
-  if token then places[2] = { "held:" .. worker, rec.jid, whole(token), true } end
+  if token then places[2] = { "held:" .. worker, rec.jid, score_of_lease(rec, token), true } end
   if token and is_given(rec.limit) then places[3] = { "holders:" .. rec.limit, rec.jid, whole(token), true } end
   return places
 end

@@ -39,9 +39,30 @@ local function plan_values()
   end
 end
 
+-- A dense record that is changed becomes a full one.
+local function plan_full(rec)
+  local set_of, token, worker = { P .. hashes[rec] }, holder_of(rec)
+  for field, value in pairs(rec) do
+    if field ~= "jid" then set_of[#set_of + 1], set_of[#set_of + 2] = field, value end
+  end
+  drop(P .. hashes[rec])
+  set_fields(set_of)
+  local payload = dense_records[rec]
+  if payload and not strings[P .. "data:" .. rec.jid] then store(P .. "data:" .. rec.jid, payload) end
+  if token and rec.state == "running" then
+    is_there("held:" .. worker, "zset")
+    place(P .. "held:" .. worker, rec.jid, whole(token) + 0.5)
+  end
+end
+
 local function plan_changes()
+  for rec in pairs(changes) do
+    if dense_records[rec] ~= nil then
+      plan_full(rec)
+      changes[rec] = nil
+    end
+  end
   for rec, fields in pairs(changes) do
-    if records[rec.jid] == rec and judge.is_more(rec) then change(rec, "special", "1") end
     local key = P .. hashes[rec]
     local set_of, unset = { key }, { key }
     for field in pairs(fields) do

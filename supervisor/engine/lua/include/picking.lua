@@ -12,7 +12,7 @@ local taken, left, due_crons, timed = {}, {}, {}, {}
 local brought, freed = {}, {}
 local limit, bytes, beside, has_missed, others, lacks = 0, 0, 0, false, nil, nil
 
--- `taken`: the jobs given, each an array of FIELDS, with its jid in place of the state. `left`: queues with jobs left
+-- `taken`: the records of the jobs given. `left`: queues with jobs left
 -- that could be given. `soonest`: when there will be more, if known. `capped`: the reply is full. `more`: not all was
 -- read. `timed`: queues with jobs parked until a time. The caller sets `worker` ("" = none), `takeover`, and
 -- `regardless`: only jobs that exist now, whatever holds the queue back.
@@ -64,8 +64,7 @@ local function held_back(rec)
 end
 
 -- Leave a job whose klass this worker lacks to one that knows it; nil if there is none.
-local function leave_apart(queue, jid)
-  local rec = read_job(jid)
+local function leave_apart(queue, rec)
   if not apart.is_for_others(rec.klass, queue, picking.worker) then return nil end
   moves.step_out(rec)
   apart.set(rec, picking.worker)
@@ -75,31 +74,30 @@ end
 -- Add a job to the reply. Return "taken", "full" if its payload does not fit, "phantom" if its record names another
 -- place, or what held_back() returns.
 local function offer(queue, jid, in_front)
-  local rec, job = records[jid], nil
-  if rec == nil and prefetched[job_key(jid)] then rec = read_job(jid) end
-  if rec == nil then
-    job = peek({ jid }, unpack(FIELDS))[1]
-    if job[15] then rec = read_job(jid) end
-  elseif rec then
-    job = row_of(rec)
-  end
-  if not job or not job[1] or job[11] or job[2] ~= queue or rec and rec.parked then return "phantom" end
-  local size = (tonumber(job[12]) or UNSIZED_BYTES) + (rec and tonumber(rec.saved) or 0)
+  local rec = read_job(jid)
+  if not rec or not rec.klass or rec.state or rec.queue ~= queue or rec.parked then return "phantom" end
+  local size = (tonumber(rec.size) or UNSIZED_BYTES) + (tonumber(rec.saved) or 0)
   if #taken > 0 and bytes + size > ANSWER_BYTES then
     picking.capped = true
     return "full"
   end
-  if in_front and job[16] and lanes.is_paused(queue, job[16]) then
-    moves.set_aside(read_job(jid))
+  if in_front and rec.lane and lanes.is_paused(queue, rec.lane) then
+    moves.set_aside(rec)
     return "gone"
   end
-  local verdict = lacks and lacks[job[1]] and leave_apart(queue, jid) or rec and held_back(rec)
+  local verdict = lacks and lacks[rec.klass] and leave_apart(queue, rec) or held_back(rec)
   if verdict then return verdict end
   bytes = bytes + size
-  job[11] = jid
-  spread(queue, "wait", now - (job[14] or job[13]))
-  taken[#taken + 1], moves.given[jid] = job, true
+  spread(queue, "wait", now - (rec.since or rec.put))
+  taken[#taken + 1], moves.given[jid] = rec, true
   return "taken"
+end
+
+-- Read the dense records of the jobs that a walk meets at once.
+local function read_members(members, first, skip)
+  local jids = {}
+  for i = first, #members do jids[#jids + 1] = string.sub(members[i], skip) end
+  read_ahead(jids)
 end
 
 -- Take jobs from the head of one sorted set. `skip` is where the jid begins in a member.
@@ -108,6 +106,7 @@ local function walk(queue, key, skip)
   while true do
     local members, missed = first_members(key, passed + asked), false
     local all = #members < passed + asked
+    read_members(members, passed + 1, skip)
     for i = passed + 1, #members do
       if not room() then
         left[queue] = true

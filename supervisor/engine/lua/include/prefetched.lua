@@ -1,3 +1,3 @@
--- prefetched.lua: the records that a quick path has read, by key, as HGETALL returns them. The rest does not read them
--- again.
+-- prefetched.lua: the dense records that this script has read ahead, by jid; false: MGET answered nil, because the
+-- record is full or there is none.
 local prefetched = {}

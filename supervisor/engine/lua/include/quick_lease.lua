@@ -1,5 +1,5 @@
 -- quick_lease.lua: a lease of queues in which jobs only wait: without lanes, limits with room, entries or recurrences,
--- with nothing in front, due or expired, and of jobs that have only record and data.
+-- with nothing in front, due or expired, and of dense records.
 --- @include quick
 --- @include quick_times
 --- @include leased
@@ -8,8 +8,8 @@
 -- Return whether jobs are parked under limits that only a free slot can help: nothing can be done for them now.
 local function quick_is_held(checks) return tonumber(redis.call("ZRANGE", checks, 0, 0, "WITHSCORES")[2]) == 2 ^ 53 end
 
--- Return what waits in a queue, one more than `most`; when the next job is due, and when there will be more; and
--- whether the queue is quiet. nil if this path does not suffice.
+-- Return what waits in a queue, one more than `most`; when the next job is due, and when there will be more; when the
+-- first lease ends; and whether the queue is quiet. nil if this path does not suffice.
 local function quick_read_queue(queue, most, takeover)
   local of_queue, entries_key = P .. "queue:" .. queue .. ":", P .. "in:" .. queue
   local others = redis.call(
@@ -24,45 +24,64 @@ local function quick_read_queue(queue, most, takeover)
   if due <= now or takeover and expiry + grace <= now then return nil end
   if not takeover then expiry = math.max(expiry, now) end
   local members = redis.call("ZRANGE", of_queue .. "waiting", 0, most)
-  return members, due, math.min(due, expiry + grace), others == 0 and expiry == math.huge and #members == 0
+  local is_quiet = others == 0 and expiry == math.huge and #members == 0
+  return members, due, math.min(due, expiry + grace), expiry, is_quiet
 end
 
--- Return the fields of a waiting job, as picking.lua reads them; nil if this path does not suffice. A job without
--- options has these four in this order, as quick_put.lua writes them.
-local function quick_record(key, queue)
-  local flat, job = redis.call("HGETALL", key), nil
-  prefetched[key] = flat
-  if #flat == 8 and flat[1] == "klass" and flat[3] == "queue" and flat[5] == "seq" and flat[7] == "put" then
-    job = { flat[2], flat[4] }
-    job[13] = flat[8]
-  else
-    local rec = {}
-    for i = 1, #flat, 2 do rec[flat[i]] = flat[i + 1] end
-    if rec.state or rec.special or rec.lane or not rec.klass or not rec.put then return nil end
-    job = row_of(rec)
-  end
-  return job[2] == queue and job
-end
+local function quick_klass(record) return string.match(record, "\n[^\n]*\n([^\n]*)\n") end
 
--- Add the first `most` members of a queue to the jobs given, with their records, as far as the reply has room; false if
--- this path does not suffice.
-local function quick_take(given, queue, members, most, not_plain)
-  local jobs, jids, waits, s = given.jobs, given.jids, given.waits, new_spread()
-  for i = 1, math.min(#members, most) do
-    local jid = string.sub(members[i], 14)
-    local job = quick_record(P .. "job:" .. jid, queue)
-    if not job or not_plain[job[1]] then return false end
-    local bytes = given.bytes + (tonumber(job[12]) or UNSIZED_BYTES)
-    if bytes > ANSWER_BYTES and #jobs > 0 then
-      given.capped = true
-      break
+-- Return the records of the jobs to give, the indexes and sizes of the payloads that lie beside, the keys, and how many
+-- jobs the reply has room for; nothing if one is not dense, lies in another queue, or is of a klass of `not_plain`.
+local function quick_records(jids, lines, not_plain)
+  local keys, is_any_klass, bytes, beside, sizes, of_job = {}, next(not_plain) == nil, 0, {}, {}, P .. "job:"
+  for i = 1, #jids do keys[i] = of_job .. jids[i] end
+  local records = redis.call("MGET", unpack(keys))
+  for i = 1, #jids do prefetched[jids[i]] = records[i] end
+  for _, line in ipairs(lines) do
+    local named = "\n" .. line.queue .. "\n"
+    for i = line.first, line.last do
+      local record = records[i]
+      if not record or string.find(record, named, 31, true) ~= 31 or string.byte(record) ~= 49 then return nil end
+      if not is_any_klass and not_plain[quick_klass(record)] then return nil end
+      local size = string.byte(record, 2) < 97 and tonumber(string.match(record, "%d+$"))
+      bytes = bytes + (size or UNSIZED_BYTES)
+      if bytes > ANSWER_BYTES and i > 1 then return records, beside, sizes, keys, i - 1 end
+      if size then beside[#beside + 1], sizes[#sizes + 1] = i, size end
     end
-    local since = job[14] or job[13]
-    given.bytes = bytes
-    add_time(s, now - since)
-    jobs[#jobs + 1], jids[#jids + 1], waits[#waits + 1] = job, jid, math.max(now - (job[18] or since), 0)
   end
-  return count_times(given.sets, queue, "wait", s)
+  return records, beside, sizes, keys, #jids
+end
+
+-- Return the payloads that lie beside records, or their sizes.
+local function quick_payloads(jids, beside, sizes)
+  return payloads_of(sizes, function(near)
+    local keys = {}
+    for i, at in ipairs(near) do keys[i] = P .. "data:" .. jids[beside[at]] end
+    return redis.call("MGET", unpack(keys))
+  end)
+end
+
+-- The reply has room for the first `n` jobs only.
+local function quick_cut(n, jids, records, lines)
+  for i = #jids, n + 1, -1 do jids[i], records[i] = nil, nil end
+  for _, line in ipairs(lines) do
+    if line.last > n then line.last, line.has_more = math.max(n, line.first - 1), true end
+  end
+end
+
+-- Count how long the jobs of a line have waited.
+local function quick_waits(sets, line, records)
+  local known, spread = {}, {}
+  for i = line.first, line.last do
+    local put = string.sub(records[i], 18, 30)
+    local ms = known[put]
+    if not ms then
+      ms = math.max(now - tonumber(put), 0)
+      known[put] = ms
+    end
+    spread[ms] = (spread[ms] or 0) + 1
+  end
+  return count_times(sets, line.queue, "wait", spread)
 end
 
 -- Return "set" or "clear" if the wake-up key must change, nil if it is as it should be; and whether it ends the queue's
@@ -91,10 +110,10 @@ local function quick_notes(quiet)
 end
 
 local function quick_lease()
-  if layout.state == "new" or has_listeners() or ARGV[8] ~= "strict" and #ARGV > 13 then return nil end
+  if ARGV[8] ~= "strict" and #ARGV > 13 or not is_quick then return nil end
   local call, worker, number, count = redis.call, ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
   local starting, ttl, takeover = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == "1"
-  local exchange, held, request_number, not_plain = P .. "worker:" .. worker, P .. "held:" .. worker, 0, {}
+  local exchange, request_number, not_plain = P .. "worker:" .. worker, 0, {}
   if number then
     local last = call("HMGET", exchange, ARGV[10] == "2" and "since" or "number", "wish", "lacks")
     local last_number = tonumber(last[1])
@@ -104,78 +123,91 @@ local function quick_lease()
     if number < (last_number or 0) or not last_number and number > 1 then return nil end
     request_number = tonumber(last[2]) or 0
   end
-  for _, klass in ipairs(lines_of(ARGV[11])) do not_plain[klass] = true end
+  for klass in string.gmatch(ARGV[11], "[^\n]+") do not_plain[klass] = true end
 
-  local given, lines, soonest = { jobs = {}, jids = {}, waits = {}, sets = {}, bytes = 0 }, {}, first_of_quiet
-  local jobs, jids, quiet = given.jobs, given.jids, {}
+  local jids, lines, soonest, n, quiet = {}, {}, first_of_quiet, 0, {}
   for _, queue in ipairs(served) do
-    local before, most = #jobs, given.capped and 0 or count - #jobs
-    if most > 0 or not is_called(queue) then
-      local members, due, next_at, is_quiet = quick_read_queue(queue, most, takeover)
-      if not members or not quick_take(given, queue, members, most, not_plain) then return nil end
-      if #jobs < count then soonest = math.min(soonest, next_at) end
-      lines[#lines + 1] = { queue, before + 1, #jobs, #members > #jobs - before, due }
+    if n < count or not is_called(queue) then
+      local first = n + 1
+      local members, due, next_at, expiry, is_quiet = quick_read_queue(queue, count - n, takeover)
+      if not members or expiry <= now and has_listeners() then return nil end
+      for m = 1, math.min(#members, count - n) do
+        n = n + 1
+        jids[n] = string.sub(members[m], 14)
+      end
+      if n < count then soonest = math.min(soonest, next_at) end
+      lines[#lines + 1] = { queue = queue, first = first, last = n, has_more = #members > n - first + 1, due = due }
       if are_many and is_quiet then quiet[#quiet + 1] = { queue, due } end
     end
   end
-  local n, full, token, payloads = #jobs, #jobs >= count or given.capped, 0, nil
+  local full, capped, token, sets, records, beside, payloads, keys = n >= count, false, 0, {}, nil, nil, nil, nil
   if n > 0 then
+    local sizes, fitting
     token = value_of("token")
     if not token then return nil end
-    payloads = payloads_of(jids, jobs, function(near)
-      local keys = {}
-      for i, jid in ipairs(near) do keys[i] = P .. "data:" .. jid end
-      return call("MGET", unpack(keys))
-    end)
-    call("ZCARD", held)
-  end
-  for _, line in ipairs(lines) do line[6], line[7] = quick_wakeup(line[1], line[4], full, line[5]) end
-  local noted = not full and quick_notes(quiet) or {}
-  call("ZCARD", P .. "workers-seen")
-  local lifetime = number and setting_ms("max-worker-age")
-
-  --   From here on nothing is read.
-  if n > 0 then call("INCRBY", P .. "token", n) end
-  --   Redis compares a new member with all below it in a short set, so the greatest come first.
-  local owners_end, held_now, ends = ":" .. worker, {}, {}
-  for i = 1, n do
-    local jid, key = jids[i], P .. "job:" .. jids[i]
-    local token_text = string.format("%.0f", token + i)
-    held_now[2 * (n - i) + 1], held_now[2 * (n - i) + 2] = token_text, jid
-    if i <= starting then
-      call("HSET", key, "state", "running", "owner", token_text .. owners_end, "popped", now_text, "started", "1")
-    else
-      call("HSET", key, "state", "running", "owner", token_text .. owners_end, "popped", now_text)
+    records, beside, sizes, keys, fitting = quick_records(jids, lines, not_plain)
+    if not records then return nil end
+    if fitting < n then
+      n, full, capped = fitting, true, true
+      quick_cut(n, jids, records, lines)
     end
+    payloads = quick_payloads(jids, beside, sizes)
+    call("ZCARD", P .. "workers-seen")
   end
-  for _, fields in ipairs(given.sets) do call("HSET", unpack(fields)) end
-  in_chunks("ZADD", held_now, held)
   for _, line in ipairs(lines) do
-    local of_queue, running, first, last = P .. "queue:" .. line[1] .. ":", {}, line[2], line[3]
+    if line.first <= line.last and not quick_waits(sets, line, records) then return nil end
+    line.wakeup, line.was_quiet = quick_wakeup(line.queue, line.has_more, full, line.due)
+  end
+  local noted = not full and quick_notes(quiet) or {}
+  local lifetime, has_heard = number and setting_ms("max-worker-age"), n > 0 and has_listeners()
+  for _, line in ipairs(lines) do line.expiry = now + (ttl or setting_ms("heartbeat", line.queue)) end
+
+  -- From here on nothing is read. The first call may meet a foreign type; those of the other keys are known.
+  local held, values, ends, behind = {}, {}, {}, " " .. now_in_record .. " " .. worker .. "\n"
+  for i = 1, n do
+    local jid, text = jids[i], string.format("%d", token + i)
+    --     Redis compares a new member with all below it in a short set, so the greatest come first.
+    held[2 * (n - i) + 1], held[2 * (n - i) + 2] = text, jid
+    values[2 * i - 1] = keys[i]
+    values[2 * i] = (i <= starting and "S" or "L") .. text .. behind .. records[i]
+  end
+  in_chunks("ZADD", held, P .. "held:" .. worker)
+  if n > 0 then
+    values[2 * n + 1], values[2 * n + 2] = P .. "token", string.format("%d", token + n)
+    in_chunks("MSET", values)
+  end
+  for _, fields in ipairs(sets) do call("HSET", unpack(fields)) end
+  for _, line in ipairs(lines) do
+    local of_queue, running, first, last = P .. "queue:" .. line.queue .. ":", {}, line.first, line.last
     if first <= last then
-      local expiry = now + (ttl or setting_ms("heartbeat", line[1]))
-      local expiry_text = string.format("%.0f", expiry)
+      local expiry_text = string.format("%.0f", line.expiry)
       for i = first, last do
         running[#running + 1] = expiry_text
         running[#running + 1] = jids[i]
       end
-      ends[#ends + 1] = line[1]
-      ends[#ends + 1] = expiry
+      ends[#ends + 1] = line.queue
+      ends[#ends + 1] = line.expiry
       call("ZREMRANGEBYRANK", of_queue .. "waiting", 0, last - first)
       in_chunks("ZADD", running, of_queue .. "running")
     end
-    if line[7] then call("ZREM", P .. "quiet", line[1]) end
-    if line[6] == "set" then call("RPUSH", P .. "bell:" .. line[1], "1") end
-    if line[6] == "clear" then call("UNLINK", P .. "bell:" .. line[1]) end
+    if line.was_quiet then call("ZREM", P .. "quiet", line.queue) end
+    if line.wakeup == "set" then call("RPUSH", P .. "bell:" .. line.queue, "1") end
+    if line.wakeup == "clear" then call("UNLINK", P .. "bell:" .. line.queue) end
   end
   in_chunks("ZADD", noted, P .. "quiet")
   call("ZADD", P .. "workers-seen", now_text, worker)
   if number then call("PEXPIRE", exchange, lifetime) end
-  if full or soonest == math.huge then soonest = given.capped and now or 0 end
-  local answer = {}
-  for i = 1, n do add_given(answer, jids[i], jobs[i], payloads[i], given.waits[i], false, false, false) end
-  return { now, soonest, n > 0 and token + 1 or 0, {}, request_number, ends, answer }
+  for _, line in ipairs(has_heard and lines or {}) do
+    for i = line.first, line.last do
+      local klass = quick_klass(records[i])
+      quick_event("lease.granted", jids[i], line.queue, klass, { worker = worker, token = token + i })
+    end
+  end
+  if full or soonest == math.huge then soonest = capped and now or 0 end
+  for i, at in ipairs(beside or {}) do records[at] = { records[at], payloads[i] } end
+  return { now, soonest, n > 0 and token + 1 or 0, {}, request_number, ends, jids, records or {} }
 end
 
 local granted = quick_lease()
 if granted then return granted end
+--- @rest

@@ -1,69 +1,91 @@
 -- quick_put.lua: new jobs that only wait, with no options but numbers and a trace.
 --- @include quick
-local QUICK_OPTIONS = { priority = "0", retries = "", timeout = "", max_deaths = "", trace = "" } -- and their defaults
-
--- Return what HSET takes for the record of the put that begins at an argument, its priority, and where the next one
--- begins; nil if this path does not suffice.
-local function quick_new(at, queue, jid, seq)
-  local verb, _, _, klass, kind, data, delay, time, options = unpack(ARGV, at, at + 8)
-  if delay ~= "" or time ~= "" then return nil end
-  local set, priority = { P .. "job:" .. jid, "klass", klass, "queue", queue, "seq", seq, "put", now_text }, 0
-  if kind == "bytes" then set[10], set[11] = "bytes", "1" elseif kind ~= "json" then return nil end
-  if #data > 1024 then set[#set + 1], set[#set + 2] = "size", #data end
-  for i = at + 9, at + 8 + 2 * options, 2 do
-    local option, value = ARGV[i], ARGV[i + 1]
-    local default = QUICK_OPTIONS[option]
-    if not default then return nil end
-    if value ~= "" and value ~= default then
-      set[#set + 1], set[#set + 2] = option, value
-      if option == "priority" then priority = value end
-    end
-  end
-  return set, priority, at + 9 + 2 * options
+-- Return what the first argument of a short put says; nil for a long one. The records of all its jobs are `front`, a
+-- number, `back` and the payload; `front_beside` if the payload lies beside.
+local function quick_head(text, lines)
+  local queue, klass, kind, options = string.match(text, "^%l+\n([^\n]+)\n([^\n]+)\n([jb])\n([^\n]*)$")
+  if not queue then return nil end
+  local line = lines[queue] or {}
+  lines[queue] = line
+  options = string.gsub(options, "^p0 ?", "") -- the default
+  return {
+    queue = queue, klass = klass, line = line, priority = string.match(options, "^p(%S+)") or "0",
+    front = "1" .. kind .. " ", front_beside = "1" .. string.upper(kind) .. " ",
+    back = " " .. now_in_record .. "\n" .. queue .. "\n" .. klass .. "\n" .. options .. "\n",
+  }
 end
 
 local function quick_put()
-  if has_listeners() then return nil end
-  local call, at, n, argc = redis.call, 2, 0, #ARGV
-  local records, keys, values, by_queue, seen, answers = {}, {}, {}, {}, {}, {}
-  local seq = value_of("seq")
+  local seq = is_quick and value_of("seq")
   if not seq then return nil end
-  while at <= argc do
-    n = n + 1
-    local queue, jid = ARGV[at + 1], ARGV[at + 2]
-    local set, priority, after = quick_new(at, queue, jid, seq + n)
-    if not set or seen[jid] then return nil end
-    local line = by_queue[queue] or {}
-    by_queue[queue], seen[jid], records[n], keys[n], answers[n] = line, true, set, set[1], 1
-    line[#line + 1] = priority
-    line[#line + 1] = string.format("%013x", seq + n) .. jid
-    values[2 * n - 1], values[2 * n] = P .. "data:" .. jid, ARGV[at + 5]
-    at = after
-  end
-  keys[n + 1] = P .. "tracked-jobs"
-  for first = 1, n + 1, 1000 do
-    if call("EXISTS", unpack(keys, first, math.min(first + 999, n + 1))) > 0 then return nil end
-  end
-  local wakeups, quiet = {}, {}
-  for queue in pairs(by_queue) do
-    if not call("ZSCORE", P .. "queues", queue) then return nil end
-    local is_empty = call("ZCARD", P .. "queue:" .. queue .. ":waiting") == 0
-    if is_empty and call("ZSCORE", P .. "idle", queue) then return nil end
-    if call("LLEN", P .. "bell:" .. queue) == 0 then
-      wakeups[#wakeups + 1] = P .. "bell:" .. queue
-      if call("ZSCORE", P .. "quiet", queue) then quiet[#quiet + 1] = queue end
+  local call, format, of_job, inline, n = redis.call, string.format, P .. "job:", INLINE, 0
+  local heads, lines, seen, keys, values, beside, answers, heard, head = {}, {}, {}, {}, {}, {}, {}, {}, nil
+  for at = 2, #ARGV, 3 do
+    local text, jid, data = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+    if text ~= "" then
+      head = heads[text] or quick_head(text, lines)
+      if not head then return nil end
+      heads[text] = head
     end
+    if seen[jid] then return nil end
+    n = n + 1
+    local number, key, line, size = format("%013x", seq + n), of_job .. jid, head.line, #data
+    seen[jid], keys[n], values[2 * n - 1], answers[n], heard[n] = true, key, key, 1, head
+    if size <= inline then
+      values[2 * n] = head.front .. number .. head.back .. data
+    else
+      values[2 * n] = head.front_beside .. number .. head.back .. size
+      beside[#beside + 1] = P .. "data:" .. jid
+      beside[#beside + 1] = data
+    end
+    line[#line + 1], line[#line + 2] = number .. jid, head.priority
   end
+  if n == 0 then return nil end
+  keys[n + 1] = P .. "tracked-jobs"
+  keys[n + 2] = P .. "quiet"
+  local exist, others, wakeups, quiet = 0, 0, {}, {}
+  for queue in pairs(lines) do
+    local last = #keys
+    keys[last + 1], keys[last + 2] = P .. "queue:" .. queue .. ":waiting", P .. "bell:" .. queue
+  end
+  for first = 1, #keys, 1000 do
+    exist = exist + call("EXISTS", unpack(keys, first, math.min(first + 999, #keys)))
+  end
+  local is_any_quiet = exist > 0 and call("ZCARD", P .. "quiet") > 0
+  if is_any_quiet then others = 1 end
+  for queue in pairs(lines) do
+    local bell = P .. "bell:" .. queue
+    local is_empty = exist == 0 or call("ZCARD", P .. "queue:" .. queue .. ":waiting") == 0
+    if not is_empty then others = others + 1 end
+    if exist > 0 and call("LLEN", bell) > 0 then
+      others = others + 1
+    else
+      wakeups[#wakeups + 1] = bell
+      if is_any_quiet and call("ZSCORE", P .. "quiet", queue) then quiet[#quiet + 1] = queue end
+    end
+    if not call("ZSCORE", P .. "queues", queue) or is_empty and call("ZSCORE", P .. "idle", queue) then return nil end
+  end
+  if exist > others then return nil end -- one of these jobs is known, or some jobs are tracked
+  local has_heard = has_listeners()
 
   -- From here on nothing is read.
-  call("INCRBY", P .. "seq", n)
+  values[2 * n + 1], values[2 * n + 2] = P .. "seq", format("%d", seq + n)
   in_chunks("MSET", values)
-  for i = 1, n do call("HSET", unpack(records[i])) end
-  for queue, line in pairs(by_queue) do in_chunks("ZADD", line, P .. "queue:" .. queue .. ":waiting") end
+  in_chunks("MSET", beside)
+  for queue, line in pairs(lines) do
+    --     Redis compares a new member with those before it in a short set, so the last come first.
+    local last, turned = #line, {}
+    for i = 1, last do turned[i] = line[last + 1 - i] end
+    in_chunks("ZADD", turned, P .. "queue:" .. queue .. ":waiting")
+  end
   in_chunks("ZREM", quiet, P .. "quiet")
   for _, key in ipairs(wakeups) do call("RPUSH", key, "1") end
+  if has_heard then
+    for i = 1, n do quick_event("job.put", ARGV[3 * i], heard[i].queue, heard[i].klass, {}) end
+  end
   return answers
 end
 
 local put_all = quick_put()
 if put_all then return put_all end
+--- @rest

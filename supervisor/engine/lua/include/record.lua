@@ -1,25 +1,28 @@
 -- record.lua: the records of jobs: tables of their fields and their jid. Each is read once, changed in place, and
--- commit() writes the differences once. Payloads are read and replaced beside them.
+-- commit() writes the differences once, in the density that suffices. Payloads are read and replaced beside them.
 --- @include clock
 --- @include plan
 --- @include stored
-local records, patches = {}, {}
+local records = {}
 local UNWRITTEN = {}
+local payloads = {} -- jid -> the payload of a dense record, or the one that this script gives to a job
+local texts = {}    -- jid -> the dense record as it is stored
+local replaced = {} -- jid -> whether this script gives the job a payload
 local holders = {} -- jid -> the worker from which this script has taken it
 local holds = {}   -- jid -> for how many ms that worker had held it
 
 local function adopt(jid, fields)
   local rec = { jid = jid, was = fields or UNWRITTEN }
   for field, value in pairs(rec.was) do rec[field] = value end
-  for field, value in pairs(patches[jid] or {}) do rec[field] = value end
-  patches[jid], records[jid] = nil, rec
+  records[jid] = rec
   return rec
 end
 
 -- Return the record of a job with this script's changes; nil if there is none.
 local function read_job(jid)
   if records[jid] == nil then
-    local fields = stored_job(jid)
+    local fields, payload, text = stored_job(jid)
+    payloads[jid], texts[jid] = payload, text
     if fields then return adopt(jid, fields) end
     records[jid] = false
   end
@@ -34,16 +37,6 @@ local function create_job(jid)
   if tracks == nil then tracks = redis.call("EXISTS", P .. "tracked-jobs") == 1 end
   rec.tracked = tracks and redis.call("ZSCORE", P .. "tracked-jobs", jid) and 1 or nil
   return rec
-end
-
--- Change some fields of a record that need not be read whole.
-local function patch(jid, fields)
-  local known = records[jid] or patches[jid]
-  if not known then
-    patches[jid] = fields
-    return
-  end
-  for field, value in pairs(fields) do known[field] = value end
 end
 
 -- A hash that was empty is written as it is.
@@ -87,53 +80,97 @@ local function mark_special(jid)
   if when then place(P .. "complete", jid, special_score(when)) end
 end
 
+local function owner_of(rec) return string.match(rec.owner or "", "^(%d+):(.*)$") end
+
+-- The score of a lease says whether the record is dense: such a job can complete without being read.
+local function plan_lease(rec, was_dense, is_dense)
+  local token, worker = owner_of(rec)
+  local key = P .. "held:" .. (worker or "")
+  local is_new = zsets[key] and zsets[key][rec.jid]
+  if token and (is_new or was_dense and not is_dense) then
+    place(key, rec.jid, is_dense and token or token .. ".5")
+  end
+end
+
+-- Plan a record that is new, or was dense, as a string if that suffices. Return whether it does.
+local function plan_densely(rec, was_dense)
+  if not dense.can_hold(rec) then return false end
+  local jid, payload = rec.jid, payloads[rec.jid]
+  local text = dense.text_of(rec, rec.size and tostring(rec.size) or payload, rec.size)
+  if text ~= texts[jid] then store(job_key(jid), text) end
+  if replaced[jid] and rec.size then
+    store(P .. "data:" .. jid, payload)
+  elseif replaced[jid] and was_dense and rec.was.size then
+    drop(P .. "data:" .. jid)
+  end
+  return true
+end
+
+-- Plan a full record: a hash, and the payload beside it. Such a record stays full.
+local function plan_fully(rec, was_dense)
+  local jid, payload = rec.jid, payloads[rec.jid]
+  if was_dense then drop(job_key(jid)) end
+  if was_dense or rec.was == UNWRITTEN then
+    plan_new(job_key(jid), rec)
+  else
+    plan_fields(job_key(jid), rec, rec.was)
+  end
+  if payload and (was_dense or replaced[jid]) then store(P .. "data:" .. jid, payload) end
+  if rec.state == "complete" and is_special(rec) and not is_special(rec.was) then mark_special(jid) end
+end
+
 finish_with(function()
-  for jid, fields in pairs(patches) do plan_new(job_key(jid), fields) end
   for jid, rec in pairs(records) do
     if rec then
-      --       A completion that does not read the whole record must see that there is more than record and data.
-      rec.special = is_special(rec) and 1 or nil
-      if rec.was == UNWRITTEN then plan_new(job_key(jid), rec) else plan_fields(job_key(jid), rec, rec.was) end
-      if rec.state == "complete" and rec.special and not rec.was.special then mark_special(jid) end
+      local was_dense = texts[jid] ~= nil
+      local is_dense = (was_dense or rec.was == UNWRITTEN) and plan_densely(rec, was_dense)
+      if not is_dense then plan_fully(rec, was_dense) end
+      if rec.state == "running" then plan_lease(rec, was_dense, is_dense) end
     end
   end
 end)
 
--- Return the payload of a job with this script's changes; false if there is none.
-local function data_of(jid) return strings[P .. "data:" .. jid] or stored_data(jid) end
+-- Return the dense record of a waiting job as it was read; nil if there is none, or it has another payload now.
+local function dense_as_read(rec) return not rec.state and not replaced[rec.jid] and texts[rec.jid] or nil end
 
--- Return those of some jobs. One of a foreign type counts as missing.
+-- Return the payload of a job with this script's changes; false if there is none.
+local function data_of(jid)
+  read_job(jid)
+  return payloads[jid] or data_beside(jid)
+end
+
+-- Return those of some jobs that were read. One of a foreign type counts as missing.
 local function all_data_of(jids)
-  local found = all_stored_data(jids)
-  for i, jid in ipairs(jids) do found[i] = strings[P .. "data:" .. jid] or found[i] end
+  local found, keys, beside = {}, {}, {}
+  for i, jid in ipairs(jids) do
+    found[i] = payloads[jid] or false
+    if not found[i] then keys[#keys + 1], beside[#beside + 1] = P .. "data:" .. jid, i end
+  end
+  for at, data in ipairs(#keys > 0 and redis.call("MGET", unpack(keys)) or {}) do found[beside[at]] = data end
   return found
 end
 
 -- Give a job a payload. `kind`: "json", "bytes", or "entry" for an entry that contains it.
 local function set_data(rec, kind, data)
-  rec.bytes, rec.size = kind == "bytes" and 1 or kind == "entry" and kind or nil, #data > 1024 and #data or nil
-  store(P .. "data:" .. rec.jid, data)
+  rec.bytes = kind == "bytes" and 1 or kind == "entry" and kind or nil
+  rec.size = #data > dense.INLINE_BYTES and #data or nil
+  payloads[rec.jid], replaced[rec.jid] = data, true
 end
 
 -- Plan a failed job, of an entry that no put accepts, where the rest of the plan was dropped.
 local function plan_broken_job(jid, queue, seq, entry)
   plan_new(job_key(jid), {
-    klass = "broken", queue = queue, seq = seq, put = now, bytes = 1, entry = 1, size = #entry > 1024 and #entry or nil,
-    state = "failed", group = "broken",
+    klass = "broken", queue = queue, seq = seq, put = now, bytes = 1, entry = 1,
+    size = #entry > dense.INLINE_BYTES and #entry or nil, state = "failed", group = "broken",
   })
   store(P .. "data:" .. jid, entry)
 end
 
--- Delete a job that has only record and data, and for which nothing was planned.
-local function erase_plain(jid)
-  records[jid] = false
-  dropped[#dropped + 1] = job_key(jid)
-  dropped[#dropped + 1] = P .. "data:" .. jid
-end
+local function forget_record(jid) records[jid], texts[jid], payloads[jid], replaced[jid] = false, nil, nil, nil end
 
 -- Delete a job that has left its place, its tags and its kin.
 local function erase(jid)
-  records[jid], patches[jid] = false, nil
+  forget_record(jid)
   drop(job_key(jid))
   drop(P .. "data:" .. jid)
   drop(P .. "failure:" .. jid)
@@ -141,6 +178,13 @@ local function erase(jid)
   drop(P .. "history:" .. jid)
   drop(P .. "progress:" .. jid)
   drop(P .. "saved:" .. jid)
+end
+
+-- Delete a job that has only record and data, and for which nothing was planned.
+local function erase_plain(jid)
+  forget_record(jid)
+  dropped[#dropped + 1] = job_key(jid)
+  dropped[#dropped + 1] = P .. "data:" .. jid
 end
 
 -- Its checkpoint was for the stage that has ended.
@@ -155,8 +199,6 @@ local function note(rec, what, fields, when)
   fields.what, fields.when = what, (when or now) / 1000
   push(P .. "history:" .. rec.jid, cjson.encode(fields), 99)
 end
-
-local function owner_of(rec) return string.match(rec.owner or "", "^(%d+):(.*)$") end
 
 -- Store the lines of its last lease and completion that follow from the record, before the record loses them.
 local function note_present(rec)

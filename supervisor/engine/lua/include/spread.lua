@@ -16,33 +16,43 @@ local function cell_of(ms)
   return 256 + math.min(30, math.floor(s / DAY))
 end
 
-local function new_spread() return { n = 0, mean = 0, m2 = 0, cells = {} } end
-
+-- A spread has the number of times of each length: most jobs of a batch share theirs.
 local function add_time(s, ms)
   if ms < 0 then ms = 0 end
-  local n, delta, cell, cells = s.n + 1, ms - s.mean, cell_of(ms), s.cells
-  local mean = s.mean + delta / n
-  s.n, s.mean, s.m2 = n, mean, s.m2 + delta * (ms - mean)
-  cells[cell] = (cells[cell] or 0) + 1
+  s[ms] = (s[ms] or 0) + 1
+end
+
+-- Return number, mean and sum of the squared distances of a spread.
+local function moments_of(s)
+  local n, sum, m2 = 0, 0, 0
+  for ms, times in pairs(s) do n, sum = n + times, sum + times * ms end
+  local mean = sum / n
+  for ms, times in pairs(s) do m2 = m2 + times * (ms - mean) * (ms - mean) end
+  return n, mean, m2
 end
 
 -- Return the fields of a day's statistics with these times added, as HSET takes them; and whether there were none.
 local function summed_spread(name, kind, s)
-  local key = P .. "stats:" .. name
+  local key, n, mean, m2 = P .. "stats:" .. name, moments_of(s)
   local count, average, squares = kind .. ".n", kind .. ".mean", kind .. ".m2"
   local had = redis.call("HMGET", key, count, average, squares)
-  local n, mean, m2 = tonumber(had[1]) or 0, tonumber(had[2]) or 0, tonumber(had[3]) or 0
-  local all, delta = n + s.n, s.mean - mean
-  mean, m2 = mean + delta * s.n / all, m2 + s.m2 + delta * delta * n * s.n / all
+  local n_before, delta = tonumber(had[1]) or 0, mean - (tonumber(had[2]) or 0)
+  local all = n_before + n
+  mean = mean - delta * n_before / all
+  m2 = m2 + (tonumber(had[3]) or 0) + delta * delta * n * n_before / all
   return { key, count, all, average, mean, squares, m2 }, not had[1]
 end
 
 -- Return the same for its histogram.
-local function summed_cells(name, kind, cells)
-  local key, letter, fields, counts = P .. "histogram:" .. name, string.sub(kind, 1, 1), {}, {}
-  for cell, n in pairs(cells) do
+local function summed_cells(name, kind, s)
+  local key, letter, fields, counts, cells = P .. "histogram:" .. name, string.sub(kind, 1, 1), {}, {}, {}
+  for ms, times in pairs(s) do
+    local cell = cell_of(ms)
+    cells[cell] = (cells[cell] or 0) + times
+  end
+  for cell, times in pairs(cells) do
     fields[#fields + 1] = letter .. cell
-    counts[#counts + 1] = n
+    counts[#counts + 1] = times
   end
   local had, set = redis.call("HMGET", key, unpack(fields)), { key }
   for i, field in ipairs(fields) do

@@ -182,18 +182,36 @@ function stage.put(verb, queue, jid, klass, kind, data, due, options)
   return 1
 end
 
+-- Return verb, queue, jid, klass, kind, data, time and options of the put that begins at `at`, and where the next one
+-- begins. A short put has all but jid and data in its first argument, a line each; "": as the put before it.
+local head_at
+local function read_put(at)
+  if ARGV[at] ~= "" then head_at = at end
+  local verb, queue, klass, kind, letters = string.match(ARGV[head_at], "^(%l+)\n([^\n]+)\n([^\n]+)\n([jb])\n([^\n]*)$")
+  if verb then
+    local options = NONE
+    for letter, value in string.gmatch(letters, "(%l)(%S+)") do
+      options = options == NONE and {} or options
+      options[dense.NAMES[letter]] = value
+    end
+    return { verb, queue, ARGV[at + 1], klass, kind == "b" and "bytes" or "json", ARGV[at + 2], nil, options }, at + 3
+  end
+  local put, n = { unpack(ARGV, at, at + 5) }, ARGV[at + 8]
+  put[7], put[8] = tonumber(ARGV[at + 7]) or tonumber(ARGV[at + 6]) and now + ARGV[at + 6], read_options(at + 9, n)
+  return put, at + 9 + 2 * n
+end
+
 -- Return queue, jid and options of the put that begins at `at`, and where the next one begins.
 function stage.options_of(at)
-  local n = ARGV[at + 8]
-  return ARGV[at + 1], ARGV[at + 2], read_options(at + 9, n), at + 9 + 2 * n
+  local put, after = read_put(at)
+  return put[2], put[3], put[8], after
 end
 
 -- Carry out one put, add or move of the arguments. Return as put() does, and where the next one begins.
 function stage.put_one(at)
-  local verb, queue, jid, klass, kind, data, delay, time, n = unpack(ARGV, at, at + 8)
-  local options, due = read_options(at + 9, n), tonumber(time) or tonumber(delay) and now + delay
-  stage.check_room(queue)
-  local answer, why = stage.put(verb, queue, jid, klass, kind, data, due, options)
+  local put, after = read_put(at)
+  stage.check_room(put[2])
+  local answer, why = stage.put(unpack(put, 1, 8))
   if not answer then refuse("DEPENDENCY", why) end
-  return answer, at + 9 + 2 * n
+  return answer, after
 end

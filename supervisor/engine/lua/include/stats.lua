@@ -8,7 +8,7 @@ local spreads, tallies = {}, {}
 -- Add a wait or run time to today's.
 local function spread(queue, kind, ms)
   local kinds = spreads[queue] or {}
-  local s = kinds[kind] or new_spread()
+  local s = kinds[kind] or {}
   spreads[queue], kinds[kind] = kinds, s
   add_time(s, ms)
 end
@@ -29,8 +29,8 @@ local function add_spread(name, kind, s)
   set_fields(fields)
 end
 
-local function add_cells(name, kind, cells)
-  local fields, is_new = summed_cells(name, kind, cells)
+local function add_cells(name, kind, s)
+  local fields, is_new = summed_cells(name, kind, s)
   if is_new then opened("histograms", name) end
   set_fields(fields)
 end
@@ -50,7 +50,7 @@ finish_with(function()
     local name = day_of(now) .. ":" .. queue
     for kind, s in pairs(kinds) do
       add_spread(name, kind, s)
-      if setting("histogram-history") > 0 then add_cells(name, kind, s.cells) end
+      if setting("histogram-history") > 0 then add_cells(name, kind, s) end
     end
   end
   for name, counts in pairs(tallies) do add_counts(name, counts) end

@@ -42,7 +42,7 @@ end
 -- 0, checkpoint | nil, then the record's fields and values. Data, failure, result, history, dependencies, dependents
 -- and checkpoint that are left out are a number: their size.
 local function view(jid)
-  local rec, flat = stored_job(jid)
+  local rec, flat, payload = stored_row(jid)
   if not rec then return false end
   local expiry, due, completed = 0, 0, 0
   local state = rec.state
@@ -58,7 +58,7 @@ local function view(jid)
   local texts = redis.call("MGET", P .. "tags:" .. jid, P .. "progress:" .. jid)
   return {
     jid, seen_state(state, expiry, due), expiry, due, completed,
-    text_of(P .. "data:" .. jid, SHOWN),
+    payload and shown(payload, SHOWN) or not payload and text_of(P .. "data:" .. jid, SHOWN),
     text_of(P .. "failure:" .. jid, ANSWER_ROOM),
     text_of(P .. "result:" .. jid, ANSWER_ROOM),
     texts[1],
