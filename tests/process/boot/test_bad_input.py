@@ -145,7 +145,7 @@ def test_fifty_megabytes_arrive_unchanged(stage, kind):
 
 
 def test_invalid_json_fails_as_broken_and_keeps_its_bytes(stage):
-    jid = stage.queue.put("good.echo", {"n": 1})
+    jid = stage.queue.put("good.echo", "n" * 1000)  # too long for the record, so it has a key of its own
     stage.server.redis.set(f"{stage.prefix}data:{jid}", b'{"n": \xff')
     pool = stage.start(processes=1)
     stage.wait_until_ended([jid])

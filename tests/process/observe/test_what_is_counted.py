@@ -68,7 +68,7 @@ class World:
 
     def has_no_json(self):
         self.stage.queue.pause()
-        jid = self.put("noop", {"n": 1})
+        jid = self.put("noop", "n" * 1000)  # too long for the record, so it has a key of its own
         self.server.redis.set(f"{self.stage.prefix}data:{jid}", b'{"n": \xff')
         self.stage.queue.unpause()
         self.pool.wait_for("job.failed", jid=jid, group="broken")
