@@ -9,13 +9,13 @@ import ctypes
 import os
 import signal
 from collections.abc import Set
-from pathlib import Path
 from typing import Final
 
 from supervisor import clock
 from supervisor.linux import kernel
 
-_SEGMENTS: Final = Path("/proc/sysvipc/shm")
+_SEGMENTS: Final = "/proc/sysvipc/shm"
+_CHUNK_BYTES: Final = 2**16
 _IPC_RMID: Final = 0
 _SHM_INFO: Final = 14
 
@@ -82,13 +82,25 @@ def remove_segments(creator: int, since_unix: float) -> None:
     if _libc.shmctl(0, _SHM_INFO, ctypes.byref(in_use)) < 0 or not in_use.used_ids:
         return
     try:
-        lines = _SEGMENTS.read_text().splitlines()[1:]
+        lines = _read(_SEGMENTS).splitlines()[1:]
     except OSError:  # systemd's ProcSubset=pid, or another mount without it
         return
     for line in lines:
         _key, shmid, _mode, _size, cpid, _lpid, attached, *_owners, _atime, _dtime, ctime = line.split()[:14]
         if int(cpid) == creator and int(attached) == 0 and int(ctime) >= int(since_unix):
             _libc.shmctl(int(shmid), _IPC_RMID, None)
+
+
+def _read(path: str) -> bytes:
+    """Return the content of a file. Python's own file objects touch 36 pages more, and each fork copies those."""
+    chunks = []
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while chunk := os.read(fd, _CHUNK_BYTES):
+            chunks.append(chunk)
+    finally:
+        os.close(fd)
+    return b"".join(chunks)
 
 
 def _kill_group(pid: int, spare: Set[int]) -> None:

@@ -206,7 +206,7 @@ def test_only_unattached_segments_of_the_dead_are_removed(attach):
 def test_segments_stay_where_proc_does_not_list_them(monkeypatch, tmp_path):
     maker, made = segment()
     select.select([maker.pidfd], [], [], 10)
-    monkeypatch.setattr(strays, "_SEGMENTS", tmp_path / "shm")
+    monkeypatch.setattr(strays, "_SEGMENTS", str(tmp_path / "shm"))
     strays.remove_segments(maker.pid, 0.0)
     assert is_there(made)
     LIBC.shmctl(made, 0, None)
