@@ -3,11 +3,12 @@
 A child may send descriptors to the master. Closing the last reference to a foreign file can block: SO_LINGER waits for
 as long as the sender has chosen. One daemon thread closes them all. It also closes the sockets of children, because
 such descriptors may still lie in their queues. Below Linux 6.10, besides, closing a Unix socket also closes what other
-processes have left in unread queues.
+processes have left in unread queues. So only from there on the loop closes sockets into which nobody else can send.
 """
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import struct
@@ -27,8 +28,17 @@ _INTERRUPT_S: Final = 0.05
 #: struct linger: on, 0 seconds. The close drops unsent data.
 _NO_LINGER: Final = struct.pack("=ii", 1, 0)
 _NO_MORE: Final = -1
-#: Sockets of dead children that are closed together. A child has three.
+#: Sockets of dead children that are closed together.
 _BATCH: Final = 24
+
+
+def _release() -> tuple[int, ...]:
+    """Return the numbers of the kernel's release."""
+    return tuple(map(int, re.findall(r"\d+", os.uname().release)))
+
+
+#: From Linux 6.10 on a close leaves the unread queues of other sockets to a thread of the kernel.
+_CLOSES_ONLY_ITSELF: Final = _release() >= (6, 10)
 
 
 class Closer:
@@ -113,9 +123,22 @@ finish = _closer.finish
 
 def close_socket(sock: socket.socket) -> None:
     """Shut the connection down now, and close our end in the thread."""
+    _shut_down(sock)
+    _closer.take_later(sock.detach())
+
+
+def close_own_socket(sock: socket.socket) -> None:
+    """Shut down and close a Unix socket into whose queue only this process can have sent anything."""
+    if not _CLOSES_ONLY_ITSELF:
+        close_socket(sock)
+        return
+    _shut_down(sock)
+    sock.close()
+
+
+def _shut_down(sock: socket.socket) -> None:
     with contextlib.suppress(OSError):  # the peer is gone
         sock.shutdown(socket.SHUT_RDWR)
-    _closer.take_later(sock.detach())
 
 
 def _close(fd: int) -> None:

@@ -102,14 +102,18 @@ def test_uninterruptible_close_keeps_its_own_thread(closer, monkeypatch):
     os.close(holds)
 
 
-def test_loop_closes_no_socket_of_a_child(monkeypatch):
+@pytest.mark.parametrize("closes_only_itself", [True, False])
+def test_loop_closes_no_socket_of_a_child_that_may_hold_foreign_files(monkeypatch, closes_only_itself):
+    monkeypatch.setattr(foreign_files, "_CLOSES_ONLY_ITSELF", closes_only_itself)
     child, closed = ChildHandle(1, 1, lambda *_said: None, lambda _child: None), []
-    ours = {sock.fileno() for sock in (child.jobs._sender, child.jobs._receiver)}
+    jobs, talk = {sock.fileno() for sock in (child.jobs._sender, child.jobs._receiver)}, child.talk.fd
     monkeypatch.setattr(foreign_files, "_close", lambda fd: (closed.append(fd), os.close(fd)))
     child.close_child_ends()
     child.close()
+    assert all(map(is_closed, jobs)) == closes_only_itself
     assert foreign_files.finish(SOON_S)
-    assert ours <= set(closed)
+    assert set(closed) >= ({talk} if closes_only_itself else {talk} | jobs)
+    assert all(map(is_closed, jobs | {talk}))
 
 
 def test_descriptors_left_in_sockets_are_closed_in_the_thread():
@@ -128,3 +132,26 @@ def test_descriptors_left_in_sockets_are_closed_in_the_thread():
         assert time.monotonic() - began_at < SOON_S
         assert foreign_files.finish(SOON_S)
     assert open_fds() == before
+
+
+@pytest.mark.parametrize("closes_only_itself", [True, False])
+def test_own_socket_is_shut_down_at_once_and_closed_where_that_cannot_wait(monkeypatch, closes_only_itself):
+    monkeypatch.setattr(foreign_files, "_closer", closer := Closer())
+    monkeypatch.setattr(foreign_files, "_CLOSES_ONLY_ITSELF", closes_only_itself)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    fd = ours.fileno()
+    with theirs:
+        foreign_files.close_own_socket(ours)
+        assert is_closed(fd) == closes_only_itself
+        assert theirs.recv(1) == b""
+        assert closer.finish(SOON_S)
+        assert is_closed(fd)
+
+
+@pytest.mark.parametrize(
+    ("release", "numbers"), [("6.18.0-1-amd64", (6, 18, 0, 1, 64)), ("6.9.12+", (6, 9, 12)), ("weird", ())]
+)
+def test_release_of_the_kernel_is_compared_by_its_numbers(monkeypatch, release, numbers):
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "host", release, "", "x86_64")))
+    assert foreign_files._release() == numbers
+    assert (numbers >= (6, 10)) == (release == "6.18.0-1-amd64")

@@ -110,5 +110,5 @@ class JobPipe:
         self._sender.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        foreign_files.close_socket(self._sender)
-        foreign_files.close_socket(self._receiver)
+        foreign_files.close_own_socket(self._sender)
+        foreign_files.close_own_socket(self._receiver)
