@@ -350,11 +350,15 @@ local OF_THE_JOB = { ["job:"] = true, ["data:"] = true, ["tags:"] = true }
 
 local MARKS = { config = true, tracked = true, tags = true, workers = true }
 
+local function mark_of(name)
+  return name == "config" and redis.call("EXISTS", P .. "options") == 1 and "2+" or "2"
+end
+
 -- Without these, clients of Leasehold 0.1 could write here.
 local function judge_mark(name)
   local is_foreign = not is_there(name, "string") and types[name] ~= "none"
   if is_foreign or layout.state == "new" then return end
-  local wanted = name == "config" and redis.call("EXISTS", P .. "options") == 1 and "2+" or "2"
+  local wanted = mark_of(name)
   local found = types[name] == "string" and redis.call("GET", P .. name)
   if found == wanted then return end
   report("lost-mark", name, "says " .. (found or "nothing") .. " of the layout, not " .. wanted, "wrote it")
@@ -386,6 +390,9 @@ judge_counters()
 if mending and #urgent > 0 then
   reports = {}
   for _, one in ipairs(urgent) do report(one.kind, one.subject, one.detail, mend_first(one)) end
+  for _, one in ipairs(urgent) do -- without its marks, the next call would take the rest for another layout
+    if MARKS[one.subject] then redis.call("SET", P .. one.subject, mark_of(one.subject)) end
+  end
   return { 1, {}, {}, reports }
 end
 for _, one in ipairs(urgent) do report(one.kind, one.subject, one.detail, "") end

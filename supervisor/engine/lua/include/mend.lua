@@ -6,7 +6,7 @@ local function judge_counters()
   for counter, floor in pairs(floors) do
     local value = is_there(counter, "string") and redis.call("GET", P .. counter) or "0"
     if (counted(value) or -1) < floor then
-      local detail = "is " .. value .. ", but " .. text_of(floor) .. " was given out"
+      local detail = "is " .. value .. ", but more was given out" -- how much more, one slice does not know
       urgent[#urgent + 1] = { kind = "counter-behind", subject = counter, detail = detail, floor = text_of(floor) }
     end
   end
