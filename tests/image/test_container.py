@@ -162,6 +162,7 @@ def lose(boxes, end, measured):
     stage.config(grace=GRACE_S)
     lost = boxes.start(**SHORT_LEASES).wait_ready()
     jid, gate = hold(boxes)
+    stage.wait_until_start_is_known(jid)
     peer = boxes.start(**SHORT_LEASES).wait_ready()
     before = time.time()
     assert end(lost) == KILLED

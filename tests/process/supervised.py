@@ -361,7 +361,7 @@ class Stage:
         return self.ledger.starts(jid)
 
     def wait_until_start_is_known(self, jid: str) -> None:
-        """Wait until Redis knows that the job has started: a proxy passes the report on later than the child begins."""
+        """Wait until Redis knows that the job has started: the report goes out after the child has the job."""
 
         def is_known() -> bool:
             job = self.client.job(jid)

@@ -17,7 +17,7 @@ def test_restarted_container_is_a_new_worker_and_reruns_lost_jobs(stage, as_pid_
     gate = stage.gate("gate")
     held = [stage.queue.put("good.hold", gate) for _ in range(2)]
     for jid in held:
-        stage.wait_for_starts(jid)
+        stage.wait_until_start_is_known(jid)
     waiting = stage.queue.put("good.noop")
     lost_at = first.send(signal.SIGKILL)
     second = stage.start(prefix=as_pid_1, processes=2, lease_ttl=f"{TTL_S}s").wait_ready()

@@ -85,7 +85,7 @@ def test_peer_finishes_every_job_of_a_dead_master_once(stage, measured):
     held = [stage.queue.put("good.hold", gate) for _ in range(3)]
     behind = stage.queue.put_many([{"klass": "good.noop"} for _ in range(50)])
     for jid in held:
-        stage.wait_for_starts(jid)
+        stage.wait_until_start_is_known(jid)
     children = [first.zygote_pid, *first.child_pids()]
     first.send(signal.SIGKILL)
     killed_at = time.monotonic()

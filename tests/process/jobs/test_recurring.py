@@ -32,6 +32,13 @@ def forget(stage, pool):
     stage.server.redis.delete(f"{stage.prefix}mail:{pool.worker}")
 
 
+def assert_once_but_for_one(stage, jobs):
+    """Assert that only the job that a killed supervisor ran was run again. Its start may not have been known yet."""
+    starts = [len(stage.ledger.starts(job.jid)) for job in jobs]
+    assert set(starts) <= {1, 2}
+    assert sum(starts) <= len(jobs) + 1
+
+
 def test_interval_fires_once_though_one_of_two_supervisors_dies(stage):
     stage.config(grace=0.3)
     first, second = start_two(stage)
@@ -55,7 +62,7 @@ def test_interval_fires_once_though_one_of_two_supervisors_dies(stage):
     assert [later - sooner for sooner, later in itertools.pairwise(puts_unix)] == pytest.approx(
         [every_s] * (len(jobs) - 1)
     )
-    assert all(1 <= len(stage.ledger.starts(job.jid)) <= 1 + job.deaths for job in jobs)
+    assert_once_but_for_one(stage, jobs)
     assert sum(job.deaths for job in jobs) <= 1
     forget(stage, first)
     assert second.drain() == 0
@@ -77,12 +84,14 @@ def test_missed_cron_times_fire_once_though_a_supervisor_dies(stage):
     tens = range(int(hour_ago_unix // 600 + 1) * 600, int(time.time()) + 1, 600)
     expected = {f"r{number}-{nth}" for number in range(20) for nth in range(1, len(tens) + 1)}
     stage.wait_until_settled(expected)
+    everything = []
     for number in range(20):
         jobs = jobs_of(stage, f"r{number}")
+        everything += jobs
         assert [round(job.put_unix) for job in jobs] == list(tens)
         assert stage.client.recurring(f"r{number}").next_unix == tens[-1] + 600
-        assert all(1 <= len(stage.ledger.starts(job.jid)) <= 1 + job.deaths for job in jobs)
         stage.client.unrecur(f"r{number}")
+    assert_once_but_for_one(stage, everything)
     assert {start.jid for start in stage.ledger.starts()} == expected
     forget(stage, pools[0])
     assert pools[1].drain() == 0
