@@ -174,6 +174,10 @@ ANSWER = load("answer")
 DESIRE = load("desire")
 RETIRE = load("retire")
 SKILLS = load("skills")
+LAYOUTS = load("layouts")
+CONVERT = load("convert")
+EXPAND = load("expand")
+SCORES = load("scores")
 
 ALL = tuple(script for script in globals().values() if isinstance(script, Script))
 #: A master's scripts. It loads these on each connect, and Redis does nothing else meanwhile.

@@ -1,0 +1,219 @@
+"""Converts a namespace between the layouts of its keys: `leasehold upgrade`. Runs in applications and commands.
+
+Must not do I/O. The way up is one script. The way back goes through all jobs in slices; whoever is killed in between
+goes on by doing it again. lua/README.md describes the layouts.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final, NamedTuple
+
+from supervisor.engine.commands import writes
+from supervisor.engine.commands.queries import LIVES_S
+from supervisor.engine.commands.steps import Steps
+from supervisor.engine.commands.writes import Argument, Command, now_ms
+from supervisor.engine.model import scripts
+from supervisor.engine.model.errors import LayoutError, LeaseholdError
+from supervisor.engine.model.scripts import Script
+
+#: The layout of this version, and that of Leasehold 0.1.
+THIS: Final = "2"
+FIRST: Final = "1"
+SLICE: Final = 250  # jobs in one call: Redis does nothing else for some milliseconds
+_SCANNED: Final = 1000  # keys in one step of a SCAN
+_TRIES: Final = 5  # of the sweeps before the way back: clients may end jobs meanwhile
+
+
+class LivingWorker(NamedTuple):
+    """A worker that lives, or holds leases that run: the namespace cannot be converted."""
+
+    name: str
+    seen_unix: float
+    leases: int
+    ends_unix: float  # when the last of its leases ends; 0 = none runs
+
+    def words(self, now_unix: float) -> str:
+        """Say what keeps it alive, and until when."""
+        seen_s, ends_s = now_unix - self.seen_unix, self.ends_unix - now_unix
+        if ends_s > LIVES_S - seen_s:
+            noun = "a lease that runs" if self.leases == 1 else f"{self.leases} leases, the last of which runs"
+            return f"{self.name} holds {noun} for {ends_s:.0f} s more"
+        return f"{self.name} was seen {max(seen_s, 0):.0f} s ago and counts as alive for {LIVES_S - seen_s:.0f} s more"
+
+
+class NamespaceLayout(NamedTuple):
+    """The layout of a namespace, and how much a conversion would find in its indexes."""
+
+    layout: str  # "1", "2", "new", "back" (on the way to 1), "newer", or "lost" (2 without its mark)
+    mark: str
+    now_unix: float
+    living: list[LivingWorker]
+    options: int
+    tracked: int
+    tags: int
+    workers: int
+    queues: int
+
+
+class JobPage(NamedTuple):
+    """One page of the jobs' ids, and the cursor of the next page, 0 after the last."""
+
+    cursor: int
+    jids: list[bytes]
+
+
+# The commands.
+
+
+def look(*, now: float | None = None) -> Command[NamespaceLayout]:
+    """Read the layout, the workers that live, and the sizes of the indexes."""
+    return Command(scripts.LAYOUTS, (now_ms(now),), _parse_found)
+
+
+def score_leases(skipped: int, first: int, *, now: float | None = None) -> Command[tuple[int, int]]:
+    """Give the leases of up to 100 workers the scores of this layout. Answers where to go on; -1: nowhere."""
+    return Command(scripts.SCORES, (now_ms(now), skipped, first), lambda reply: (reply[0], reply[1]))
+
+
+def up(*, now: float | None = None) -> Command[list[LivingWorker]]:
+    """Take the namespace from layout 1 to this one, or back to it from the way to 1. Answers the workers that live."""
+    return _convert("up", now)
+
+
+def begin_back(*, now: float | None = None) -> Command[list[LivingWorker]]:
+    """Begin the way back to layout 1: nothing is written from now on. Answers the workers that live."""
+    return _convert("back", now)
+
+
+def end_back(*, now: float | None = None) -> Command[list[LivingWorker]]:
+    """End the way back. All jobs must have been expanded since it began."""
+    return _convert("end", now)
+
+
+def expand(jids: Sequence[bytes], *, now: float | None = None) -> Command[int]:
+    """Store up to 250 jobs as layout 1 does. Answers how many are there."""
+    return Command(scripts.EXPAND, (now_ms(now), *jids), int)
+
+
+def next_jobs(cursor: int, *, dense_only: bool = False) -> Command[JobPage]:
+    """Read the next jids. A job that is there throughout comes at least once before the cursor is 0."""
+    return _JobScan(_SCAN, (cursor, dense_only), _parse_page)
+
+
+_SCAN = Script("scan", "#!lua flags=no-writes\n")  # a stand-in for messages; SCAN is no script
+
+
+class _JobScan(Command[JobPage]):
+    """A SCAN of the jobs' records. Scripts cannot call it."""
+
+    def wire(self, prefix: str) -> tuple[Argument, ...]:
+        cursor, dense_only = self.args
+        kind = ("TYPE", "string") if dense_only else ()
+        return ("SCAN", cursor, "MATCH", f"{prefix}job:*", "COUNT", _SCANNED, *kind)
+
+
+def _parse_page(reply: list[Any]) -> JobPage:
+    return JobPage(int(reply[0]), [key.partition(b"}:job:")[2] for key in reply[1]])
+
+
+def _convert(verb: str, now: float | None) -> Command[list[LivingWorker]]:
+    return Command(scripts.CONVERT, (now_ms(now), verb), _parse_living)
+
+
+def _parse_living(reply: list[Any]) -> list[LivingWorker]:
+    return [
+        LivingWorker(name.decode(), float(seen_ms) / 1000, leases, float(ends_ms) / 1000)
+        for name, seen_ms, leases, ends_ms in reply
+    ]
+
+
+def _parse_found(reply: list[Any]) -> NamespaceLayout:
+    layout, mark, now, living, *sizes = reply
+    return NamespaceLayout(layout.decode(), mark.decode(errors="replace"), now / 1000, _parse_living(living), *sizes)
+
+
+# The conversions.
+
+
+def refuse_while_alive(living: Sequence[LivingWorker], now_unix: float) -> None:
+    """Raise LayoutError naming the workers that live, if there are any."""
+    if not living:
+        return
+    words = "; ".join(worker.words(now_unix) for worker in living[:3])
+    more = f"; and {len(living) - 3} more" if len(living) > 3 else ""
+    raise LayoutError(f"nothing was converted, because workers live: {words}{more}")
+
+
+def to_this(clock: Callable[[], float | None]) -> Steps[None]:
+    """Convert the namespace to this layout. Raises LayoutError while workers live."""
+    found: NamespaceLayout = yield look(now=clock())
+    refuse_while_alive(found.living, found.now_unix)
+    if found.layout in (FIRST, "back"):
+        skipped, first = 0, 0
+        while skipped >= 0:
+            skipped, first = yield score_leases(skipped, first, now=clock())
+    refuse_while_alive((yield up(now=clock())), found.now_unix)
+
+
+def to_first(clock: Callable[[], float | None], on_expanded: Callable[[int], None]) -> Steps[int]:
+    """Convert the namespace to layout 1, and return the number of its jobs. Raises LayoutError while workers live.
+
+    `on_expanded` is called with the number of jobs that were expanded so far. Called again after it was broken off, it
+    goes on.
+    """
+    found: NamespaceLayout = yield look(now=clock())
+    if found.layout in (FIRST, "new"):
+        return 0
+    refuse_while_alive(found.living, found.now_unix)
+    if found.layout == THIS:
+        refuse_while_alive((yield from _settle_down(clock)), found.now_unix)
+    expanded = yield from _expand_all(clock, on_expanded)
+    yield end_back(now=clock())
+    return expanded
+
+
+def _settle_down(clock: Callable[[], float | None]) -> Generator[Command[Any], Any, list[LivingWorker]]:
+    """Begin the way back, after sweeps until nothing is left that layout 1 does not know. Return the workers that live.
+
+    Layout 1 knows neither jobs apart, nor dependents that are still to be told of an end.
+    """
+    for tries_left in range(_TRIES, 0, -1):
+        yield from _sweep_all(clock)
+        try:
+            living: list[LivingWorker] = yield begin_back(now=clock())
+        except LeaseholdError as error:
+            if isinstance(error, LayoutError) or tries_left == 1:
+                raise
+        else:
+            return living
+    raise AssertionError("the last try has raised or returned")
+
+
+def _sweep_all(clock: Callable[[], float | None]) -> Generator[Command[Any], Any, None]:
+    offset, has_more = 0, True
+    while has_more:
+        swept: writes.Swept = yield writes.sweep(offset=offset, now=clock())
+        offset = swept.next_offset
+        has_more = bool(offset) or swept.taken > 0
+
+
+def _expand_all(
+    clock: Callable[[], float | None], on_expanded: Callable[[int], None]
+) -> Generator[Command[Any], Any, int]:
+    cursor, expanded, left = 0, 0, True
+    while left:
+        page: JobPage = yield next_jobs(cursor)
+        cursor, left = page.cursor, page.cursor != 0
+        for first in range(0, len(page.jids), SLICE):
+            expanded += yield expand(page.jids[first : first + SLICE], now=clock())
+            on_expanded(expanded)
+    return expanded
+
+
+def count_dense() -> Steps[int]:
+    """Return how many jobs the way back would expand, counted by a SCAN."""
+    cursor, dense, left = 0, 0, True
+    while left:
+        page: JobPage = yield next_jobs(cursor, dense_only=True)
+        cursor, left = page.cursor, page.cursor != 0
+        dense += len(page.jids)
+    return dense
