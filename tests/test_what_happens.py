@@ -222,8 +222,12 @@ SHOWN_BY = {
     "it is broken on disk, and the zygote dies": {
         "process/boot/test_boot.py": ["test_failed_later_zygote_is_retried_and_the_supervisor_stays"]
     },
-    "cannot be reached at the start": {
-        "process/boot/test_bad_input.py": ["test_an_unreachable_redis_is_69_without_the_password"]
+    "cannot be reached at the start, or the namespace has [another layout](upgrading.md)": {
+        "process/boot/test_bad_input.py": ["test_an_unreachable_redis_is_69_without_the_password"],
+        "process/outage/test_other_layout.py": ["test_start_in_another_layout_ends_and_says_what_to_do"],
+    },
+    "gets [another layout](upgrading.md) under a supervisor": {
+        "process/outage/test_other_layout.py": ["test_layout_that_changes_meanwhile_is_an_outage"]
     },
     "restarts, or is cut off for seconds": {
         "process/crash/test_stopped.py": ["test_short_outage_costs_nothing"],

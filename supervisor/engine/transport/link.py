@@ -30,6 +30,17 @@ class LinkLost(Exception):
     """The connection has ended, or could not be made. Commands in flight may or may not have been carried out."""
 
 
+class LayoutRefused(LinkLost):
+    """The namespace has another layout than this Leasehold's. `leasehold upgrade` converts it."""
+
+    @staticmethod
+    def check(reply: Any) -> None:
+        """Raise it if a script has refused its call for that."""
+        code, _, why = str(reply).partition(" ") if isinstance(reply, hiredis.ReplyError) else ("", "", "")
+        if code == "LAYOUT":
+            raise LayoutRefused(why.partition(" script: ")[0])
+
+
 class ReplyTooLarge(LinkLost):
     """A reply exceeds the reader's limit. The rest of it is still in flight."""
 

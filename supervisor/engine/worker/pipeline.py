@@ -16,7 +16,7 @@ from supervisor.engine.commands.payloads import LeftOut
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model import scripts
 from supervisor.engine.model.keys import Namespace
-from supervisor.engine.transport.link import Link, LinkLost
+from supervisor.engine.transport.link import LayoutRefused, Link, LinkLost
 from supervisor.engine.worker.exchange import Confirmation, Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
@@ -180,6 +180,7 @@ class Pipeline:
         for beginning, refused in part.refused.items():
             if message.startswith(beginning):
                 return refused, message
+        LayoutRefused.check(part.reply)
         if part.must:
             raise LinkLost(f"Redis refused {name}: {message}")
         assert self._on_refused is not None

@@ -18,7 +18,7 @@ from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
-from supervisor.engine.transport.link import CONNECT_S, Connector, LinkLost
+from supervisor.engine.transport.link import CONNECT_S, Connector, LayoutRefused, LinkLost
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
@@ -129,6 +129,7 @@ class Session:
         self.pipeline.open(link, self._on_replies, self._on_refused)
         self.wakeups.open(waiting_link, self._on_wakeup)
         *loaded, info, timings = replies
+        LayoutRefused.check(timings)
         for reply in (*loaded, timings):
             if isinstance(reply, hiredis.ReplyError):
                 raise LinkLost(f"Redis refused what every worker must do: {reply}")

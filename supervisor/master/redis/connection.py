@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from supervisor import clock
 from supervisor.engine.commands.writes import ResumeResult
 from supervisor.engine.model.jobs import LeaseRecord
-from supervisor.engine.transport.link import LinkLost
+from supervisor.engine.transport.link import LayoutRefused, LinkLost
 from supervisor.engine.worker.session import Session
 from supervisor.master.redis.idle_exit import IdleExit
 from supervisor.master.redis.leasing import Leasing
@@ -54,11 +54,10 @@ class Connection:
         except LinkLost as lost:
             if not is_first:
                 raise
-            url = self._session.url
+            cure = "" if isinstance(lost, LayoutRefused) else "; check --redis-url and that the server runs"
             self._events.emit(
-                "redis.failed",
-                message=f"Redis at {url} cannot be used: {lost}; check --redis-url and that the server runs",
-            )
+                "redis.failed", message=f"Redis at {self._session.url} cannot be used: {lost}{cure}"
+            )  # fmt: skip
             self.has_failed = True
             return
         self._resuming.report_starts_again()
