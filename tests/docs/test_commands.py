@@ -17,6 +17,8 @@ from tests.servers import free_port
 #: Exit codes other than 0 that a line has here, and why.
 ENDS_WITH = {
     "leasehold queues emails --delete": (2, "it asks, and nobody sits at this terminal"),
+    "leasehold upgrade --back --dry-run": (1, "a supervisor runs beside it"),
+    "leasehold upgrade --back": (1, "a supervisor runs beside it"),
 }
 #: What wants the server of the reader's own folder: test_new_user.py types it there.
 AT_THE_EMBEDDED_SERVER = "redis-cli -s .leasehold/socket"

@@ -15,7 +15,7 @@ from supervisor.cli.lib.terminal import counted
 from supervisor.config import Exit, RunConfig, megabytes
 from supervisor.engine.client.examine import Examiner
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import queries
+from supervisor.engine.commands import queries, upgrade
 from supervisor.engine.commands.queries import Counts, Depths, Worker
 from supervisor.engine.embedded.embedded import EmbeddedError, acquire
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
@@ -39,6 +39,9 @@ _NAMED: Final = 8
 _SHORT_LEASE_S: Final = 5.0
 _LONG_LEASE_S: Final = 600.0
 _ACCOUNT: Final = "deploy/docs/redis.md has an account with all that it needs"
+
+#: The error of a script in a namespace of another layout begins so.
+_LAYOUT: Final = "LAYOUT "
 
 Info = Mapping[str, str]
 
@@ -69,6 +72,9 @@ def examine(config: RunConfig) -> Iterator[Finding]:
             else:
                 for look_into in _LOOKS_INTO_INFO:
                     yield from look_into(examiner, info)
+            if refused is not None and refused.startswith(_LAYOUT):
+                why = refused.removeprefix(_LAYOUT).partition(" script: ")[0]
+                yield problem("namespace", why, Exit.UNREACHABLE)
             if refused is None:
                 with Client(url, config.namespace) as client:
                     yield from _namespace(client, config)
@@ -83,7 +89,7 @@ def examine(config: RunConfig) -> Iterator[Finding]:
 
 def _greeting(examiner: Examiner, refused: str | None) -> Finding:
     server = f"{examiner.version()} at {examiner.shown}"
-    if refused is None:
+    if refused is None or refused.startswith(_LAYOUT):
         return ok("redis", server)
     return problem("redis", f"{server} refuses what every worker does first: {refused}", Exit.UNREACHABLE)
 
@@ -240,6 +246,8 @@ _LOOKS_INTO_INFO: Final = (_role, _memory, _persistence, _connections)
 
 
 def _namespace(client: Client, config: RunConfig) -> Iterator[Finding]:
+    found = client.run(upgrade.look())
+    yield ok("namespace", "it is empty" if found.layout == "new" else f"it has layout {found.layout}, this version's")
     options = client.config.all()
     yield from _options(options, config, client.run(queries.setter("paused")))
     queues = client.queues()

@@ -53,6 +53,7 @@ COMMANDS = {
     "unpause": ("commands.pause", "resume a paused queue or supervisor"),
     "events": ("commands.events", "follow events as they happen"),
     "check": ("commands.check", "find inconsistencies, and repair them"),
+    "upgrade": ("commands.upgrade", "convert the keys in Redis to this version's layout, or back to that of 0.1"),
     "sweep": ("commands.check", "take jobs from lost workers now"),
     "doctor": ("doctor.command", "check everything that run needs, before it starts"),
     "healthcheck": ("commands.healthcheck", "ask this machine's supervisor whether it is well, for probes"),
@@ -67,7 +68,7 @@ _ELSEWHERE = {
     "quit": "drain", "shutdown": "drain", "restart": "reload", "delete": "cancel", "remove": "cancel", "rm": "cancel",
     "kill": "cancel", "purge": "cancel", "revoke": "cancel", "requeue": "retry", "ps": "status", "inspect": "status",
     "info": "status", "ls": "jobs", "list": "jobs", "show": "job", "logs": "events", "monitor": "top",
-    "version": "--version",
+    "migrate": "upgrade", "convert": "upgrade", "downgrade": "upgrade", "version": "--version",
 }  # fmt: skip
 
 EXAMPLES = """\

@@ -28,8 +28,8 @@ ROOT = Path(__file__).parents[3]
 GOOD = "from supervisor import handler\n@handler\ndef a(job): ...\n"
 CHECKS = [
     *("configuration", "python", "kernel", "proc", "cgroup", "init", "processes", "files", "memory", "workdir"),
-    *("redis", "permissions", "latency", "clock", "redis-memory", "persistence", "connections", "config", "queues"),
-    *("workers", "sandbox", "handlers"),
+    *("redis", "permissions", "latency", "clock", "redis-memory", "persistence", "connections", "namespace"),
+    *("config", "queues", "workers", "sandbox", "handlers"),
 ]
 
 
@@ -534,6 +534,20 @@ OPTIONS = {
     "failed-history-count": (0, "are dropped at once"),
     "paused": (True, "nothing starts, in any queue"),
 }
+
+
+@pytest.mark.parametrize(
+    ("key", "mark", "why"),
+    [
+        ("seq", "7", "has the layout of Leasehold 0.1: stop its supervisors and clients, then run `leasehold upgrade`"),
+        ("config", "3", "has a newer layout than this Leasehold knows (3, not 2): use a newer Leasehold"),
+    ],
+)
+def test_another_layout_is_a_problem_with_its_cure(seen, own_server, key, mark, why):
+    own_server.redis.set(f"{{lh}}:{key}", mark)
+    code, found = seen(own_server.url)
+    assert (code, of(found, "problem")) == (69, [f"namespace: namespace lh {why}"])
+    assert own_server.redis.keys() == [f"{{lh}}:{key}".encode()]
 
 
 def test_who_has_paused_all_queues_is_named(seen, own_server):

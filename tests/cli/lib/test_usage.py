@@ -38,6 +38,7 @@ SHORTEST = {
     "reload": [],
     "scale": ["w", "4"],
     "stats": ["q"],
+    "upgrade": [],
     "top": [],
     "config": [],
     "pause": ["q"],
