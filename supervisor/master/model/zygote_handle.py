@@ -158,7 +158,8 @@ class ZygoteHandle:
                 # Foreign code has written to the socket, so further reports cannot be trusted.
                 self.failure = BootFailed(f"{_NONSENSE} ({error})", "")
             kept = 1 if isinstance(report, Spawned) else 0
-            foreign_files.close(fds[kept:])
+            if len(fds) > kept:  # a call for none would wake the thread as well
+                foreign_files.close(fds[kept:])
             yield report, fds[:kept]
             if report is None:
                 return

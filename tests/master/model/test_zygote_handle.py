@@ -1,34 +1,59 @@
-"""A zygote that ends at once or cannot be started."""
+"""A zygote that ends at once or cannot be started, and the descriptors beside its reports."""
 
 import os
+import socket
 import sys
 
 import pytest
 
 from supervisor import messages
 from supervisor.config import RunConfig
+from supervisor.linux import kernel
 from supervisor.master.model import zygote_handle
 from supervisor.master.model.zygote_handle import ZygoteHandle, boot_of
+from supervisor.messages import Reaped
 from tests.parts import open_fds
 
 
-def test_killed_zygote_is_known_by_the_end_of_its_socket(tmp_path, monkeypatch):
+@pytest.fixture
+def killed(tmp_path, monkeypatch):
+    """A zygote that has ended already."""
     spawn = os.posix_spawn
 
-    def killed(path, arguments, environment, **options):
+    def spawn_dead(path, arguments, environment, **options):
         pid = spawn("/bin/false", arguments, environment, **options)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         return pid
 
-    monkeypatch.setattr(zygote_handle.os, "posix_spawn", killed)
+    monkeypatch.setattr(zygote_handle.os, "posix_spawn", spawn_dead)
     config = RunConfig.load({"redis-url": "redis://localhost", "handlers": "app"}, {}, terminal=False)
     zygote = ZygoteHandle(1, boot_of(config, tmp_path, 1024), {}, 0.0)
-    try:
-        assert list(zygote.read()) == [(None, [])]
-    finally:
-        os.waitpid(zygote.pid, 0)
-        zygote.let_go()
-        zygote.stacks.close()
+    yield zygote
+    os.waitpid(zygote.pid, 0)
+    zygote.let_go()
+    zygote.stacks.close()
+
+
+def test_killed_zygote_is_known_by_the_end_of_its_socket(killed):
+    assert list(killed.read()) == [(None, [])]
+
+
+def test_only_unrequested_descriptors_wake_the_closing_thread(killed, monkeypatch):
+    closed = []
+    monkeypatch.setattr(zygote_handle.foreign_files, "close", closed.append)
+    killed.control.close()
+    killed.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    killed.control.setblocking(False)
+    reaped = Reaped(1, 2, 0, 0.0, 0)
+    with theirs:
+        kernel.send(theirs, messages.pack_control(reaped))
+        assert list(killed.read()) == [(reaped, [])]
+        assert closed == []
+        kernel.send(theirs, messages.pack_control(reaped), (theirs.fileno(),))
+        assert list(killed.read()) == [(reaped, [])]
+        (fds,) = closed
+    for fd in fds:
+        os.close(fd)
 
 
 def test_zygote_that_cannot_be_started_leaks_no_descriptor(monkeypatch, tmp_path):
