@@ -13,11 +13,12 @@ from supervisor import clock
 _EVERY_S: Final = 0.25
 #: Files get their times from a clock that moves in steps of at most this.
 _TICK_S: Final = 0.02
-#: After this many loads in a row during which a file has changed, the load itself is taken to change it.
+#: A file that has changed during so many loads in a row is taken to be changed by the load itself.
 _MOST_CHANGING_LOADS: Final = 5
 
 #: Time of the last change in ns, size in bytes, inode.
 Look = tuple[int, int, int]
+_ABSENT: Final = (-1, -1, -1)
 
 
 class FileWatcher:
@@ -27,6 +28,7 @@ class FileWatcher:
         self._noted: dict[str, Look | None] = {}  # each file as it was loaded; None: missing, or in doubt
         self._is_first_look = False  # since the last load
         self._changing_loads = 0  # in a row
+        self._changed_each_time: set[str] = set()  # during each of these loads
 
     def follow(self, files: Iterable[str], since_unix: float) -> None:
         """Watch these files, and the modules beside them, from now on.
@@ -49,26 +51,40 @@ class FileWatcher:
 
     def note(self) -> None:
         """Note the files as they are, right before they are loaded."""
+        if self._is_first_look:
+            self.is_edited()  # it judges the load before this one
         self._noted = self._looks()
 
-    def differ(self) -> bool:
-        """Return True if a file has changed since it was noted."""
-        return self._looks() != self._noted
+    def outdates_load(self) -> bool:
+        """Return True if a file has changed during the load under way, so that the load is to begin anew."""
+        return self._looks() != self._noted and self._judge_load()
 
     def is_edited(self) -> bool:
-        """Return True if a file has changed, so that the handlers are to be loaded.
+        """Return True if a file has changed, so that the handlers are to be loaded."""
+        self.look_at = clock.monotonic() + _EVERY_S
+        if self._is_first_look:
+            self._is_first_look = False
+            return self._judge_load()
+        return self._looks() != self._noted
+
+    def _judge_load(self) -> bool:
+        """Return True if a file was edited during the last load.
 
         A file that the handlers write at each load is no edit. Otherwise they would be loaded for ever.
         """
-        self.look_at = clock.monotonic() + _EVERY_S
-        looks, is_first_look, self._is_first_look = self._looks(), self._is_first_look, False
-        is_changed = looks != self._noted
-        if is_first_look:
-            self._changing_loads = self._changing_loads + 1 if is_changed else 0
-        if is_changed and is_first_look and self._changing_loads >= _MOST_CHANGING_LOADS:
-            self._noted = looks
-            return False
-        return is_changed
+        looks = self._looks()
+        changed = {
+            file for file in looks.keys() | self._noted.keys()
+            if looks.get(file, _ABSENT) != self._noted.get(file, _ABSENT)
+        }  # fmt: skip
+        again = self._changed_each_time & changed
+        self._changing_loads = self._changing_loads + 1 if again else len(changed) and 1
+        self._changed_each_time = again or changed
+        if self._changing_loads < _MOST_CHANGING_LOADS:
+            return bool(changed)
+        self._noted = {file: look for file, look in self._noted.items() if file not in again}
+        self._noted |= {file: looks[file] for file in again & looks.keys()}
+        return changed != again
 
     def _looks(self) -> dict[str, Look | None]:
         directories = {os.path.dirname(file) for file in self._files}

@@ -82,7 +82,7 @@ class RollingReload:
     def _is_outdated(self, candidate: ZygoteHandle) -> bool:
         """Return True if the code has changed since the candidate started, or if that was long ago."""
         is_slow = clock.monotonic() >= candidate.started_at + _LONG_S
-        return is_slow or candidate.directory != self._starts.code_directory() or self._files.differ()
+        return is_slow or candidate.directory != self._starts.code_directory() or self._files.outdates_load()
 
     def _begin(self) -> None:
         self._log.begin()

@@ -68,3 +68,53 @@ def test_file_that_failed_a_reload_is_watched(files, watching):
     assert not watching.is_edited()
     (elsewhere / "broken.py").write_text("()")
     assert watching.is_edited()
+
+
+def load(watching, files, write):
+    """Load handlers that `write` a file meanwhile."""
+    watching.note()
+    write()
+    watching.follow([str(files / "one.py")], os.stat(files).st_ctime + 1)
+
+
+def test_file_that_each_load_writes_is_no_edit(files, watching):
+    def write():
+        (files / "two.py").write_text((files / "two.py").read_text() + "2")
+
+    judged = []
+    for _ in range(5):
+        load(watching, files, write)
+        judged.append(watching.is_edited())
+    assert judged == [True] * 4 + [False]
+    assert not watching.is_edited()
+
+
+def test_loads_that_are_given_up_count_as_well(files, watching):
+    judged = []
+    for number in range(5):
+        watching.note()
+        (files / "two.py").write_text("2" * (number + 2))
+        judged.append(watching.outdates_load())
+    assert judged == [True] * 4 + [False]
+    assert not watching.is_edited()
+
+
+def test_edit_beside_a_file_that_each_load_writes_is_seen(files, watching):
+    for number in range(5):
+        load(watching, files, lambda number=number: (files / "two.py").write_text("2" * (number + 2)))
+        if number == 4:
+            (files / "one.py").write_text("edited")
+        assert watching.is_edited()
+
+
+def test_edits_of_different_files_are_all_seen(files, watching):
+    for number in range(8):
+        name = ("one.py", "two.py")[number % 2]
+        load(watching, files, lambda name=name, number=number: (files / name).write_text("3" * (number + 2)))
+        assert watching.is_edited()
+
+
+def test_loads_that_follow_each_other_at_once_are_judged_too(files, watching):
+    for number in range(6):
+        load(watching, files, lambda number=number: (files / "two.py").write_text("2" * (number + 2)))
+    assert not watching.is_edited()
