@@ -14,6 +14,7 @@ import pytest
 from supervisor.cli.commands import healthcheck
 from supervisor.config import ListenAddress
 from supervisor.ops import http, pages
+from tests.lengths import PATIENCE
 from tests.ops.listening import Site
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +29,8 @@ def check(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def site():
+def site(monkeypatch):
+    monkeypatch.setattr(http, "PROBE_S", http.PROBE_S * PATIENCE)
     site = Site()
     yield site
     site.close()

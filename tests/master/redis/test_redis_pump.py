@@ -76,11 +76,12 @@ def test_start_after_a_death_or_interruption_is_reported_first(played, live, mon
     assert reports == [("a", False)]
 
 
-def test_start_of_a_lost_workers_job_is_reported_first(played, live, monkeypatch):
+def test_start_of_a_lost_workers_job_is_reported_first(played, live, server, namespace, monkeypatch):
     """Its first start may be unknown to Redis, because its worker was lost at that moment."""
     live.config.set("grace", 0.2)
     live.queue("q").put("k", jid="a")
     live.call(writes.lease, "other", ["q"], 1, starting=0, ttl_s=0.5)
+    server.redis.delete(f"{{{namespace}}}:bell:q")  # no key calls for the job
     master = played(is_started=False)
     reports = reported(master, monkeypatch)
     master.start()
