@@ -27,6 +27,9 @@ alive for a minute, and as long as a lease of it runs. --back makes the namespac
 cut off in between, it is to be run again and goes on. Exit code 1: workers live, or the layout is a newer one."""
 
 _NOW = "Clients of the other version can no longer use it."
+_CURE = """\
+A key has a foreign type: `leasehold check --repair` moves it aside, that of 0.1 while the namespace is one of 0.1. If the \
+way back has begun, `leasehold upgrade` must undo it before that."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -42,29 +45,40 @@ def add(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Say what is to change, ask, and convert."""
-    from supervisor.engine.commands import upgrade
+    from supervisor.engine.model.errors import LeaseholdError
 
     with connect(args) as client:
-        found = client.run(upgrade.look(now=client.clock()))
-        wanted = upgrade.FIRST if args.back else upgrade.THIS
-        if found.layout in (wanted, "new"):
-            say(_nothing_to_do(found))
-            return 0
-        if found.layout in ("newer", "lost"):
-            client.queues()  # raises LayoutError with what is to be done
-        words = _words(args, client, found)
-        if args.dry_run:
-            say(words)
-            upgrade.refuse_while_alive(found.living, found.now_unix)
-            return 0
-        upgrade.refuse_while_alive(found.living, found.now_unix)
-        confirm(args, f"{words} {_NOW} Go on?", "nothing was converted")
-        if args.back:
-            _back(client)
-        else:
-            client.follow(upgrade.to_this(client.clock))
-            say("done: the namespace has the layout of this version")
+        try:
+            _convert(args, client)
+        except LeaseholdError as error:
+            if "WRONGTYPE" in str(error):
+                raise Refusal(f"{error} {_CURE}") from error
+            raise
     return 0
+
+
+def _convert(args: argparse.Namespace, client: "Client") -> None:
+    from supervisor.engine.commands import upgrade
+
+    found = client.run(upgrade.look(now=client.clock()))
+    wanted = upgrade.FIRST if args.back else upgrade.THIS
+    if found.layout in (wanted, "new"):
+        say(_nothing_to_do(found))
+        return
+    if found.layout in ("newer", "lost"):
+        client.queues()  # raises LayoutError with what is to be done
+    words = _words(args, client, found)
+    if args.dry_run:
+        say(words)
+    upgrade.refuse_while_alive(found.living, found.now_unix)
+    if args.dry_run:
+        return
+    confirm(args, f"{words} {_NOW} Go on?", "nothing was converted")
+    if args.back:
+        _back(client)
+    else:
+        client.follow(upgrade.to_this(client.clock))
+        say("done: the namespace has the layout of this version")
 
 
 def _nothing_to_do(found: "NamespaceLayout") -> str:
@@ -106,7 +120,7 @@ def _back(client: "Client") -> None:
         with ProgressLine(None) as line:
             jobs = client.follow(upgrade.to_first(client.clock, show))
     except (LeaseholdError, KeyboardInterrupt) as error:
-        if not done:
+        if not done or "WRONGTYPE" in str(error):
             raise
         why = "Interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
         raise Refusal(f"{why} after {counted(done, 'job')}; `leasehold upgrade --back` goes on") from error

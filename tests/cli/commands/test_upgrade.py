@@ -96,6 +96,22 @@ def test_broken_off_the_way_back_goes_on_or_ends(shell, old, monkeypatch):
     assert "with 3 jobs" in shell.line("upgrade", "--back", "--yes")
 
 
+def test_a_key_of_a_foreign_type_has_a_cure(shell, server, namespace, old):
+    tracked, job = f"{{{namespace}}}:tracked", f"{{{namespace}}}:job:"
+    server.redis.hset(tracked, "a", "b")
+    before = digest(server, namespace)
+    said = shell.refused(1, "upgrade", "--yes")
+    assert "WRONGTYPE" in said and "A key has a foreign type: `leasehold check --repair` moves it aside" in said
+    assert digest(server, namespace) == before
+    server.redis.delete(tracked)
+    shell.good("upgrade", "--yes")
+    server.redis.set(f"{job}foreign", "text")
+    assert "`leasehold upgrade` must undo it before that" in shell.refused(1, "upgrade", "--back", "--yes")
+    shell.good("upgrade", "--yes")
+    shell("check", "--repair")
+    assert shell.line("upgrade", "--back", "--yes").startswith("done: the namespace has layout 1, with 3 jobs; ")
+
+
 def test_a_new_namespace_needs_none(shell):
     assert shell.line("upgrade").startswith("nothing to do: there are no keys yet")
     assert shell.line("upgrade", "--back").startswith("nothing to do: there are no keys yet")
