@@ -27,9 +27,10 @@ alive for a minute, and as long as a lease of it runs. --back makes the namespac
 cut off in between, it is to be run again and goes on. Exit code 1: workers live, or the layout is a newer one."""
 
 _NOW = "Clients of the other version can no longer use it."
-_CURE = """\
-A key has a foreign type: `leasehold check --repair` moves it aside, that of 0.1 while the namespace is one of 0.1. If the \
-way back has begun, `leasehold upgrade` must undo it before that."""
+_CURE = (
+    "A key has a foreign type: `leasehold check --repair` moves it aside, that of 0.1 while the namespace is of 0.1."
+    " If the way back has begun, `leasehold upgrade` must undo it before that."
+)
 
 
 def add(subparsers: Subparsers) -> None:
