@@ -104,6 +104,21 @@ def test_start_of_a_dense_job_is_kept(client, clock, found):
     assert again.deaths == 1
 
 
+@pytest.mark.parametrize("when", [-1.0, 10.0**10], ids=["before 1970", "after 2286"])
+def test_time_that_no_dense_record_can_hold_makes_it_full(client, clock, found, when):
+    q = client.queue("q")
+    q.put("k", {"n": 1}, jid="a")
+    clock.now = when
+    q.put("k", {"n": 1}, jid="b")
+    assert found().dense == {"a"}
+    leases = q.lease("w", 2)
+    assert [(lease.jid, lease.data) for lease in leases] == [("a", {"n": 1}), ("b", {"n": 1})]
+    assert found().dense == set()
+    assert [lease.complete() for lease in leases] == [True, True]
+    assert {client.job(jid).state for jid in "ab"} == {"complete"}
+    assert client.check() == []
+
+
 def test_leased_dense_job_in_no_place_is_taken_over(client, server, namespace, clock):
     """What a damaged namespace has lost of it is not needed to find it."""
     q = client.queue("q")
