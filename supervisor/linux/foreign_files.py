@@ -67,6 +67,11 @@ class Closer:
         if len(self._idle) >= _BATCH:
             self.take(())
 
+    def close_kept(self) -> None:
+        """Close soon what `take_later` has kept: its descriptors are needed."""
+        if self._idle:
+            self.take(())
+
     def finish(self, timeout_s: float) -> bool:
         """Close everything left, interrupting closes that block. False: some are open after `timeout_s`."""
         deadline_at = clock.monotonic() + timeout_s
@@ -118,6 +123,7 @@ class Closer:
 
 _closer: Final = Closer()
 close = _closer.take
+close_kept = _closer.close_kept
 finish = _closer.finish
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from supervisor import clock
 from supervisor.config import RunConfig
-from supervisor.linux import kernel
+from supervisor.linux import foreign_files, kernel
 from supervisor.master.model import outcome_rules
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.slots import Slots
@@ -86,6 +86,7 @@ class ChildStarts:
                 child = self._ask_for_child(zygote)
             except OSError as error:
                 # Descriptors, or the room in the zygote's socket, are used up. The end of a zygote shows at its socket.
+                foreign_files.close_kept()
                 self._guard.retry_later(f"no child can be asked for ({error})")
                 break
             self._slots.add(child)

@@ -186,6 +186,15 @@ def test_out_of_descriptors_fewer_children_run_and_no_job_is_interrupted(stage, 
     finish(stage, pool)
 
 
+def test_sockets_of_dead_children_free_their_descriptors_when_they_run_out(stage, app, measured):
+    prefix = ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh"]
+    pool = app("", processes=1, jobs_per_child=1, prefix=prefix).wait_ready()
+    jids = stage.queue.put_many([{"klass": "noop"}] * 40)
+    stage.wait_until_ended(jids)
+    assert counts(stage, *jids) == UNHARMED
+    finish(stage, pool)
+
+
 def test_memory_limit_does_not_apply_to_the_next_payload(stage, app):
     pool = app(MEMORY, jobs_per_child=0).wait_ready()
     limited = run(stage, "tiny")
