@@ -204,15 +204,27 @@ def _strangers(argument: str, value: object) -> Iterator[str]:
             yield f"{path} is a {name.removeprefix('builtins.')}; {cure}"
 
 
+#: What is stored as it is. A union of types would be made anew for each job.
+_RAW: Final = (bytes, bytearray, memoryview)
+#: orjson's bytes keep the buffer that they were written into, of 4 KiB at least. Shorter ones are copied out of it.
+_BUFFER_BYTES: Final = 4096
+
+
 def to_data(argument: str, value: object) -> tuple[str, bytes]:
     """Return the kind and the bytes to store: the caller's bytes unchanged ("bytes"), anything else as "json"."""
-    kind = "bytes"
-    if not isinstance(value, bytes | bytearray | memoryview):
-        kind, value = "json", to_json(argument, value)
-    size = value.nbytes if isinstance(value, memoryview) else len(value)  # checked before the copy
+    if isinstance(value, _RAW):
+        _check_size(argument, value.nbytes if isinstance(value, memoryview) else len(value))  # before the copy
+        return "bytes", bytes(value)
+    raw = to_json(argument, value)
+    if len(raw) < _BUFFER_BYTES:
+        return "json", b"%b" % raw
+    _check_size(argument, len(raw))
+    return "json", raw
+
+
+def _check_size(argument: str, size: int) -> None:
     if size > DATA_BYTES:
         raise ValueError(f"{argument} must have at most {DATA_BYTES} bytes, not {size}")
-    return kind, bytes(value)
 
 
 def to_new_data(argument: str, value: object) -> tuple[str, bytes]:
