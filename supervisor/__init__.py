@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         LeaseLost,
         NoServer,
         OutcomeUnknown,
+        PutJobs,
         StoreUnavailable,
     )
     from supervisor.engine.model.jobs import Progress, PutOptions
@@ -93,6 +94,7 @@ _HOMES = {
     "OutcomeUnknown": "engine.model.errors",
     "ParkedJob": "engine.commands.limits",
     "Progress": "engine.model.jobs",
+    "PutJobs": "engine.model.errors",
     "PutOptions": "engine.model.jobs",
     "Queue": "engine.client.sync_client",
     "RecurOptions": "engine.model.recurring",
@@ -156,6 +158,7 @@ __all__ = [
     "OutcomeUnknown",
     "ParkedJob",
     "Progress",
+    "PutJobs",
     "PutOptions",
     "Queue",
     "RecurOptions",

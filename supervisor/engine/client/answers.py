@@ -11,7 +11,7 @@ import orjson
 
 from supervisor.engine.commands.writes import GONE, LOST, MOST, Grant, Renewal, checked_batch
 from supervisor.engine.model.errors import DependencyError, JobFailed, JobNotFound, LeaseholdError, LeaseLost
-from supervisor.engine.model.jobs import JobRecord, LeaseRecord, NewJob, new_job
+from supervisor.engine.model.jobs import JobRecord, LeaseRecord, NewJob, NewJobs
 from supervisor.engine.model.outcomes import ENDLESS, MOST_QUEUES, REFUSED, TOO_MANY_QUEUES, Answer, Completed, Outcome
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.recurring import Recurring
@@ -46,19 +46,21 @@ def checked_many(queue: str, given: Iterable[Mapping[str, Any]]) -> list[list[Ne
     """
     batches: list[list[NewJob]] = []
     room = room_bytes = 0
+    make = NewJobs(queue).make
     for one in checked_each("jobs", given, "dicts of put's arguments"):
-        if not isinstance(one, Mapping):
+        if type(one) is not dict and not isinstance(one, Mapping):
             raise TypeError(f"jobs must be dicts of put's arguments, not {type(one).__name__}: {one!r:.100}")
         arguments = dict(one)
         if "klass" not in arguments:
             raise TypeError(f"jobs must each have a klass: {one!r:.100}")
-        job = new_job("put", queue, arguments.pop("klass"), arguments.pop("data", None), arguments)
-        if room < job.weight or room_bytes < job.size_bytes:
+        job = make(arguments.pop("klass"), arguments.pop("data", None), arguments)
+        weight, size_bytes = job.weight, job.size_bytes
+        if room < weight or room_bytes < size_bytes:
             batches.append([])
             room, room_bytes = MOST, DATA_BYTES
         batches[-1].append(job)
-        room -= job.weight
-        room_bytes -= job.size_bytes
+        room -= weight
+        room_bytes -= size_bytes
     return batches
 
 

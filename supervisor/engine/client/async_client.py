@@ -4,7 +4,6 @@ Every call is a command of `engine/commands/` that the store runs. Must not: sen
 """
 
 import datetime
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
@@ -42,6 +41,7 @@ from supervisor.engine.client.connection import (
 )
 from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.pools import pool_like, pool_of
+from supervisor.engine.client.put_batches import jids_of, most_under_way
 from supervisor.engine.commands import lanes, limits, queries, steps, writes
 from supervisor.engine.commands.check import Check, Violation
 from supervisor.engine.commands.lanes import Deleted, LaneCounts, in_lane
@@ -140,6 +140,13 @@ class AsyncClient:
             return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
 
     # leasing
+
+    async def put_batches(self, batches: Sequence[Sequence[NewJob]]) -> list[str]:
+        """Put batches of checked jobs, and return what put answers for each; put_many is what applications call."""
+        if not batches:
+            return []
+        commands = (writes.put(batch, now=self.clock()) for batch in batches)
+        return jids_of(batches, await self._store.run_ahead(commands, most_under_way(batches)))
 
     async def put_jobs(self, jobs: Sequence[NewJob]) -> list[bool | str]:
         """Put checked jobs in one batch; Queue.put is what applications call.
@@ -510,12 +517,15 @@ class AsyncQueue:
     async def put_many(self, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
         """Put jobs, each a dict of put's arguments, and return put's answer for each.
 
-        All are checked before the first is sent. Each 1,000 jobs (or 256 MB of data) are put as one batch. A job may
-        depend on those before it.
+        All are checked before the first is sent. Each 1,000 jobs (or 256 MB of data) are put as one batch, all or none.
+        A job may depend on those before it.
+
+        If a batch is refused, or its answer is lost, no further one is sent. The one behind it may be under way by
+        then, and is put without it; only if jobs have `depends`, each batch waits for the answer to the last. The
+        `jobs` of the error name those that were put, perhaps put, and not put. OutcomeUnknown comes before other
+        errors.
         """
-        batches = checked_many(self.name, jobs)
-        answers = [answer for batch in batches for answer in await self._client.put_jobs(batch)]
-        return [jid_of(job, answer) for job, answer in zip(itertools.chain(*batches), answers, strict=True)]
+        return await self._client.put_batches(checked_many(self.name, jobs))
 
     async def recur(self, klass: str, data: Any = None, **options: Unpack[RecurOptions]) -> str:
         """Create a recurring job, and return its jid. It puts the jobs <jid>-1, <jid>-2 …

@@ -5,12 +5,13 @@ the event loop.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import redis as redis_py
 
-from supervisor.engine.client.connection import T, refused, unanswered, unreachable, unread
+from supervisor.engine.client.connection import T, caused, has_failed, refused, unanswered, unreachable, unread
 from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.pools import uncounted_connection
 from supervisor.engine.client.shared_line import (
@@ -24,7 +25,19 @@ from supervisor.engine.client.shared_line import (
     packed,
 )
 from supervisor.engine.commands.writes import Command
+from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
 from supervisor.engine.model.scripts import check_server
+
+#: In place of an answer: the server had no script for the command, and has not run it.
+_NO_SCRIPT: Final = object()
+
+
+class _Call(NamedTuple):
+    """A command that is under way on the shared connection."""
+
+    command: Command[Any]
+    words: bytes
+    answer: asyncio.Future[Any]
 
 
 class AsyncStore:
@@ -52,16 +65,86 @@ class AsyncStore:
 
         Raises StoreUnavailable (nothing changed) or OutcomeUnknown.
         """
-        words = packed(*command.wire(self._prefix))
+        return await self._run(command, packed(*command.wire(self._prefix)))
+
+    async def _run(self, command: Command[T], words: bytes) -> T:
         try:
-            if self._shares and len(words) <= MOST_BYTES:
-                line = self._line
-                if line is None or not line.stands():
-                    line = await self._dialled()
-                return command.parse(await self._completed(line, command, words))
+            if self._can_share(words):
+                return command.parse(await self._completed(await self._shared_line(), command, words))
             return command.parse(await self._run_alone(command, words))
         except redis_py.ResponseError as error:
             raise refused(self._shown, command, error) from error
+
+    def _can_share(self, words: bytes) -> bool:
+        return self._shares and len(words) <= MOST_BYTES
+
+    async def _shared_line(self) -> SharedLine:
+        line = self._line
+        return line if line is not None and line.stands() else await self._dialled()
+
+    async def run_ahead(self, commands: Iterable[Command[T]], most: int) -> list[T | LeaseholdError]:
+        """Run commands that put jobs, in their order, with at most `most` under way. Return their answers.
+
+        A command that fails has its error as its answer. No further one is sent then, so the last answers are of those
+        that were under way with it. Only the shared connection has several under way.
+        """
+        answers: list[Any] = []
+        under_way: deque[_Call] = deque()
+        try:
+            for command in commands:
+                words = packed(*command.wire(self._prefix))
+                # The first one goes alone: it loads the script, and finds a server that would refuse all of them. What
+                # has another connection goes alone, too: it might overtake the others.
+                is_alone = not answers or not self._can_share(words)
+                while len(under_way) > (0 if is_alone else most - 1):
+                    answers += await self._next(under_way)
+                if has_failed(answers):
+                    break
+                if is_alone:
+                    answers.append(await self._attempt(command, self._run(command, words)))
+                    continue
+                if not under_way:
+                    line = await self._shared_line()
+                under_way.append(_Call(command, words, line.ask(words)))
+            while under_way:
+                answers += await self._next(under_way)
+        except StoreUnavailable as error:  # no line, so none is under way
+            answers.append(error)
+        finally:
+            for call in under_way:
+                call.answer.cancel()
+        return answers
+
+    async def _next(self, under_way: deque[_Call]) -> list[Any]:
+        """Return the answer to the oldest command. If the server has lost its scripts, return the answers to all."""
+        calls = [under_way[0]]
+        answers = [await self._answer_to(calls[0])]
+        if answers[0] is _NO_SCRIPT:
+            calls = list(under_way)
+            answers += [await self._answer_to(call) for call in calls[1:]]
+        for _ in calls:
+            under_way.popleft()
+        return [
+            await self._attempt(call.command, self._run(call.command, call.words)) if answer is _NO_SCRIPT else answer
+            for call, answer in zip(calls, answers, strict=True)
+        ]
+
+    async def _answer_to(self, call: _Call) -> Any:
+        return await self._attempt(call.command, self._parsed(call))
+
+    async def _parsed(self, call: _Call) -> Any:
+        return call.command.parse(await self._replied(call.command, call.answer))
+
+    async def _attempt(self, command: Command[Any], answer: Awaitable[Any]) -> Any:
+        """Return an error as a value."""
+        try:
+            return await answer
+        except redis_py.exceptions.NoScriptError:
+            return _NO_SCRIPT
+        except redis_py.ResponseError as error:
+            return caused(refused(self._shown, command, error), error)
+        except LeaseholdError as error:
+            return error
 
     async def _run_alone(self, command: Command[Any], words: bytes) -> Any:
         connection = await self._connect()
@@ -163,8 +246,11 @@ class AsyncStore:
             return await self._ask(line, command, words)
 
     async def _ask(self, line: SharedLine | OwnLine, command: Command[Any], words: bytes) -> Any:
+        return await self._replied(command, line.ask(words))
+
+    async def _replied(self, command: Command[Any], reply: Awaitable[Any]) -> Any:
         try:
-            return await line.ask(words)
+            return await reply
         except NotSent as error:
             raise unreachable(self._shown, error) from error
         except LOST as error:

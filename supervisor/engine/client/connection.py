@@ -5,7 +5,7 @@ Runs in applications and commands (never in zygote or child). Must not: send any
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -168,6 +168,17 @@ def unanswered(shown: str, command: Command[Any], error: Exception) -> StoreUnav
         f"Redis at {shown} did not answer {name}: {_clause(error)}. The outcome is unknown:"
         " all of it was carried out, or none. Look before you call again."
     )
+
+
+def caused(error: LeaseholdError, cause: Exception) -> LeaseholdError:
+    """Return the error with its cause, to be raised elsewhere."""
+    error.__cause__ = cause
+    return error
+
+
+def has_failed(answers: Sequence[object]) -> bool:
+    """Return whether one of the answers to calls is an error."""
+    return any(isinstance(answer, LeaseholdError) for answer in answers)
 
 
 def unread(shown: str, command: Command[Any], error: Exception) -> OutcomeUnknown:

@@ -6,18 +6,21 @@ Owns a pool of connections, of which each thread takes one for a call. Must not:
 import contextlib
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import hiredis
 import redis as redis_py
 
-from supervisor.engine.client.connection import T, refused, unanswered, unreachable, unread
+from supervisor.engine.client.connection import T, caused, has_failed, refused, unanswered, unreachable, unread
 from supervisor.engine.client.event_stream import EventFilter, EventStream
 from supervisor.engine.commands.writes import Command
+from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
 from supervisor.engine.model.scripts import check_server
 
 _LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
+#: In place of an answer: the server had no script for the command, and has not run it.
+_NO_SCRIPT: Final = object()
 
 
 class Store:
@@ -52,6 +55,28 @@ class Store:
             raise
         self._give_back(connection)
         return answer
+
+    def run_ahead(self, commands: Iterable[Command[T]], most: int) -> list[T | LeaseholdError]:
+        """Run commands that put jobs, in their order, with at most `most` under way. Return their answers.
+
+        A command that fails has its error as its answer. No further one is sent then, so the last answers are of those
+        that were under way with it.
+        """
+        try:
+            connection = self._connect()
+        except StoreUnavailable as error:
+            return [error]
+        answers: list[Any] = []
+        is_clean = False
+        try:
+            answers = self._run_ahead(connection, commands, most)
+            is_clean = not has_failed(answers)
+        finally:
+            if is_clean:
+                self._give_back(connection)
+            else:
+                self._discard(connection)
+        return answers
 
     def pop(self, keys: Sequence[str], seconds: float) -> bytes | None:
         """Wait until something comes into one of the lists, at most so long, and take it. Raises StoreUnavailable."""
@@ -133,6 +158,56 @@ class Store:
                 raise unread(self._shown, command, error) from error
         return reply
 
+    def _run_ahead(self, connection: Any, commands: Iterable[Command[Any]], most: int) -> list[Any]:
+        answers: list[Any] = []
+        under_way: deque[Command[Any]] = deque()
+        unsent: list[Any] = []
+        for command in commands:
+            # The first one goes alone: it loads the script, and finds a server that would refuse all of them.
+            while len(under_way) >= (most if answers else 1):
+                answers += self._next(connection, under_way)
+            if has_failed(answers):
+                break
+            if (error := self._attempt(self._send_ahead, connection, command, not under_way)) is not None:
+                unsent = [error]
+                break
+            under_way.append(command)
+        while under_way:
+            answers += self._next(connection, under_way)
+        return answers + unsent
+
+    def _send_ahead(self, connection: Any, command: Command[Any], is_alone: bool) -> None:
+        self._check_server(connection)
+        # A health check of redis-py would take the answer to the command before for that to its PING.
+        self._send(connection, command, check_health=is_alone)
+
+    def _next(self, connection: Any, under_way: deque[Command[Any]]) -> list[Any]:
+        """Return the answer to the oldest command. If the server has lost its scripts, return the answers to all."""
+        commands = [under_way.popleft()]
+        answers = [self._attempt(self._parsed, connection, commands[0], self._read)]
+        if answers[0] is _NO_SCRIPT:
+            answers += [self._attempt(self._parsed, connection, each, self._read) for each in under_way]
+            commands += under_way
+            under_way.clear()
+        return [
+            self._attempt(self._parsed, connection, command, self._answered) if answer is _NO_SCRIPT else answer
+            for command, answer in zip(commands, answers, strict=True)
+        ]
+
+    def _parsed(self, connection: Any, command: Command[T], ask: Callable[[Any, Command[T]], Any]) -> T:
+        return command.parse(ask(connection, command))
+
+    def _attempt(self, act: Callable[..., Any], connection: Any, command: Command[Any], *more: Any) -> Any:
+        """Return an error as a value."""
+        try:
+            return act(connection, command, *more)
+        except redis_py.exceptions.NoScriptError:
+            return _NO_SCRIPT
+        except redis_py.ResponseError as error:
+            return caused(refused(self._shown, command, error), error)
+        except LeaseholdError as error:
+            return error
+
     def _answered(self, connection: Any, command: Command[Any]) -> Any:
         try:
             return self._ask(connection, command)
@@ -146,11 +221,17 @@ class Store:
             return self._ask(connection, command)
 
     def _ask(self, connection: Any, command: Command[Any]) -> Any:
+        self._send(connection, command)
+        return self._read(connection, command)
+
+    def _send(self, connection: Any, command: Command[Any], check_health: bool = True) -> None:
         words: Any = command.wire(self._prefix)  # of any number: hiredis says that it takes one
         try:
-            connection.send_packed_command([hiredis.pack_command(words)])
+            connection.send_packed_command([hiredis.pack_command(words)], check_health)
         except _LOST as error:
             raise unreachable(self._shown, error) from error  # Redis runs no command that has not come to its end
+
+    def _read(self, connection: Any, command: Command[Any]) -> Any:
         try:
             return connection.read_response()
         except _LOST as error:

@@ -1,8 +1,23 @@
 """Defines the exceptions that callers can catch. Runs in every process. Must not import anything of this package."""
 
+from typing import NamedTuple
+
+
+class PutJobs(NamedTuple):
+    """What became of the jobs of a put_many that has failed. Each list is in the order in which they were given."""
+
+    put: list[str]  # jids, as put_many would have returned them
+    unknown: list[str]  # jids; each batch of them was put as a whole, or not at all
+    not_put: list[str]  # jids
+
 
 class LeaseholdError(Exception):
-    """Base class of all that Leasehold refuses or cannot do."""
+    """Base class of all that Leasehold refuses or cannot do.
+
+    `jobs`: what became of the jobs, if put_many raised it.
+    """
+
+    jobs: PutJobs | None = None
 
 
 class NoServer(LeaseholdError):

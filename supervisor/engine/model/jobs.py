@@ -6,7 +6,7 @@ Must not do I/O. The classes that act through a client are in client/handles.py.
 import binascii
 import datetime
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypedDict
 
@@ -77,6 +77,11 @@ _LETTERS: Final = {"priority": "p", "retries": "r", "timeout": "t", "max_deaths"
 
 #: Translates base64 into its URL-safe alphabet.
 _URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
+#: Translate random bytes into those at 6 and at 8 of a random UUID, version 4.
+_VERSION: Final = bytes(byte & 0x0F | 0x40 for byte in range(256))
+_VARIANT: Final = bytes(byte & 0x3F | 0x80 for byte in range(256))
+_DRAWN_BYTES: Final = 18
+_DRAWN_TOGETHER: Final = 64  # jids
 
 
 SHORT: Final = 3  # arguments of a job in short
@@ -89,6 +94,7 @@ class NewJob(NamedTuple):
     size_bytes: int
     arguments: tuple[str | bytes | int, ...]
     lines: int = 0  # number of tags, plus twice the number of parents
+    has_parents: bool = False
 
     @property
     def weight(self) -> int:
@@ -106,12 +112,56 @@ def new_jid() -> str:
             return jid
 
 
+def _new_jids() -> Iterator[str]:
+    """Yield what new_jid returns, for a quarter of its time."""
+    while True:
+        pid = os.getpid()
+        # 18 bytes make 24 characters. The jid is the first 22: 16 random bytes, and 4 bits that are zero.
+        drawn = bytearray(os.urandom(_DRAWN_BYTES * _DRAWN_TOGETHER))
+        drawn[6::_DRAWN_BYTES] = drawn[6::_DRAWN_BYTES].translate(_VERSION)
+        drawn[8::_DRAWN_BYTES] = drawn[8::_DRAWN_BYTES].translate(_VARIANT)
+        drawn[16::_DRAWN_BYTES] = bytes(_DRAWN_TOGETHER)
+        text = binascii.b2a_base64(drawn, newline=False).translate(_URL_SAFE).decode()
+        for start in range(0, len(text), 24):
+            if os.getpid() != pid:
+                break  # a fork must not go on with its parent's
+            if text[start] != "-":
+                yield text[start : start + 22]
+
+
 def new_job(verb: Literal["put", "add"], queue: str, klass: str, data: object, options: Mapping[str, Any]) -> NewJob:
     """Check the arguments of put or add. Raises TypeError or ValueError naming the argument."""
     checked_name("queue", queue)
     checked_name("klass", klass)
+    return _new_job(verb, queue, klass, data, options, current_trace(), new_jid)
+
+
+class NewJobs:
+    """Makes the jobs of one call of put_many, as new_job does. What they share is looked up once."""
+
+    def __init__(self, queue: str) -> None:
+        self._queue = checked_name("queue", queue)
+        self._klasses: set[str] = set()  # checked ones
+        self._trace = current_trace()
+        self._new_jid = _new_jids().__next__
+
+    def make(self, klass: str, data: object, options: Mapping[str, Any]) -> NewJob:
+        """Check the arguments of put. Raises TypeError or ValueError naming the argument."""
+        if type(klass) is not str or klass not in self._klasses:
+            self._klasses.add(checked_name("klass", klass))
+        return _new_job("put", self._queue, klass, data, options, self._trace, self._new_jid)
+
+
+def _new_job(
+    verb: Literal["put", "add"],
+    queue: str,
+    klass: str,
+    data: object,
+    options: Mapping[str, Any],
+    trace: str | None,
+    new_jid: Callable[[], str],
+) -> NewJob:
     kind, raw = to_data("data", data)
-    trace = current_trace()
     if not options and trace is None:  # most jobs have no options
         jid = new_jid()
         return NewJob(jid, len(raw), (f"{verb}\n{queue}\n{klass}\n{kind[0]}\n", jid, raw))
@@ -128,7 +178,8 @@ def new_job(verb: Literal["put", "add"], queue: str, klass: str, data: object, o
         return NewJob(jid, len(raw), (f"{verb}\n{queue}\n{klass}\n{kind[0]}\n{letters}", jid, raw))
     more = (part for pair in kept.items() for part in pair)
     arguments = verb, queue, jid, klass, kind, raw, delay, at, len(kept), *more
-    return NewJob(jid, len(raw), arguments, _lines_of(kept.get("tags")) + 2 * _lines_of(kept.get("depends")))
+    parents = _lines_of(kept.get("depends"))
+    return NewJob(jid, len(raw), arguments, _lines_of(kept.get("tags")) + 2 * parents, parents > 0)
 
 
 def _lines_of(names: str | int | None) -> int:

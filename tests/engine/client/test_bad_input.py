@@ -343,7 +343,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 }  # fmt: skip
 
 #: Not for applications: they take what was checked before.
-WITHIN = {"Client.call", "Client.run", "Client.follow", "Client.put_jobs"}
+WITHIN = {"Client.call", "Client.run", "Client.follow", "Client.put_jobs", "Client.put_batches"}
 CLASSES = {
     "Client": (sync_client.Client, async_client.AsyncClient),
     "Queue": (sync_client.Queue, async_client.AsyncQueue),
