@@ -30,16 +30,18 @@ FEW, MANY = "1,000 waiting", "1,000,000 waiting"
 #: What is kept, and the options for it.
 KEEPING: Mapping[str, dict[str, int]] = {"jobs-history 0": {"jobs_history": 0}, "defaults": {}}
 
-#: Scripts with a part left out: of each pair, what is to be found once and what stands there instead.
-WITHOUT = {
+#: Scripts with a part left out: what is to be found once, what stands there instead, and in which scripts.
+WITHOUT: Mapping[str, Sequence[tuple[str, str, Sequence[str]]]] = {
     "events": [
-        (r"local function has_listeners\(\)\n.*?\nend\n", "local function has_listeners() return false end\n"),
-        (r"local function publish_job_event\(.*?\nend\n", "local function publish_job_event() end\n"),
+        (r"local function has_listeners\(\)\n.*?\nend\n", "local function has_listeners() return false end\n", VERBS),
+        (r'\(?redis\.pcall\("PUBSUB", "NUMSUB", P \.\. "events"\)\[2\] or 0\)?', "0", VERBS),
+        (r"local function publish_job_event\(.*?\nend\n", "local function publish_job_event() end\n", VERBS),
     ],
     "statistics": [
-        (r"local function add_time\(s, ms\)\n.*?\nend\n", "local function add_time() end\n"),
-        (r"local function spread\(queue, kind, ms\)\n.*?\nend\n", "local function spread() end\n"),
-        (r"local function tally\(queue, what, by, when\)\n.*?\nend\n", "local function tally() end\n"),
+        (r"local function add_time\(s, ms\)\n.*?\nend\n", "local function add_time() end\n", VERBS),
+        (r"local function spread\(queue, kind, ms\)\n.*?\nend\n", "local function spread() end\n", VERBS),
+        (r"local function tally\(queue, what, by, when\)\n.*?\nend\n", "local function tally() end\n", VERBS),
+        (r"stats_days > 0", "false", VERBS[1:]),
     ],
 }
 
@@ -47,9 +49,9 @@ WITHOUT = {
 def without(part: str, script: Script) -> Script:
     """A script that does all but one thing. Raises ValueError if the script is no longer written as this expects."""
     text = script.text
-    for pattern, stand_in in WITHOUT[part]:
+    for pattern, stand_in, verbs in WITHOUT[part]:
         text, found = re.subn(pattern, lambda _, new=stand_in: new, text, flags=re.DOTALL)
-        if found != 1:
+        if found != (script.name in verbs):
             raise ValueError(f"{script.name} has {found} of {pattern}")
     return Script(script.name, text)
 

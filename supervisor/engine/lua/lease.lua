@@ -62,6 +62,9 @@ local queues, weights = served, {}
 for i, place_of_it in ipairs(places) do weights[i] = tonumber(ARGV[11 + 2 * place_of_it]) end
 picking.soonest = first_of_quiet
 
+-- Return whether a lease of many queues that is full can pass a queue over: a worker is woken for it already.
+local function is_called(queue) return are_many and redis.call("LLEN", P .. "bell:" .. queue) > 0 end
+
 -- Return how many of the queues looked at come up to this one; 0 if it is none of this worker's.
 local function served_up_to(name)
   if not name then return 0 end

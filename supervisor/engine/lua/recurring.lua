@@ -15,6 +15,7 @@
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include this_layout
+--- @include keys
 --- @include shown
 local queue, offset, count, answer = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), {}
 local jids = { ARGV[2] }

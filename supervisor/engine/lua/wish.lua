@@ -11,5 +11,6 @@
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include this_layout
+--- @include keys
 local wish = redis.call("HMGET", P .. "worker:" .. ARGV[1], "wish", "order", "queues")
 return { tonumber(wish[1]) or 0, wish[2] or "", unpack(lines_of(wish[3] or "")) }

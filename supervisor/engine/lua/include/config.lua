@@ -1,6 +1,7 @@
 -- config.lua: the configuration. An option of a queue is `<option>-<queue>`, else `<option>`, else the default; the
 -- other options hold for the namespace. Values are seconds, days or counts. All options of a kind are read at once.
 --- @include layout
+--- @include keys
 local OF_A_QUEUE = {
   heartbeat = 30, grace = 5, ["max-deaths"] = 3, ["unknown-for"] = 3600, ["max-concurrency"] = 0, paused = 0,
 }

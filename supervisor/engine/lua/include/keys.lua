@@ -1,7 +1,5 @@
--- keys.lua: the names of the keys. Each begins with KEYS[1], the namespace's prefix with its hash tag, so all keys of
--- one call lie in one slot.
-local P = KEYS[1]
-
+-- keys.lua: the names of the keys. Each begins with the prefix.
+--- @include prefix
 local function job_key(jid) return P .. "job:" .. jid end
 local function queue_key(queue, part) return P .. "queue:" .. queue .. ":" .. part end
 

@@ -1,6 +1,6 @@
 -- layout.lua: the layout of the namespace, read in one call with the counters. `config` is its mark: "2", or "2+" if
 -- the hash `options` is there. lua/README.md has the layouts.
---- @include keys
+--- @include prefix
 -- One table, because a script may have only 200 local variables.
 local layout = redis.call("MGET", P .. "config", P .. "seq", P .. "token")
 layout.seq, layout.token = layout[2], layout[3] -- false: missing, or of a foreign type

@@ -4,21 +4,16 @@ local UNSIZED_BYTES = 1024 -- counted for a record without a size
 local LONGEST_WAIT = 30000 -- ms that a worker waits for a wake-up key before it leases by itself
 local LARGE_BYTES, MANY_BYTES = 2048, 32768
 
--- Return whether large payloads are left out of a reply, because they are many: Redis hashes each byte that a script
--- gets. The size stands for the payload then, and the caller reads it in a second round trip.
-local function leaves_out(sizes)
-  local together = 0
+-- Return the payloads of these sizes, in their order, as `read(indexes)` returns some. Large ones are not read if they
+-- are many, because Redis hashes each byte that a script gets: the size stands for the payload, and the caller reads it
+-- in a second round trip.
+local function payloads_of(sizes, read)
+  local together, near, payloads = 0, {}, {}
   for _, size in ipairs(sizes) do
     if size > LARGE_BYTES then together = together + size end
   end
-  return together > MANY_BYTES
-end
-
--- Return the payloads of these sizes, in their order, or the sizes that stand for them. `read(indexes)` reads some.
-local function payloads_of(sizes, read)
-  local are_left, near, payloads = leaves_out(sizes), {}, {}
   for i, size in ipairs(sizes) do
-    if are_left and size > LARGE_BYTES then payloads[i] = size else near[#near + 1] = i end
+    if together > MANY_BYTES and size > LARGE_BYTES then payloads[i] = size else near[#near + 1] = i end
   end
   for at, payload in ipairs(#near > 0 and read(near) or {}) do payloads[near[at]] = payload end
   return payloads

@@ -1,5 +1,5 @@
 -- listeners.lua: whether events have listeners. One query per script.
---- @include keys
+--- @include prefix
 local listened
 
 local function has_listeners()

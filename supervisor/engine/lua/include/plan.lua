@@ -1,6 +1,7 @@
 -- plan.lua: the write half of every script. Changes are collected here while the script reads and checks; commit()
 -- makes them as its very last step. Redis does not roll back, so nothing may be read or fail in between.
 --- @include layout
+--- @include keys
 --- @include chunks
 local zsets, sets, gone, strings, dropped, wakeups, counters = {}, {}, {}, {}, {}, {}, {}
 local lists, shifted, struck, messages, expiries, finishers = {}, {}, {}, {}, {}, {}

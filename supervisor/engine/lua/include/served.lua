@@ -3,38 +3,32 @@
 -- brings a job or an earlier time into a queue sets its wake-up key, and with it ends its quiet; but for a push to
 -- `in:<q>`.
 --- @include clock
---- @include keys
+--- @include prefix
 --- @include leased
 local MANY_QUEUES = 4 -- to look at so many costs little
 local NEVER = 2 ^ 53
 local are_many = #ARGV > 11 + 2 * MANY_QUEUES
 
--- Return the queues to look at, in the order of the arguments; the place of each among all queues; and when the first
--- job of a quiet one comes.
-local function look_at()
-  local all, places = {}, {}
-  for i = 1, (#ARGV - 11) / 2 do
-    all[i], places[i] = ARGV[10 + 2 * i], i
-  end
-  if not are_many then return all, places, math.huge end
-  local quiet, entries, never = redis.call("ZMSCORE", P .. "quiet", unpack(all)), {}, string.format("%.0f", NEVER)
+-- The queues to look at, in the order of the arguments; the place of each among all queues; and when the first job of a
+-- quiet one comes.
+local served, places, first_of_quiet = {}, {}, math.huge
+for at = 12, #ARGV, 2 do
+  served[#served + 1], places[#places + 1] = ARGV[at], #places + 1
+end
+if are_many then
+  local all, never = served, string.format("%.0f", NEVER)
+  local quiet, entries = redis.call("ZMSCORE", P .. "quiet", unpack(all)), {}
   for i, queue in ipairs(all) do entries[i] = P .. "in:" .. queue end
   local has_entries = redis.call("EXISTS", unpack(entries)) > 0
   --   A worker that was woken may have to tell others of what comes soon.
-  local horizon, first, served = ARGV[10] == "" and now or now + LONGEST_WAIT, math.huge, {}
-  places = {}
+  local horizon = ARGV[10] == "" and now or now + LONGEST_WAIT
+  served, places = {}, {}
   for i, score in ipairs(quiet) do
     local time = score and (score == never and NEVER or tonumber(score)) or 0
     if time <= horizon or has_entries and redis.call("EXISTS", entries[i]) == 1 then
       served[#served + 1], places[#places + 1] = all[i], i
-    elseif time < first and time < NEVER then
-      first = time
+    elseif time < first_of_quiet and time < NEVER then
+      first_of_quiet = time
     end
   end
-  return served, places, first
 end
-
-local served, places, first_of_quiet = look_at()
-
--- Return whether a lease of many queues that is full can pass a queue over: a worker is woken for it already.
-local function is_called(queue) return are_many and redis.call("LLEN", P .. "bell:" .. queue) > 0 end

@@ -1,9 +1,8 @@
 -- spread.lua: wait and run times of jobs in the statistics of a day: their number, their mean, the sum of the squares
--- of their distances from it, and how many fell into each cell of a histogram.
---- @include keys
+-- of their distances from it, and how many fell into each cell of a histogram. A spread has the number of times by
+-- their length in ms: most jobs of a batch share theirs.
+--- @include prefix
 local DAY = 86400
-
-local function day_of(ms) return math.floor(ms / 1000 / DAY) * DAY end
 
 -- Return the cell of a histogram: seconds to a minute, minutes to an hour, quarters of an hour to a day, hours to three
 -- days, days to thirty.
@@ -16,47 +15,29 @@ local function cell_of(ms)
   return 256 + math.min(30, math.floor(s / DAY))
 end
 
--- A spread has the number of times of each length: most jobs of a batch share theirs.
-local function add_time(s, ms)
-  if ms < 0 then ms = 0 end
-  s[ms] = (s[ms] or 0) + 1
-end
-
--- Return number, mean and sum of the squared distances of a spread.
-local function moments_of(s)
-  local n, sum, m2 = 0, 0, 0
-  for ms, times in pairs(s) do n, sum = n + times, sum + times * ms end
+-- Return what HSET takes to add a spread to a day's statistics, and whether there were none; with `has_cells` the same
+-- for the day's histogram.
+local function summed(name, kind, s, has_cells)
+  local key, count, average, squares = P .. "stats:" .. name, kind .. ".n", kind .. ".mean", kind .. ".m2"
+  local n, sum, m2, letter, fields, counts = 0, 0, 0, string.sub(kind, 1, 1), {}, {}
+  for ms, times in pairs(s) do
+    n, sum = n + times, sum + times * ms
+    local field = has_cells and letter .. cell_of(ms)
+    if field and not counts[field] then fields[#fields + 1] = field end
+    if field then counts[field] = (counts[field] or 0) + times end
+  end
   local mean = sum / n
   for ms, times in pairs(s) do m2 = m2 + times * (ms - mean) * (ms - mean) end
-  return n, mean, m2
-end
-
--- Return the fields of a day's statistics with these times added, as HSET takes them; and whether there were none.
-local function summed_spread(name, kind, s)
-  local key, n, mean, m2 = P .. "stats:" .. name, moments_of(s)
-  local count, average, squares = kind .. ".n", kind .. ".mean", kind .. ".m2"
   local had = redis.call("HMGET", key, count, average, squares)
-  local n_before, delta = tonumber(had[1]) or 0, mean - (tonumber(had[2]) or 0)
-  local all = n_before + n
-  mean = mean - delta * n_before / all
-  m2 = m2 + (tonumber(had[3]) or 0) + delta * delta * n * n_before / all
-  return { key, count, all, average, mean, squares, m2 }, not had[1]
-end
-
--- Return the same for its histogram.
-local function summed_cells(name, kind, s)
-  local key, letter, fields, counts, cells = P .. "histogram:" .. name, string.sub(kind, 1, 1), {}, {}, {}
-  for ms, times in pairs(s) do
-    local cell = cell_of(ms)
-    cells[cell] = (cells[cell] or 0) + times
-  end
-  for cell, times in pairs(cells) do
-    fields[#fields + 1] = letter .. cell
-    counts[#counts + 1] = times
-  end
-  local had, set = redis.call("HMGET", key, unpack(fields)), { key }
+  local before, delta = tonumber(had[1]) or 0, mean - (tonumber(had[2]) or 0)
+  local all = before + n
+  m2 = m2 + (tonumber(had[3]) or 0) + delta * delta * n * before / all
+  local set = { key, count, all, average, mean - delta * before / all, squares, m2 }
+  if not has_cells then return set, not had[1] end
+  local cells = { P .. "histogram:" .. name }
+  local had_cells = redis.call("HMGET", cells[1], unpack(fields))
   for i, field in ipairs(fields) do
-    set[2 * i], set[2 * i + 1] = field, (tonumber(had[i]) or 0) + counts[i]
+    cells[2 * i], cells[2 * i + 1] = field, (tonumber(had_cells[i]) or 0) + counts[field]
   end
-  return set, not had[1]
+  return set, not had[1], cells, not had_cells[1]
 end

@@ -5,6 +5,13 @@
 --- @include spread
 local spreads, tallies = {}, {}
 
+local function day_of(ms) return math.floor(ms / 1000 / DAY) * DAY end
+
+local function add_time(s, ms)
+  if ms < 0 then ms = 0 end
+  s[ms] = (s[ms] or 0) + 1
+end
+
 -- Add a wait or run time to today's.
 local function spread(queue, kind, ms)
   local kinds = spreads[queue] or {}
@@ -23,18 +30,6 @@ end
 -- A day that has begun is listed, so that retention finds it.
 local function opened(index, name) place(P .. index, name, tonumber(string.match(name, "^%-?%d+"))) end
 
-local function add_spread(name, kind, s)
-  local fields, is_new = summed_spread(name, kind, s)
-  if is_new then opened("days", name) end
-  set_fields(fields)
-end
-
-local function add_cells(name, kind, s)
-  local fields, is_new = summed_cells(name, kind, s)
-  if is_new then opened("histograms", name) end
-  set_fields(fields)
-end
-
 local function add_counts(name, counts)
   local key = P .. "stats:" .. name
   for what, by in pairs(counts) do
@@ -49,8 +44,11 @@ finish_with(function()
   for queue, kinds in pairs(spreads) do
     local name = day_of(now) .. ":" .. queue
     for kind, s in pairs(kinds) do
-      add_spread(name, kind, s)
-      if setting("histogram-history") > 0 then add_cells(name, kind, s) end
+      local fields, is_new, cells, has_no_cells = summed(name, kind, s, setting("histogram-history") > 0)
+      if is_new then opened("days", name) end
+      if has_no_cells then opened("histograms", name) end
+      set_fields(fields)
+      if cells then set_fields(cells) end
     end
   end
   for name, counts in pairs(tallies) do add_counts(name, counts) end
