@@ -3,12 +3,12 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Lease
 from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import Renewal
+from supervisor.engine.commands.writes import Command, Renewal
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried
 from tests.bench.bench import FILLER, Bench
 from tests.bench.benchmark import Benchmark, Compared, Step
@@ -20,9 +20,8 @@ BATCH = 1000
 QUEUE = "default"
 DATA = {"to": "ada@example.org"}
 LONG_S = 10**6
-#: Of scripts that an act makes.
-MOST_CALLS = 1000
 
+T = TypeVar("T")
 Act = Callable[[], object]
 #: Puts into the server what a call needs, and returns the call.
 Prepare = Callable[[Client, "Hands"], Act]
@@ -57,6 +56,25 @@ class Hands:
 
     def failed(self, client: Client) -> None:
         client.settle([Failed(lease, "bench", "it does") for lease in self.leased(client)])
+
+
+class Timed(Client):
+    """A client that notes the server's processor time for each of its calls, with the payloads that a lease fetches.
+
+    The server's slow log has times on the clock, in which the server may have waited for a processor.
+    """
+
+    def __init__(self, server: Server, hands: Hands) -> None:
+        super().__init__(server.url, NAMESPACE, clock=lambda: hands.now)
+        self.took_ms: list[float] = []
+        self._measured = server
+
+    def run(self, command: Command[T]) -> T:
+        before_s = self._measured.spent_s()
+        try:
+            return super().run(command)
+        finally:
+            self.took_ms.append((self._measured.spent_s() - before_s) * 1000)
 
 
 def put(kind: str, **options: Any) -> Prepare:
@@ -185,34 +203,20 @@ CALLS: Mapping[str, Prepare] = {
 }
 
 
-def longest_ms(server: Server, act: Act) -> float:
-    """The server's processor time for the longest call of a script that an act makes.
-
-    Of all that the server has spent meanwhile, the call's share is that of its time among all of them: other programs
-    lengthen the times, but not what was spent.
-    """
-    server.redis.slowlog_reset()
-    before_s = server.spent_s()
-    act()
-    spent_ms = (server.spent_s() - before_s) * 1000
-    logged = server.redis.slowlog_get(MOST_CALLS)
-    took_us = [entry["duration"] for entry in logged if entry["command"].startswith(b"EVAL")]
-    return spent_ms * max(took_us) / sum(took_us)
-
-
 def stalls(bench: Bench, times: int) -> Figures:
     """The least of some calls, each of which finds the server as the first did: what others take the machine adds."""
     server = bench.server
-    server.redis.config_set("slowlog-log-slower-than", 0)
-    server.redis.config_set("slowlog-max-len", MOST_CALLS)
     found: dict[str, dict[str, float]] = {}
     for name, prepare in CALLS.items():
         took_ms = []
         for _ in range(times):
             server.clear()
             hands = Hands(server)
-            with Client(server.url, NAMESPACE, clock=lambda hands=hands: hands.now) as client:
-                took_ms.append(longest_ms(server, prepare(client, hands)))
+            with Timed(server, hands) as client:
+                act = prepare(client, hands)
+                client.took_ms.clear()
+                act()
+                took_ms.append(max(client.took_ms))
         found[name] = {MS: min(took_ms)}
     return {ANY: {MS: max(row[MS] for row in found.values())}, **found}
 
