@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 def _convert(args: argparse.Namespace, client: "Client") -> None:
     from supervisor.engine.commands import upgrade
 
-    found = client.run(upgrade.look(now=client.clock()))
+    found = client.follow(upgrade.look_at_all(client.clock))
     wanted = upgrade.FIRST if args.back else upgrade.THIS
     if found.layout in (wanted, "new"):
         say(_nothing_to_do(found))

@@ -21,6 +21,7 @@ FIRST: Final = "1"
 SLICE: Final = 250  # jobs in one call: Redis does nothing else for some milliseconds
 _SCANNED: Final = 1000  # keys in one step of a SCAN
 _TRIES: Final = 5  # of the sweeps before the way back: clients may end jobs meanwhile
+_APART: Final = "jobs are left to other workers, which layout 1 does not know: `leasehold check` may say why"
 
 
 class LivingWorker(NamedTuple):
@@ -52,6 +53,9 @@ class NamespaceLayout(NamedTuple):
     tags: int
     workers: int
     queues: int
+    next_worker: int  # how many the next look skips; -1 = there is no more to look at
+    next_queue: int
+    has_apart: bool  # jobs that layout 1 does not know
 
 
 class JobPage(NamedTuple):
@@ -64,9 +68,9 @@ class JobPage(NamedTuple):
 # The commands.
 
 
-def look(*, now: float | None = None) -> Command[NamespaceLayout]:
-    """Read the layout, the workers that live, and the sizes of the indexes."""
-    return Command(scripts.LAYOUTS, (now_ms(now),), _parse_found)
+def look(skipped: int = 0, skipped_queues: int = 0, *, now: float | None = None) -> Command[NamespaceLayout]:
+    """Read the layout, the workers that live, and the sizes of the indexes: a page of what look_at_all reads."""
+    return Command(scripts.LAYOUTS, (now_ms(now), skipped, skipped_queues), _parse_found)
 
 
 def score_leases(skipped: int, first: int, *, now: float | None = None) -> Command[tuple[int, int]]:
@@ -74,19 +78,19 @@ def score_leases(skipped: int, first: int, *, now: float | None = None) -> Comma
     return Command(scripts.SCORES, (now_ms(now), skipped, first), lambda reply: (reply[0], reply[1]))
 
 
-def up(*, now: float | None = None) -> Command[list[LivingWorker]]:
-    """Take the namespace from layout 1 to this one, or back to it from the way to 1. Answers the workers that live."""
-    return _convert("up", now)
+def up(looked_unix: float, *, now: float | None = None) -> Command[list[LivingWorker]]:
+    """Take the namespace from layout 1, or from the way to it, to this one. Answers the workers seen since the look."""
+    return _convert("up", looked_unix, now)
 
 
-def begin_back(*, now: float | None = None) -> Command[list[LivingWorker]]:
-    """Begin the way back to layout 1: nothing is written from now on. Answers the workers that live."""
-    return _convert("back", now)
+def begin_back(looked_unix: float, *, now: float | None = None) -> Command[list[LivingWorker]]:
+    """Begin the way back to layout 1: nothing is written from now on. Answers the workers seen since the look."""
+    return _convert("back", looked_unix, now)
 
 
 def end_back(*, now: float | None = None) -> Command[list[LivingWorker]]:
     """End the way back. All jobs must have been expanded since it began."""
-    return _convert("end", now)
+    return _convert("end", 0, now)
 
 
 def expand(jids: Sequence[bytes], *, now: float | None = None) -> Command[int]:
@@ -115,8 +119,8 @@ def _parse_page(reply: list[Any]) -> JobPage:
     return JobPage(int(reply[0]), [key.partition(b"}:job:")[2] for key in reply[1]])
 
 
-def _convert(verb: str, now: float | None) -> Command[list[LivingWorker]]:
-    return Command(scripts.CONVERT, (now_ms(now), verb), _parse_living)
+def _convert(verb: str, looked_unix: float, now: float | None) -> Command[list[LivingWorker]]:
+    return Command(scripts.CONVERT, (now_ms(now), verb, now_ms(looked_unix)), _parse_living)
 
 
 def _parse_living(reply: list[Any]) -> list[LivingWorker]:
@@ -127,8 +131,9 @@ def _parse_living(reply: list[Any]) -> list[LivingWorker]:
 
 
 def _parse_found(reply: list[Any]) -> NamespaceLayout:
-    layout, mark, now, living, *sizes = reply
-    return NamespaceLayout(layout.decode(), mark.decode(errors="replace"), now / 1000, _parse_living(living), *sizes)
+    layout, mark, now, living, *numbers, has_apart = reply
+    mark = mark.decode(errors="replace")
+    return NamespaceLayout(layout.decode(), mark, now / 1000, _parse_living(living), *numbers, has_apart == 1)  # type: ignore[call-arg]  # numbers has seven
 
 
 # The conversions.
@@ -143,15 +148,25 @@ def refuse_while_alive(living: Sequence[LivingWorker], now_unix: float) -> None:
     raise LayoutError(f"nothing was converted, because workers live: {words}{more}")
 
 
+def look_at_all(clock: Callable[[], float | None]) -> Steps[NamespaceLayout]:
+    """Read the layout, and look at all workers and queues. `now_unix` is when that began."""
+    found: NamespaceLayout = yield look(now=clock())
+    living, page = list(found.living), found
+    while page.next_worker >= 0 or page.next_queue >= 0:
+        page = yield look(page.next_worker, page.next_queue, now=clock())
+        living += page.living
+    return found._replace(living=living, has_apart=page.has_apart)
+
+
 def to_this(clock: Callable[[], float | None]) -> Steps[None]:
     """Convert the namespace to this layout. Raises LayoutError while workers live."""
-    found: NamespaceLayout = yield look(now=clock())
+    found = yield from look_at_all(clock)
     refuse_while_alive(found.living, found.now_unix)
     if found.layout in (FIRST, "back"):
         skipped, first = 0, 0
         while skipped >= 0:
             skipped, first = yield score_leases(skipped, first, now=clock())
-    refuse_while_alive((yield up(now=clock())), found.now_unix)
+    refuse_while_alive((yield up(found.now_unix, now=clock())), found.now_unix)
 
 
 def to_first(clock: Callable[[], float | None], on_expanded: Callable[[int], None]) -> Steps[int]:
@@ -160,32 +175,36 @@ def to_first(clock: Callable[[], float | None], on_expanded: Callable[[int], Non
     `on_expanded` is called with the number of jobs that were expanded so far. Called again after it was broken off, it
     goes on.
     """
-    found: NamespaceLayout = yield look(now=clock())
+    found = yield from look_at_all(clock)
     if found.layout in (FIRST, "new"):
         return 0
     refuse_while_alive(found.living, found.now_unix)
     if found.layout == THIS:
-        refuse_while_alive((yield from _settle_down(clock)), found.now_unix)
+        yield from _settle_down(clock)
     expanded = yield from _expand_all(clock, on_expanded)
     yield end_back(now=clock())
     return expanded
 
 
-def _settle_down(clock: Callable[[], float | None]) -> Generator[Command[Any], Any, list[LivingWorker]]:
-    """Begin the way back, after sweeps until nothing is left that layout 1 does not know. Return the workers that live.
+def _settle_down(clock: Callable[[], float | None]) -> Generator[Command[Any], Any, None]:
+    """Begin the way back, after sweeps until nothing is left that layout 1 does not know.
 
-    Layout 1 knows neither jobs apart, nor dependents that are still to be told of an end.
+    That are jobs apart, and dependents that are still to be told of an end. Raises LayoutError while workers live.
     """
     for tries_left in range(_TRIES, 0, -1):
         yield from _sweep_all(clock)
+        found = yield from look_at_all(clock)
+        refuse_while_alive(found.living, found.now_unix)
         try:
-            living: list[LivingWorker] = yield begin_back(now=clock())
+            if found.has_apart:
+                raise LeaseholdError(_APART)
+            living: list[LivingWorker] = yield begin_back(found.now_unix, now=clock())
+            refuse_while_alive(living, found.now_unix)
         except LeaseholdError as error:
             if isinstance(error, LayoutError) or tries_left == 1:
                 raise
         else:
-            return living
-    raise AssertionError("the last try has raised or returned")
+            return
 
 
 def _sweep_all(clock: Callable[[], float | None]) -> Generator[Command[Any], Any, None]:

@@ -8,12 +8,12 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   "up"; "back": no script of this version writes any more; "end": all records are those of layout 1, so that
 --           it gets its names back
+-- ARGV[3]   when layouts.lua began to look for jobs apart and for leases that run, unix ms; not used by "end"
 --
--- Returns   array of the workers that live or hold leases that run, as in layouts.lua: with any, nothing has changed.
--- Errors    LAYOUT if the namespace has another layout than the verb begins with. REFUSED if layout 1 does not know what
---           it has: jobs apart, or ends of parents that are still to be told (a sweep does both); if leases of layout 1
---           lack the scores of layout 2; if there is no way back to end. WRONGTYPE for a foreign key of ours. Nothing
---           has changed then.
+-- Returns   array of the workers that were seen lately, or since then, as in layouts.lua: with any, nothing has changed.
+-- Errors    LAYOUT if the namespace has another layout than the verb begins with. REFUSED if it has ends of parents that
+--           are still to be told, which layout 1 does not know (a sweep does that), or if there is no way back to end.
+--           WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
 --- @include clock
 --- @include layout
@@ -32,7 +32,6 @@ local MOVED = {
 -- What may be missing, and is made anew: layout 1 does not keep these as they must be.
 local CACHES = { P .. "idle", P .. "quiet" }
 local OF_A_WORKER = { "worker:", "skills:", "mail:", "asks:" }
-local AT_ONCE = 1000
 
 local function is_done() return verb == "up" and was == "2" or was == "new" end
 
@@ -60,36 +59,16 @@ local function moves(is_up)
   return found
 end
 
-local function refuse_unknown_to_1()
-  local function refuse(what)
-    error({ err = "REFUSED namespace " .. string.sub(P, 2, -3) .. " has " .. what .. ", which layout 1 does not know" })
-  end
-  if redis.call("EXISTS", P .. "untold") == 1 then refuse("dependents to be told that a parent has ended") end
-  local queues = redis.call("ZRANGE", P .. "queues", 0, -1)
-  for first = 1, #queues, AT_ONCE do
-    local keys = {}
-    for i = first, math.min(first + AT_ONCE - 1, #queues) do keys[#keys + 1] = queue_key(queues[i], "apart") end
-    if redis.call("EXISTS", unpack(keys)) > 0 then refuse("jobs that are left to other workers") end
-  end
-end
-
--- Supervisors of layout 1 may have leased since scores.lua was called. A worker's newest lease has the largest score.
-local function refuse_unscored()
-  for _, worker in ipairs(redis.call("ZREVRANGE", P .. "workers", 0, AT_ONCE - 1)) do
-    local score = redis.call("ZRANGE", P .. "held:" .. worker, -1, -1, "WITHSCORES")[2]
-    if score and string.find(score, "^%d+$") then
-      error({ err = "REFUSED " .. worker .. " has leased meanwhile: stop it, and run `leasehold upgrade` again" })
-    end
-  end
-end
-
 if is_done() then return {} end
 if verb == "end" and was == "2" then error({ err = "REFUSED the namespace is not on its way back any more" }) end
 local workers = was == "1" and "workers" or "workers-seen"
-local living = living_workers(workers)
+-- Who has leased since the look was seen since.
+local living = verb == "end" and {} or workers_since(workers, math.min(now - LIVES, tonumber(ARGV[3]) - 1))
 if #living > 0 then return living end
-if verb ~= "up" then refuse_unknown_to_1() end
-if was == "1" then refuse_unscored() end
+if verb == "back" and redis.call("EXISTS", P .. "untold") == 1 then
+  error({ err = "REFUSED namespace " .. string.sub(P, 2, -3) .. " has dependents to be told that a parent has ended,"
+    .. " which layout 1 does not know: run it again" })
+end
 local has_options = redis.call("EXISTS", P .. (was == "1" and "config" or "options")) == 1
 local renamed = verb == "up" and was == "1" and moves(true) or verb == "end" and moves(false) or {}
 local gone = verb == "end" and {} or keys_of_workers(workers)

@@ -553,7 +553,7 @@ class Raw(Command[Any]):
 def on_the_way_back(stage: Stage, command: Command[Any]) -> Command[Any]:
     """Begin the way back to layout 1, with a lease whose score is that of layout 1."""
     run = stage.client._store.run
-    run(upgrade.begin_back(now=NOW + 9 * DAY))
+    run(upgrade.begin_back(NOW + 9 * DAY, now=NOW + 9 * DAY))
     run(Raw(scripts.SCORES, ("ZADD", "held:w", "5", "held-0"), int))
     return command
 
@@ -561,7 +561,7 @@ def on_the_way_back(stage: Stage, command: Command[Any]) -> Command[Any]:
 def in_layout_1(stage: Stage, command: Command[Any], *, scored: bool = False) -> Command[Any]:
     """Take the namespace to layout 1, with the leases that it has."""
     run, jobs = stage.client._store.run, upgrade.JobPage(-1, [])
-    run(upgrade.begin_back(now=NOW + 9 * DAY))
+    run(upgrade.begin_back(NOW + 9 * DAY, now=NOW + 9 * DAY))
     while jobs.cursor:
         jobs = run(upgrade.next_jobs(max(jobs.cursor, 0)))
         run(upgrade.expand(jobs.jids, now=NOW + 9 * DAY))
@@ -663,10 +663,10 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "recurring": lambda _: queries.recurring_in("q"),
     "settings": lambda _: queries.settings(),
     "layouts": lambda _: upgrade.look(now=NOW),
-    "convert": lambda _: upgrade.begin_back(now=NOW + 9 * DAY),
+    "convert": lambda _: upgrade.begin_back(NOW + 9 * DAY, now=NOW + 9 * DAY),
     "convert: end of the way back": lambda stage: on_the_way_back(stage, upgrade.end_back(now=NOW + 9 * DAY)),
-    "convert: broken off": lambda stage: on_the_way_back(stage, upgrade.up(now=NOW + 9 * DAY)),
-    "convert: up": lambda stage: in_layout_1(stage, upgrade.up(now=NOW + 9 * DAY), scored=True),
+    "convert: broken off": lambda stage: on_the_way_back(stage, upgrade.up(NOW + 9 * DAY, now=NOW + 9 * DAY)),
+    "convert: up": lambda stage: in_layout_1(stage, upgrade.up(NOW + 9 * DAY, now=NOW + 9 * DAY), scored=True),
     "scores: in layout 1": lambda stage: in_layout_1(stage, upgrade.score_leases(0, 0, now=NOW + 9 * DAY)),
     "scores": lambda stage: on_the_way_back(stage, upgrade.score_leases(0, 0, now=NOW)),
     "expand": lambda stage: on_the_way_back(

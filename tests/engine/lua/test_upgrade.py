@@ -228,21 +228,40 @@ def test_leases_made_during_the_upgrade_stop_it(server, namespace, old, new):
     """The upgrade was stopped for so long that their worker does not count as alive any more."""
     for jid in "ab":
         old.run("put", NOW_MS, "put", "q", jid, "k", "json", "null", "", "", "0")
-    lease = ("lease", NOW_MS, "w", "", "1", "1", "5000", "1", "strict", "1", "", "", "q", "1")
-    old.run(*lease)
+    lease = ("", "1", "1", "5000", "1", "strict", "1", "", "", "q", "1")
+    old.run("lease", NOW_MS, "w", *lease)
     assert new.run(upgrade.score_leases(0, 0, now=LATER)) == (-1, 0)
-    old.run(*lease)
+    old.run("lease", NOW_MS + 2000, "w", *lease)
     before = digest(server, namespace)
-    with pytest.raises(LeaseholdError, match="w has leased meanwhile: stop it, and run `leasehold upgrade` again"):
-        new.run(upgrade.up(now=LATER))
+    assert [each.name for each in new.run(upgrade.up(NOW + 2, now=LATER))] == ["w"]
     assert digest(server, namespace) == before
     to_this(new)
     assert new.check() == []
 
 
+def test_a_lease_that_runs_is_found_behind_many_dead_workers(server, namespace, old):
+    old.run("put", NOW_MS, "put", "q", "a", "k", "json", "null", "", "", "0")
+    old.run("lease", NOW_MS, "first", "", "1", "1", "900000", "1", "strict", "1", "", "", "q", "1")
+    server.redis.zadd(f"{old.prefix}workers", {f"dead-{i}": NOW_MS + 1 for i in range(1_001)})
+    with (
+        Client(server.url, namespace, lambda: NOW + 300) as client,
+        pytest.raises(LayoutError, match=r"first holds a lease that runs for 600 s more$"),
+    ):
+        to_this(client)
+
+
 # The way back.
 
 BOTH = {"ready": fill, "special": fill_special}
+
+
+def test_jobs_apart_are_found_in_the_last_of_many_queues(server, namespace, new):
+    new.queue("q").put("k", jid="a")
+    server.redis.zadd(f"{{{namespace}}}:queues", {f"q{i:05}": NOW_MS + i for i in range(10_001)})
+    assert not new.follow(upgrade.look_at_all(new.clock)).has_apart
+    server.redis.zadd(f"{{{namespace}}}:queue:q10000:apart", {"a": NOW_MS})
+    assert new.follow(upgrade.look_at_all(new.clock)).has_apart
+    server.redis.delete(f"{{{namespace}}}:queue:q10000:apart")
 
 
 def fill_by_this_version(server, namespace, kind):
