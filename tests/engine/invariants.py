@@ -67,13 +67,13 @@ def read_namespace(redis: Any, namespace: str) -> Snapshot:
 def read_record(redis: Any, key: str) -> dict[str, str]:
     """Return the fields of a job's record, by its whole key, but no state of a dense one; none if there is no job."""
     if redis.type(key) == b"string":
-        return _dense_fields(key, redis.get(key))[0]
+        return dense_fields(key, redis.get(key))[0]
     return {name.decode(): value.decode() for name, value in redis.hgetall(key).items()}
 
 
 def _read_dense(jid: str, text: bytes, found: Snapshot) -> dict[str, str]:
     """Return the fields of a dense record. One that was leased runs, unless it lies in `complete`."""
-    record, payload = _dense_fields(f"job:{jid}", text)
+    record, payload = dense_fields(f"job:{jid}", text)
     found.dense.add(jid)
     if payload is not None:
         found.payloads[jid] = payload
@@ -82,7 +82,7 @@ def _read_dense(jid: str, text: bytes, found: Snapshot) -> dict[str, str]:
     return record
 
 
-def _dense_fields(name: str, text: bytes) -> tuple[dict[str, str], bytes | None]:
+def dense_fields(name: str, text: bytes) -> tuple[dict[str, str], bytes | None]:
     """Return the fields of a dense record without its state, and its payload; None if that lies beside."""
     parts = DENSE.fullmatch(text)
     if not parts:

@@ -46,6 +46,7 @@ class Model:
         self.taken_back: list[tuple[str, int]] = []  # limit and time of starts that did not happen
         self.starting: list[str] = []  # the limits of the jobs that this lease gives
         self.passed: set[str] = set()  # jobs that stay in their places during this lease
+        self.called: set[str] = set()  # queues that a full lease passes over, because a worker is woken for them
         self.freed: Sequence[str] | None = None
         self.asleep: set[str] = set()  # jobs that depended on others when this lease began
         self.completions = 0
@@ -662,7 +663,8 @@ class Model:
         given: list[Job] = []
         if order == "strict" or len(queues) == 1:
             for queue in queues:
-                given += self._serve(queue, count - len(given), worker)
+                if len(given) < count or queue not in self.called:
+                    given += self._serve(queue, count - len(given), worker)
         else:
             given = self._serve_in_turns(queues, count, worker)
             if given:

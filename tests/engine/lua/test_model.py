@@ -9,10 +9,11 @@ import base64
 import functools
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -25,6 +26,7 @@ from supervisor.engine.commands.limits import Limit
 from supervisor.engine.model.errors import DependencyError, JobNotFound, LeaseholdError, LeaseLost
 from supervisor.engine.model.outcomes import ENDLESS, Completed, Died, Failed, Released, Retried, Returned, Unknown
 from tests.engine.conftest import Clock
+from tests.engine.densities import make_full
 from tests.engine.invariants import Snapshot, left_over, misplaced, read_namespace
 from tests.engine.many_queues import leases_of_many_queues
 from tests.engine.model import Model
@@ -41,6 +43,7 @@ LEAST_STEPS = 50_000 if FULL else 20_000 if LONG else 5_000
 CHECK_EVERY = 1 if FULL else 5
 
 JIDS = tuple("abcdefgh")
+PLAIN_JIDS = tuple("mnopqr")  # put only when there is no such job, without options that need a full record
 PATTERNS = ("r", "s")
 QUEUES = ("A", "B", "C")
 LANES = ("x", "y")
@@ -53,6 +56,7 @@ REFUSALS = {Missing: JobNotFound, Refused: DependencyError, Endless: LeaseholdEr
 # Values that are drawn. The first of each is the simplest.
 
 jid = st.sampled_from(JIDS)
+any_jid = st.sampled_from([*JIDS, *PLAIN_JIDS])
 jids = st.lists(jid, min_size=1, max_size=3, unique=True)
 queue = st.sampled_from(QUEUES)
 queues = st.lists(queue, min_size=1, max_size=3, unique=True)
@@ -75,12 +79,12 @@ def traced(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "trace": TRACES[len(options) % 3]} if len(options) % 4 else options
 
 
-job_options = {
+cheap_options = {
     "priority": st.integers(-1, 2),
     "retries": st.integers(0, 2),
     "max_deaths": st.sampled_from([0, 1, 2]),
-    "tags": tags,
 }
+job_options = {**cheap_options, "tags": tags}
 lane = st.sampled_from(LANES)
 limit = st.sampled_from(LIMITS)
 terms = {
@@ -94,7 +98,7 @@ kinds = st.sampled_from(
 )
 much = st.fixed_dictionaries({}, optional={**job_options, "delay": st.sampled_from([0.5, 2, 40]), **terms})
 later = {"delay": st.sampled_from([0.5, 2, 40])}
-after = {"depends": jids, "on_parent_failure": policy}
+after = {"depends": st.lists(any_jid, min_size=1, max_size=3, unique=True), "on_parent_failure": policy}
 put_options = st.one_of(
     st.just({}),
     st.fixed_dictionaries({}, optional=job_options),
@@ -182,6 +186,8 @@ class Machine(RuleBasedStateMachine):
     """
 
     server: Any
+    of_many_queues = False  # whether each lease counts as one of many queues
+    densities: ClassVar[Counter[tuple[str, str]]] = Counter()  # jobs after each step, by density and state
     steps = 0
     runs = 0
 
@@ -201,6 +207,7 @@ class Machine(RuleBasedStateMachine):
         self.went_back = False  # the clock has: what is to be done later than needed is done then
         self.learnt: dict[str, str] = {}  # what the model called a job that got its jid from the engine
         self.serial = 0
+        self.dense: list[str] = []  # jids of the dense records
         self.starts: dict[str, list[int]] = {}  # of each limit the times since it was set, or the clock went back
         self.program: list[str] = []
 
@@ -353,7 +360,33 @@ class Machine(RuleBasedStateMachine):
             self.client.queue(option[7:]).unpause()
             self.model.configure(option, None)
 
+    @operation(weight=2, when="dense", pick=pick)
+    def make_full(self, pick):
+        """Store a dense record as a full one: nobody may see a difference."""
+        assert make_full(self.server.redis, self.prefix, self.dense[pick % len(self.dense)])
+
     # Putting.
+
+    @property
+    def unused(self):
+        return [jid for jid in PLAIN_JIDS if jid not in self.model.jobs]
+
+    @operation(
+        weight=9,
+        when="unused",
+        queue=queue,
+        count=st.integers(1, 4),
+        data=st.sampled_from([[], {"n": 2**60}, b"\x00raw", "x" * 510, "x" * 511]),
+        options=st.one_of(st.just({}), st.fixed_dictionaries({}, optional=cheap_options).map(traced)),
+    )
+    def put_plain(self, queue, count, data, options):
+        """Put jobs that can have dense records."""
+        new = [{"klass": "m", "jid": jid, "data": data, **options} for jid in self.unused[:count]]
+        plain = for_model(options)
+        self.agree(
+            lambda: self.client.queue(queue).put_many(new),
+            lambda model: [model.put(queue, one["jid"], "m", data, **plain) for one in new],
+        )
 
     @operation(weight=2, queue=queue, jid=jid, data=data, options=put_options)
     def put(self, queue, jid, data, options):
@@ -406,6 +439,7 @@ class Machine(RuleBasedStateMachine):
 
     @operation(weight=5, when="at_hand", worker=worker, queues=queues, count=st.integers(0, 5), ttl=ttl, order=order)
     def lease(self, worker, queues, count, ttl, order):
+        self.note_called()
         given = self.client.lease(worker, queues, count, ttl, order)
         self.compare(given, worker, queues, count, None if ttl is None else ms(ttl), order)
 
@@ -420,9 +454,15 @@ class Machine(RuleBasedStateMachine):
     )
     def lease_ahead(self, worker, queues, count, starting, once):
         """Lease as a master does: some jobs start later, and some klasses never start twice."""
+        self.note_called()
         command = writes.lease(worker, queues, count, starting=starting, once=once, now=self.clock.now)
         given = [Lease(record, self.client) for record in self.client.run(command).leases]
         self.compare(given, worker, queues, count, starting=starting, once=once)
+
+    def note_called(self):
+        """Tell the model for which queues a worker is woken: a lease of many queues that is full passes them over."""
+        woken = [queue for queue in QUEUES if self.server.redis.exists(f"{self.prefix}bell:{queue}")]
+        self.model.called = set(woken) if self.of_many_queues else set()
 
     def compare(self, given, *arguments, **how):
         ended = [job.jid for job in self.client.jobs(*self.depending) if job and job.state == "failed"]
@@ -717,31 +757,31 @@ class Machine(RuleBasedStateMachine):
         if jid in self.handles:
             self.agree(lambda: ask(self.handles[jid]), expect)
 
-    @operation(when="known", jid=jid, group=group)
+    @operation(when="known", jid=any_jid, group=group)
     def fail_by_hand(self, jid, group):
         self.on_job(jid, lambda job: job.fail(group, "m"), lambda model: model.fail_job(jid, group))
 
-    @operation(when="held", jid=jid, pick=pick)
+    @operation(when="held", jid=any_jid, pick=pick)
     def release_by_hand(self, jid, pick):
         jid = self.held[pick - 1][1].jid if 0 < pick <= len(self.held) else jid
         self.on_job(jid, lambda job: job.release(), lambda model: model.release_job(jid))
 
-    @operation(when="known", jid=jid, queue=queue, delay=seconds)
+    @operation(when="known", jid=any_jid, queue=queue, delay=seconds)
     def move(self, jid, queue, delay):
         self.on_job(jid, lambda job: job.move(queue, delay), lambda model: model.move(jid, queue, ms(delay)))
 
-    @operation(when="known", jid=jid, priority=st.integers(-1, 2))
+    @operation(when="known", jid=any_jid, priority=st.integers(-1, 2))
     def set_priority(self, jid, priority):
         self.on_job(jid, lambda job: job.set_priority(priority), lambda model: model.set_priority(jid, priority))
 
-    @operation(when="known", jid=jid, tags=some_tags, add=st.booleans())
+    @operation(when="known", jid=any_jid, tags=some_tags, add=st.booleans())
     def tag_or_untag(self, jid, tags, add):
         if add:
             self.on_job(jid, lambda job: job.tag(*tags), lambda model: model.tag(jid, *tags))
         else:
             self.on_job(jid, lambda job: job.untag(*tags), lambda model: model.untag(jid, *tags))
 
-    @operation(when="known", jid=jid)
+    @operation(when="known", jid=any_jid)
     def track_or_untrack(self, jid):
         if jid in self.model.tracked:
             self.agree(lambda: self.client.untrack(jid), lambda model: model.untrack(jid))
@@ -762,7 +802,7 @@ class Machine(RuleBasedStateMachine):
             jid, lambda job: job.undepend(*parents, all=every), lambda model: model.undepend(jid, *parents, all=every)
         )
 
-    @operation(jids=st.lists(jid, min_size=1, max_size=4))
+    @operation(weight=2, jids=st.lists(any_jid, min_size=1, max_size=4))
     def cancel(self, jids):
         self.agree(lambda: self.client.cancel(*jids), lambda model: model.cancel(*jids))
 
@@ -839,6 +879,10 @@ class Machine(RuleBasedStateMachine):
         self.learn()
         found = read_namespace(self.server.redis, self.namespace)
         assert misplaced(found) + left_over(found) == []
+        self.dense = sorted(found.dense)
+        Machine.densities.update(
+            ("dense" if job.jid in found.dense else "full", self.model.state(job)) for job in self.model.jobs.values()
+        )
         self.compare_jobs()
         self.compare_queues(found)
         self.compare_completed(found)
@@ -851,7 +895,7 @@ class Machine(RuleBasedStateMachine):
             assert wrong == []
 
     def compare_jobs(self):
-        known = sorted({*JIDS, *self.model.jobs})
+        known = sorted({*JIDS, *PLAIN_JIDS, *self.model.jobs})
         jobs = {jid: job for jid, job in zip(known, self.client.jobs(*known), strict=True) if job}
         self.handles |= jobs
         assert set(jobs) ^ set(self.model.jobs) == set()
@@ -953,7 +997,8 @@ class Machine(RuleBasedStateMachine):
 def test_the_engine_does_what_the_model_does(server, half):
     Machine.server, Machine.steps = server, 0
     for number in range(half, ROUNDS, 2):
-        with leases_of_many_queues() if number % 4 >= 2 else nullcontext():
+        Machine.of_many_queues = number % 4 >= 2
+        with leases_of_many_queues() if Machine.of_many_queues else nullcontext():
             run_state_machine_as_test(
                 seed(number)(Machine),
                 settings=settings(
@@ -966,5 +1011,7 @@ def test_the_engine_does_what_the_model_does(server, half):
                     suppress_health_check=list(HealthCheck),
                 ),
             )
-    sys.stdout.write(f"{Machine.steps} steps in {Machine.runs} runs\n")
+    sys.stdout.write(f"{Machine.steps} steps in {Machine.runs} runs: {dict(Machine.densities)}\n")
     assert Machine.steps >= LEAST_STEPS / 2
+    mixed = {(density, state) for density in ("dense", "full") for state in ("waiting", "running", "complete")}
+    assert mixed <= Machine.densities.keys()
