@@ -338,7 +338,8 @@ class Player:
     def do_query(self, call: str, args: list[Any]) -> Any:
         build = getattr(queries, call)
         timed = "now" in build.__kwdefaults__ if build.__kwdefaults__ else False
-        return self.run(build(*args, now=self.now) if timed else build(*args))
+        answer = self.run(build(*args, now=self.now) if timed else build(*args))
+        return queries.parse_row(answer) if call == "row" and answer else answer  # its fields have no order
 
     # the whole state
 
@@ -354,10 +355,14 @@ class Player:
         queues = [self.client.queue(name) for name in QUEUES]
         states = (*queries.STATES, "recurring")
         listed = {
-            queue.name: {state: [job.jid for job in queue.jobs(state, count=LISTED)] for state in states}
+            queue.name: {
+                state: [job.jid for job in queue.jobs(state, count=LISTED)] for state in states if state != "complete"
+            }
             for queue in queues
         }
-        self.jids.update((jid, None) for of in listed.values() for state in states[:-1] for jid in of[state])
+        self.jids.update(
+            (jid, None) for of in listed.values() for state in of if state != "recurring" for jid in of[state]
+        )
         return {
             "all": self.client.queues(),
             "names": self.run(queries.names()),
@@ -378,7 +383,8 @@ class Player:
         self.used |= {"failed", "list"}
         groups = self.client.failed()
         return {
-            "completed": [job.jid for job in self.client.completed(count=LISTED)],
+            "completed": in_order(self.client.completed(count=1000)),
+            "by queue": [in_order(self.client.queue(name).jobs("complete", count=1000)) for name in QUEUES],
             "groups": groups,
             "failed": {group: [job.jid for job in self.client.failed(group, limit=LISTED)[1]] for group in groups},
         }
@@ -408,7 +414,7 @@ class Player:
         return [self.client.limits(), held, self.client.config.all()]
 
     def see_stats(self) -> Any:
-        return [self.client.queue(name).stats() for name in QUEUES]
+        return [rounded(plain(self.client.queue(name).stats())) for name in QUEUES]
 
     def see_wakeups(self) -> Any:
         return [
@@ -472,6 +478,11 @@ def without_conflicts(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+def in_order(completed: Any) -> list[tuple[float, str]]:
+    """Return when jobs completed, newest first. Those of one millisecond have no promised order."""
+    return sorted((-job.history[-1]["when"], job.jid) for job in completed)
+
+
 def data_of(drawn: Any) -> Any:
     match drawn:
         case {"text": int() as size}:
@@ -489,7 +500,7 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
-        return float(f"{value:.13g}")  # sums of the same numbers in another order
+        return float(f"{value:.13g}")
     if isinstance(value, str):
         return value if len(value) <= SHOWN else f"text of {len(value)}: {digest_of(value)}"
     if isinstance(value, bytes):
@@ -506,6 +517,15 @@ def plain(value: Any) -> Any:
         shown = {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return shown | ({"data": decoded(value)} if "raw" in shown else {})
     return [plain(one) for one in value]
+
+
+def rounded(statistics: Any) -> Any:
+    """Return plain values with floats of 7 digits: engines may add the same numbers in another order."""
+    if isinstance(statistics, dict):
+        return {name: rounded(value) for name, value in statistics.items()}
+    if isinstance(statistics, list):
+        return [rounded(value) for value in statistics]
+    return float(f"{statistics:.7g}") if isinstance(statistics, float) else statistics
 
 
 def decoded(record: Any) -> Any:
