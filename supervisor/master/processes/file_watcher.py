@@ -26,65 +26,74 @@ class FileWatcher:
         self.look_at = 0.0  # when the next look is due (monotonic s)
         self._files: set[str] = set()
         self._noted: dict[str, Look | None] = {}  # each file as it was loaded; None: missing, or in doubt
-        self._is_first_look = False  # since the last load
+        self._is_loaded = True  # False: a load is under way
+        self._is_judged = True  # the last load; each is judged once
         self._changing_loads = 0  # in a row
-        self._changed_each_time: set[str] = set()  # during each of these loads
+        self._changed_each_time: set[str] = set()  # by each of these loads
+        self._written: set[str] = set()  # by the last load, as by those before it
+
+    def note(self) -> None:
+        """Note the files as they are, right before they are loaded."""
+        if not self._is_judged:
+            self._judge_load(self._changed())
+        self._noted, self._written = self._looks(), set()
+        self._is_loaded = self._is_judged = False
 
     def follow(self, files: Iterable[str], since_unix: float) -> None:
         """Watch these files, and the modules beside them, from now on.
 
         They were loaded after the last `note`, and after `since_unix`.
         """
-        self._files, self._is_first_look = set(files), True
+        self._files, self._is_loaded = set(files), True
         before, self._noted = self._noted, self._looks()
         for file, look in self._noted.items():
             changed = before[file] != look if file in before else _changed_after(file, since_unix - _TICK_S)
-            if changed:
+            if changed and file not in self._written:
                 self._noted[file] = None  # the change may have come after the load
 
     def add(self, files: Iterable[str]) -> None:
         """Watch these files, too. A load has failed because of them."""
-        new, self._is_first_look = set(files) - self._files, True
+        new, self._is_loaded = set(files) - self._files, True
         self._files |= new
         for file, look in self._looks().items():
             self._noted.setdefault(file, look)
 
-    def note(self) -> None:
-        """Note the files as they are, right before they are loaded."""
-        if self._is_first_look:
-            self.is_edited()  # it judges the load before this one
-        self._noted = self._looks()
-
     def outdates_load(self) -> bool:
         """Return True if a file has changed during the load under way, so that the load is to begin anew."""
-        return self._looks() != self._noted and self._judge_load()
+        return bool(self._changed())
 
     def is_edited(self) -> bool:
-        """Return True if a file has changed, so that the handlers are to be loaded."""
-        self.look_at = clock.monotonic() + _EVERY_S
-        if self._is_first_look:
-            self._is_first_look = False
-            return self._judge_load()
-        return self._looks() != self._noted
-
-    def _judge_load(self) -> bool:
-        """Return True if a file was edited during the last load.
+        """Return True if a file has changed, so that the handlers are to be loaded.
 
         A file that the handlers write at each load is no edit. Otherwise they would be loaded for ever.
         """
+        self.look_at = clock.monotonic() + _EVERY_S
+        changed = self._changed()
+        if not self._is_judged and (changed or self._is_loaded):
+            changed = self._judge_load(changed)
+        return bool(changed)
+
+    def _judge_load(self, changed: set[str]) -> set[str]:
+        """Return what has changed during the last load, without what each load changes."""
+        self._is_judged = True
+        again = self._changed_each_time & changed
+        self._changing_loads = self._changing_loads + 1 if again else len(changed) and 1
+        self._changed_each_time = again or changed
+        if self._changing_loads < _MOST_CHANGING_LOADS:
+            return changed
+        self._written = again
+        looks = self._looks()
+        self._noted = {file: look for file, look in self._noted.items() if file not in again}
+        self._noted |= {file: looks[file] for file in again & looks.keys()}
+        return changed - again
+
+    def _changed(self) -> set[str]:
         looks = self._looks()
         changed = {
             file for file in looks.keys() | self._noted.keys()
             if looks.get(file, _ABSENT) != self._noted.get(file, _ABSENT)
         }  # fmt: skip
-        again = self._changed_each_time & changed
-        self._changing_loads = self._changing_loads + 1 if again else len(changed) and 1
-        self._changed_each_time = again or changed
-        if self._changing_loads < _MOST_CHANGING_LOADS:
-            return bool(changed)
-        self._noted = {file: look for file, look in self._noted.items() if file not in again}
-        self._noted |= {file: looks[file] for file in again & looks.keys()}
-        return changed != again
+        return changed if self._is_loaded else changed - self._written
 
     def _looks(self) -> dict[str, Look | None]:
         directories = {os.path.dirname(file) for file in self._files}

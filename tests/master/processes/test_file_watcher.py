@@ -94,9 +94,22 @@ def test_loads_that_are_given_up_count_as_well(files, watching):
     for number in range(5):
         watching.note()
         (files / "two.py").write_text("2" * (number + 2))
-        judged.append(watching.outdates_load())
+        judged.append(watching.is_edited())
+        assert judged[-1] == watching.outdates_load()
     assert judged == [True] * 4 + [False]
+    (files / "two.py").write_text("2")
+    assert not watching.is_edited(), "the load may write its file twice"
+    watching.follow([str(files / "one.py")], os.stat(files).st_ctime + 1)
     assert not watching.is_edited()
+    (files / "two.py").write_text("edited")
+    assert watching.is_edited()
+
+
+def test_load_counts_once_however_often_it_is_looked_at(files, watching):
+    watching.note()
+    for number in range(8):
+        (files / "two.py").write_text("2" * (number + 2))
+        assert watching.is_edited()
 
 
 def test_edit_beside_a_file_that_each_load_writes_is_seen(files, watching):
