@@ -19,6 +19,7 @@ from typing import Any
 
 from tests.docs import warm
 from tests.docs.pages import ROOT
+from tests.lengths import PATIENCE
 
 #: Notes where a line has led to.
 _AFTERWARDS = "\n__code=$?; { pwd; env --null; } >%s; exit $__code"
@@ -100,11 +101,13 @@ class Running:
     def until_ready(self) -> dict[str, Any]:
         """What it says once it can lease jobs."""
         missing = {"master.started", "zygote.ready"}  # in any order
+        said = []
         for event in self.events():
+            said.append(event)
             missing.discard(event["event"])
             if not missing:
                 return event
-        raise AssertionError(f"it has ended without {missing}")
+        raise AssertionError(f"it has ended without {missing}: {said}")
 
     def end(self, ctrl_c: bool = True) -> int:
         """Its exit code, after Ctrl-C, or by itself."""
@@ -121,7 +124,7 @@ class Terminal:
     def __init__(self, directory: Path, **variables: str) -> None:
         self.directory = directory
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
-        self.environment |= {"HOME": str(directory), **variables}
+        self.environment |= {"HOME": str(directory), "LEASEHOLD_BOOT_TIMEOUT": f"{60 * PATIENCE:g}s", **variables}
         self.instead: dict[str, str] = {}
         self.running: list[Running] = []
 
