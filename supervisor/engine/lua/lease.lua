@@ -151,9 +151,11 @@ local function marks_of(rec)
   return marks ~= "" and marks
 end
 
+local tags_of = tagging.texts_of(taken)
+
 -- Return what is said of a job with a full record.
 local function row_of(rec, data)
-  local tags, marks, rest = rec.tagged and table.concat(tagging.of(rec), "\n") or false, marks_of(rec), false
+  local tags, marks, rest = rec.tagged and (tags_of[rec.jid] or "") or false, marks_of(rec), false
   --   Data of a foreign type counts as missing.
   local saved = rec.saved and redis.call("MGET", P .. "saved:" .. rec.jid)[1]
   local row = {

@@ -3,6 +3,7 @@
 -- turns. An empty line stays until its turn comes, so leaving and coming back gains nothing.
 --- @module
 --- @include plan
+--- @include stored
 local MOST_EMPTY = 500 -- lines removed by one call
 local least_times = {}
 
@@ -41,62 +42,90 @@ local function rise(heap, i)
   end
 end
 
--- Return a function that returns the next member of a line, each once, or nothing. It reads in chunks such that few
--- calls get `wanted` members of all lines of the index.
-function fair.reader(index, key_of, wanted)
+-- Return a function that reads the first members of some lines, and the dense records of their jobs, and one that
+-- returns the next member of a line, each once, or nothing. They read in chunks such that few calls get `wanted` members
+-- of all lines of the index.
+local function reader(index, key_of, wanted)
   local lines = {}
   local chunk = math.min(64, math.ceil(wanted / math.max(1, redis.call("ZCARD", index))) + 1)
-  return function(name)
+  local function read(names)
+    local jids = {}
+    for _, name in ipairs(names) do
+      local line = first_members(key_of(name), chunk) -- without those taken from it
+      for _, member in ipairs(line) do jids[#jids + 1] = string.sub(member, 14) end
+      line.at, lines[name] = 0, line
+    end
+    read_ahead(jids)
+  end
+  local function next_of(name)
     local line = lines[name]
     if not line or line.at == #line then
-      line = first_members(key_of(name), chunk) -- without those taken from it
-      line.at, lines[name] = 0, line
+      read({ name })
+      line = lines[name]
     end
     line.at = line.at + 1
     return line[line.at]
   end
+  return read, next_of
 end
 
--- Give up to `wanted` turns. `visit(line)` returns "turn" (it got one), "none" (it is empty and leaves the index),
--- "pass" (no turn this time), "again" (no turn, but it is still next) or "stop". Return whether another call is needed,
--- because many lines were empty, and the lines that were visited and stay.
-function fair.serve(index, wanted, weight_of, visit)
-  local heap, seen, n_seen, all, empty = {}, {}, 0, false, 0
+-- Give up to `wanted` turns. `key_of(line)` is the key of a line, whose members are numbers and jids. `visit(line,
+-- member)` gets the next member of a line, nil if there is none. It returns "turn" (the line got one), "none" (it is
+-- empty and leaves the index), "pass" (no turn this time), "again" (no turn, but it is still next) or "stop". Return
+-- whether another call is needed, because many lines were empty, and up to 17 of the lines that stay.
+function fair.serve(index, wanted, key_of, weight_of, visit)
+  local read_members, next_of = reader(index, key_of, wanted)
+  --   Lines that have had no turn lie in `fresh` from `at` on, in Redis' order; those that have had one in the heap.
+  local fresh, n_fresh, at, heap, seen, all, empty = {}, 0, 1, {}, {}, false, 0
   --   All lines that may be next must be known: as many as there are turns left.
   local function read_more(n)
-    local asked = n_seen + n
+    local asked, names = n_fresh + n, {}
     local found = head_of(index, asked)
     all = #found < 2 * asked
     for i = 1, #found, 2 do
-      if not seen[found[i]] then
-        seen[found[i]], n_seen = true, n_seen + 1
-        local time = tonumber(found[i + 1])
-        heap[#heap + 1] = { line = found[i], time = time, first_time = time, rank = n_seen }
-        rise(heap, #heap)
+      local name, time = found[i], tonumber(found[i + 1])
+      if not seen[name] then
+        n_fresh = n_fresh + 1
+        seen[name], fresh[n_fresh] = true, { line = name, time = time, first_time = time, rank = n_fresh }
+        if #names < wanted then names[#names + 1] = name end
       end
     end
+    read_members(names)
+  end
+  local function staying()
+    local some = { unpack(heap, 1, 17) }
+    for i = at, math.min(n_fresh, at + 16 - #some) do some[#some + 1] = fresh[i] end
+    return some
   end
   read_more(wanted + 16)
   while wanted > 0 do
-    if #heap < wanted and not all then read_more(wanted - #heap + 16) end
-    local next_one = heap[1]
-    if not next_one then return false, heap end
-    local verdict = visit(next_one.line)
-    if verdict == "stop" then return false, heap end
+    local n_known = #heap + n_fresh - at + 1
+    if n_known < wanted and not all then read_more(wanted - n_known + 16) end
+    local next_one, first_fresh = heap[1], fresh[at]
+    local is_fresh = first_fresh and not (next_one and is_before(next_one, first_fresh))
+    if is_fresh then next_one = first_fresh end
+    if not next_one then return false, {} end
+    local verdict = visit(next_one.line, next_of(next_one.line))
+    if verdict == "stop" then return false, staying() end
     if verdict == "turn" then
       next_one.time, wanted = next_one.time + 1 / weight_of(next_one.line), wanted - 1
       place(index, next_one.line, next_one.time)
+    elseif verdict == "none" then
+      place(index, next_one.line, false)
+      empty = empty + 1
+    end
+    if verdict ~= "again" and is_fresh then at = at + 1 end
+    if verdict == "turn" and is_fresh then
+      heap[#heap + 1] = next_one
+      rise(heap, #heap)
+    elseif verdict == "turn" then
       sink(heap)
-    elseif verdict == "none" or verdict == "pass" then
+    elseif verdict ~= "again" and not is_fresh then
       heap[1] = heap[#heap]
       heap[#heap] = nil
       sink(heap)
-      if verdict == "none" then
-        place(index, next_one.line, false)
-        empty = empty + 1
-        if empty == MOST_EMPTY then return true, heap end
-      end
     end
+    if empty == MOST_EMPTY then return true, staying() end
   end
-  return false, heap
+  return false, staying()
 end

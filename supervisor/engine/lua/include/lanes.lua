@@ -12,12 +12,14 @@ end
 function lanes.index(queue) return queue_key(queue, "lanes") end
 
 local function setting_of(queue, kind, lane)
-  local key, field = P .. "lanes:" .. queue, kind .. ":" .. lane
-  local known = settings[key] or {}
-  settings[key] = known
-  if known.none == nil then known.none = redis.call("EXISTS", key) == 0 end
+  local known = settings[queue]
+  if not known then
+    known = { none = redis.call("EXISTS", P .. "lanes:" .. queue) == 0 }
+    settings[queue] = known
+  end
   if known.none then return nil end
-  if known[field] == nil then known[field] = redis.call("HGET", key, field) end
+  local field = kind .. ":" .. lane
+  if known[field] == nil then known[field] = redis.call("HGET", P .. "lanes:" .. queue, field) end
   return known[field] or nil
 end
 

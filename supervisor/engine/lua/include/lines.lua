@@ -31,9 +31,8 @@ function lines.is_empty(name, queue) return #first_members(lines.index(name, que
 function lines.put_back(name, queue, most, may_go, take_out)
   local index, n, passed, when = lines.index(name, queue), 0, 0, 2 ^ 53
   local function weight_of(lane) return lanes.weight(queue, lane) end
-  local next_of = fair.reader(index, function(lane) return line_of(name, queue, lane) end, most)
-  local function visit(lane)
-    local first = next_of(lane)
+  local function key_of(lane) return line_of(name, queue, lane) end
+  local function visit(lane, first)
     if not first then return "none" end
     if lanes.is_paused(queue, lane) then return "pass" end
     local may, later = may_go(n)
@@ -54,7 +53,7 @@ function lines.put_back(name, queue, most, may_go, take_out)
     n = n + 1
     return "turn"
   end
-  local more = fair.serve(index, most, weight_of, visit)
+  local more = fair.serve(index, most, key_of, weight_of, visit)
   if more or n >= most then when = 0 end
   if lines.is_empty(name, queue) then when = nil end
   return n, when

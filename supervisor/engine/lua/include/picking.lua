@@ -140,15 +140,14 @@ end
 local function serve_lanes(queue)
   local wanted, reads = limit - #taken, limit - #taken + SPARE
   local function weight_of(lane) return lanes.weight(queue, lane) end
-  local next_of = fair.reader(lanes.index(queue), function(lane) return lanes.line(queue, lane) end, wanted)
-  local function visit(lane)
+  local function key_of(lane) return lanes.line(queue, lane) end
+  local function visit(lane, member)
     if not room() then return "stop" end
     if reads == 0 then
       picking.more = true
       return "stop"
     end
     if has_missed and is_spent() then return "stop" end
-    local member = next_of(lane)
     if not member then return "none" end
     reads = reads - 1
     local jid = string.sub(member, 14)
@@ -162,7 +161,7 @@ local function serve_lanes(queue)
     place(P .. "phantoms", jid, now)
     return "again"
   end
-  local more, others = fair.serve(lanes.index(queue), wanted, weight_of, visit)
+  local more, others = fair.serve(lanes.index(queue), wanted, key_of, weight_of, visit)
   picking.more = picking.more or more
   if not room() and lanes.have_work(queue, others) then left[queue] = true end
 end

@@ -5,6 +5,7 @@
 --- @include chunks
 local zsets, sets, gone, strings, dropped, wakeups, counters = {}, {}, {}, {}, {}, {}, {}
 local lists, shifted, struck, messages, expiries, finishers = {}, {}, {}, {}, {}, {}
+local read_zsets = {} -- of these the type is known
 
 -- Put a member into a sorted set, or take it out (score false). The last change to a member counts.
 local function place(key, member, score)
@@ -32,6 +33,7 @@ end
 -- Return the first `n` members of a sorted set as the plan leaves it: an array of member, score, member, score …
 local function head_of(key, n)
   local planned, line, known = zsets[key], {}, 0
+  read_zsets[key] = true
   if not planned then return redis.call("ZRANGE", key, 0, n - 1, "WITHSCORES") end
   for member, score in pairs(planned) do
     known = known + 1
@@ -54,7 +56,10 @@ end
 
 -- Return the same without the scores.
 local function first_members(key, n)
-  if not zsets[key] then return redis.call("ZRANGE", key, 0, n - 1) end
+  if not zsets[key] then
+    read_zsets[key] = true
+    return redis.call("ZRANGE", key, 0, n - 1)
+  end
   local head, members = head_of(key, n), {}
   for i = 1, #head, 2 do members[#members + 1] = head[i] end
   return members
@@ -63,7 +68,10 @@ end
 -- Return a member's score as the plan leaves it; nil if it is not in the set.
 local function score_of(key, member)
   local planned = zsets[key] and zsets[key][member]
-  if planned == nil then planned = redis.call("ZSCORE", key, member) end
+  if planned == nil then
+    read_zsets[key] = true
+    planned = redis.call("ZSCORE", key, member)
+  end
   return tonumber(planned or nil)
 end
 
@@ -204,7 +212,9 @@ local function commit()
   end
   local pushed = wakeups_to_push()
   --   A key of a wrong type must raise here, not half-way.
-  for key in pairs(zsets) do redis.call("ZCARD", key) end
+  for key in pairs(zsets) do
+    if not read_zsets[key] then redis.call("ZCARD", key) end
+  end
   for key in pairs(lists) do redis.call("LLEN", key) end
   for _, value in ipairs(struck) do redis.call("LLEN", value[1]) end
   for counter, state in pairs(counters) do

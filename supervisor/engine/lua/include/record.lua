@@ -12,7 +12,11 @@ local holders = {} -- jid -> the worker from which this script has taken it
 local holds = {}   -- jid -> for how many ms that worker had held it
 
 local function adopt(jid, fields)
-  local rec = { jid = jid, was = fields or UNWRITTEN }
+  --   A table that names its fields is made with room for them: to grow takes longer than to fill it.
+  local rec = {
+    jid = jid, was = fields or UNWRITTEN, klass = nil, queue = nil, seq = nil, put = nil, state = nil, owner = nil,
+    popped = nil,
+  }
   for field, value in pairs(rec.was) do rec[field] = value end
   records[jid] = rec
   return rec
@@ -52,18 +56,21 @@ local function plan_new(key, fields)
 end
 
 local function plan_fields(key, fields, was)
-  local set, unset = { key }, { key }
+  local set, n, unset = { key, nil, nil, nil, nil, nil, nil, nil, nil }, 1, nil -- with room for what a lease writes
   for field, value in pairs(fields) do
-    if field ~= "jid" and field ~= "was" and tostring(value) ~= was[field] then
-      set[#set + 1] = field
-      set[#set + 1] = value
+    local before = was[field]
+    if value ~= before and field ~= "jid" and field ~= "was" and tostring(value) ~= before then
+      set[n + 1], set[n + 2], n = field, value, n + 2
     end
   end
   for field in pairs(was) do
-    if fields[field] == nil then unset[#unset + 1] = field end
+    if fields[field] == nil then
+      unset = unset or { key }
+      unset[#unset + 1] = field
+    end
   end
-  if #set > 1 then set_fields(set) end
-  if #unset > 1 then del_fields(unset) end
+  if n > 1 then set_fields(set) end
+  if unset then del_fields(unset) end
 end
 
 -- Return whether a job has more than its record and data, or its end takes more than that of others.

@@ -7,8 +7,9 @@ local completed = {} -- jid -> when it completed | false, of leased ones that we
 
 -- Return the fields of a hash, and the same as an array of fields and values; nil if there is none.
 local function read_fields(key)
-  local flat, fields = redis.call("HGETALL", key), {}
+  local flat = redis.call("HGETALL", key)
   if #flat == 0 then return nil end
+  local fields = { klass = nil, queue = nil, seq = nil, put = nil, size = nil } -- with room for eight
   for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
   return fields, flat
 end

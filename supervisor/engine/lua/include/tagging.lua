@@ -29,6 +29,21 @@ function tagging.of(rec)
   return rec.tagged and lines_of(strings[key] or redis.call("GET", key) or "") or {}
 end
 
+-- Return the tags of some jobs, a line each, by jid. Those of a foreign type count as missing.
+function tagging.texts_of(recs)
+  local keys, jids, texts = {}, {}, {}
+  for _, rec in ipairs(recs) do
+    local key = P .. "tags:" .. rec.jid
+    texts[rec.jid] = strings[key]
+    if rec.tagged and not strings[key] then keys[#keys + 1], jids[#jids + 1] = key, rec.jid end
+  end
+  for first = 1, #keys, 1000 do
+    local found = redis.call("MGET", unpack(keys, first, math.min(first + 999, #keys)))
+    for i, text in ipairs(found) do texts[jids[first + i - 1]] = text or nil end
+  end
+  return texts
+end
+
 -- Return how many tags a job would lose by `set`.
 function tagging.n_lost(rec, tags)
   local kept, n = {}, 0
