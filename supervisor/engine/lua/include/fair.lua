@@ -43,8 +43,8 @@ local function rise(heap, i)
 end
 
 -- Return a function that reads the first members of some lines, and the dense records of their jobs, and one that
--- returns the next member of a line, each once, or nothing. They read in chunks such that few calls get `wanted` members
--- of all lines of the index.
+-- returns the next member of a line, each once, or nothing. They read in chunks such that few calls get `wanted`
+-- members of all lines of the index.
 local function reader(index, key_of, wanted)
   local lines = {}
   local chunk = math.min(64, math.ceil(wanted / math.max(1, redis.call("ZCARD", index))) + 1)
