@@ -10,9 +10,11 @@
 --           it gets its names back
 -- ARGV[3]   when layouts.lua began to look for jobs apart and for leases that run, unix ms; not used by "end"
 --
--- Returns   array of the workers that were seen lately, or since then, as in layouts.lua: with any, nothing has changed.
--- Errors    LAYOUT if the namespace has another layout than the verb begins with. REFUSED if it has ends of parents that
---           are still to be told, which layout 1 does not know (a sweep does that), or if there is no way back to end.
+-- Returns   array of the workers that were seen lately, or since then, as in layouts.lua: with any, nothing has
+--           changed.
+-- Errors    LAYOUT if the namespace has another layout than the verb begins with. REFUSED if it has ends of parents
+--           that are still to be told, which layout 1 does not know (a sweep does that), or if there is no way back to
+--           end.
 --           WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
 --- @include clock
