@@ -24,6 +24,7 @@ from supervisor.master.model.states import (
     ZygoteState,
     move,
 )
+from tests.lengths import PATIENCE
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "supervisor"
@@ -162,7 +163,7 @@ def foreign(module: str) -> set[str]:
 
 
 def python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30 * PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

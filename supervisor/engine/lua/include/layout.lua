@@ -16,7 +16,7 @@ if not layout.state then
   end
   local function is_marked_beside()
     local beside = redis.call("MGET", P .. "tracked", P .. "tags", P .. "workers")
-    return beside[1] or beside[2] or beside[3]
+    return beside[1] == "2" or beside[2] == "2" or beside[3] == "2" -- of 0.1 a foreign string may lie there
   end
   if mark == "2>1" then
     layout.state = "back"
