@@ -52,6 +52,7 @@ def test_interval_fires_once_though_one_of_two_supervisors_dies(stage):
     assert stage.client.unrecur("r") is True
     recurring = stage.client.recurring("r")
     assert recurring is None
+    stage.wait_until_counted(lambda: (stage.queue.counts().waiting, stage.queue.counts().running) == (0, 0))
     jids = sorted({start.jid for start in stage.ledger.starts()}, key=lambda jid: int(jid.removeprefix("r-")))
     assert jids[:-1] == [f"r-{number}" for number in range(1, len(jids))]
     stage.wait_until_settled(jids)

@@ -6,8 +6,10 @@ import pytest
 from servers import stopped
 from watched import Lock
 
-TIMES = {"lease_ttl": "2s", "term_grace": "0.5s"}
-GRACE_S = 1.5
+from tests.lengths import PATIENCE
+
+TIMES = {"lease_ttl": f"{2 * PATIENCE:g}s", "term_grace": "0.5s"}
+GRACE_S = 1.5 * PATIENCE
 
 
 @pytest.fixture
