@@ -146,10 +146,10 @@ def assert_logs_are_right(stage):
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_random_kills_leave_one_end_per_job_and_a_reason_per_death(stage, runs, start, measured):
-    stage.config(grace=1)
+    stage.config(grace=2)  # longer in all than a server waits for a busy disk
 
     def start_one(n):
-        return start(processes=3, jobs_per_child=JOBS_PER_CHILD[n], lease_ttl="3s")
+        return start(processes=3, jobs_per_child=JOBS_PER_CHILD[n], lease_ttl="5s")
 
     killer = Killer(stage, runs, start_one, len(JOBS_PER_CHILD), SEED)
     for pool in killer.pools:
