@@ -361,7 +361,8 @@ class Stage:
         return self.ledger.starts(jid)
 
     def wait_until_start_is_known(self, jid: str) -> None:
-        """Wait until Redis knows that the job has started: the report goes out after the child has the job."""
+        """Wait until the handler runs and Redis knows that it does. Either may come first."""
+        self.wait_for_starts(jid)
 
         def is_known() -> bool:
             job = self.client.job(jid)
