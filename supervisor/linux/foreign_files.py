@@ -52,8 +52,21 @@ class Closer:
         self._interrupted_at = 0.0  # start of the close that was interrupted last
 
     def take(self, fds: Iterable[int]) -> None:
-        """Close these soon. Never blocks."""
-        for fd in (*self._idle, *fds):
+        """Close these soon, with what `take_later` has kept. Never blocks."""
+        self._idle += fds
+        self.close_kept()
+
+    def take_later(self, fd: int) -> None:
+        """Close this together with others: waking the thread costs more than a close."""
+        self._idle.append(fd)
+        if len(self._idle) >= _BATCH:
+            self.close_kept()
+
+    def close_kept(self) -> None:
+        """Close soon what `take_later` has kept. Never blocks."""
+        if not self._idle:
+            return
+        for fd in self._idle:
             self._queue.put(fd)
         self._idle.clear()
         if self._is_stuck and not self._interrupt():
@@ -61,22 +74,10 @@ class Closer:
         if self._thread is None or not self._thread.is_alive():  # a fork loses the thread
             self._start()
 
-    def take_later(self, fd: int) -> None:
-        """Close this together with others: waking the thread costs more than a close."""
-        self._idle.append(fd)
-        if len(self._idle) >= _BATCH:
-            self.take(())
-
-    def close_kept(self) -> None:
-        """Close soon what `take_later` has kept: its descriptors are needed."""
-        if self._idle:
-            self.take(())
-
     def finish(self, timeout_s: float) -> bool:
         """Close everything left, interrupting closes that block. False: some are open after `timeout_s`."""
         deadline_at = clock.monotonic() + timeout_s
-        if self._idle:
-            self.take(())
+        self.close_kept()
         if self._thread is None:
             return True
         self._queue.put(_NO_MORE)

@@ -90,7 +90,7 @@ def lease(kind: str) -> Prepare:
 
 
 def lease_entries(client: Client, hands: Hands) -> Act:
-    """What other programs have pushed."""
+    """Lease entries that other programs have pushed."""
     entry = json.dumps({"klass": "bench.noop", "data": DATA})
     hands.server.redis.lpush(f"{PREFIX}in:{QUEUE}", *[entry] * BATCH)
     return lambda: client.queue(QUEUE).lease(FILLER, BATCH)

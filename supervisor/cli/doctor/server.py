@@ -18,7 +18,7 @@ from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import queries, upgrade
 from supervisor.engine.commands.queries import Counts, Depths, Worker
 from supervisor.engine.embedded.embedded import EmbeddedError, acquire
-from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
+from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable, code_and_reason
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.options import Value
 from supervisor.engine.model.queue_order import Queues
@@ -39,9 +39,6 @@ _NAMED: Final = 8
 _SHORT_LEASE_S: Final = 5.0
 _LONG_LEASE_S: Final = 600.0
 _ACCOUNT: Final = "deploy/docs/redis.md has an account with all that it needs"
-
-#: The error of a script in a namespace of another layout begins so.
-_LAYOUT: Final = "LAYOUT "
 
 Info = Mapping[str, str]
 
@@ -72,9 +69,8 @@ def examine(config: RunConfig) -> Iterator[Finding]:
             else:
                 for look_into in _LOOKS_INTO_INFO:
                     yield from look_into(examiner, info)
-            if refused is not None and refused.startswith(_LAYOUT):
-                why = refused.removeprefix(_LAYOUT).partition(" script: ")[0]
-                yield problem("namespace", why, Exit.UNREACHABLE)
+            if refused is not None and _is_of_layout(refused):
+                yield problem("namespace", code_and_reason(refused)[1], Exit.UNREACHABLE)
             if refused is None:
                 with Client(url, config.namespace) as client:
                     yield from _namespace(client, config)
@@ -87,9 +83,14 @@ def examine(config: RunConfig) -> Iterator[Finding]:
 # the server
 
 
+def _is_of_layout(refused: str) -> bool:
+    """Return whether a script has refused the namespace for its layout."""
+    return code_and_reason(refused)[0] == "LAYOUT"
+
+
 def _greeting(examiner: Examiner, refused: str | None) -> Finding:
     server = f"{examiner.version()} at {examiner.shown}"
-    if refused is None or refused.startswith(_LAYOUT):
+    if refused is None or _is_of_layout(refused):
         return ok("redis", server)
     return problem("redis", f"{server} refuses what every worker does first: {refused}", Exit.UNREACHABLE)
 

@@ -7,11 +7,20 @@ the event loop.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import redis as redis_py
 
-from supervisor.engine.client.connection import T, caused, has_failed, refused, unanswered, unreachable, unread
+from supervisor.engine.client.connection import (
+    NO_SCRIPT,
+    T,
+    as_answer,
+    has_failed,
+    refused,
+    unanswered,
+    unreachable,
+    unread,
+)
 from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.pools import uncounted_connection
 from supervisor.engine.client.shared_line import (
@@ -27,9 +36,6 @@ from supervisor.engine.client.shared_line import (
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
 from supervisor.engine.model.scripts import check_server
-
-#: In place of an answer: the server had no script for the command, and has not run it.
-_NO_SCRIPT: Final = object()
 
 
 class _Call(NamedTuple):
@@ -119,13 +125,13 @@ class AsyncStore:
         """Return the answer to the oldest command. If the server has lost its scripts, return the answers to all."""
         calls = [under_way[0]]
         answers = [await self._answer_to(calls[0])]
-        if answers[0] is _NO_SCRIPT:
+        if answers[0] is NO_SCRIPT:
             calls = list(under_way)
             answers += [await self._answer_to(call) for call in calls[1:]]
         for _ in calls:
             under_way.popleft()
         return [
-            await self._attempt(call.command, self._run(call.command, call.words)) if answer is _NO_SCRIPT else answer
+            await self._attempt(call.command, self._run(call.command, call.words)) if answer is NO_SCRIPT else answer
             for call, answer in zip(calls, answers, strict=True)
         ]
 
@@ -139,12 +145,8 @@ class AsyncStore:
         """Return an error as a value."""
         try:
             return await answer
-        except redis_py.exceptions.NoScriptError:
-            return _NO_SCRIPT
-        except redis_py.ResponseError as error:
-            return caused(refused(self._shown, command, error), error)
-        except LeaseholdError as error:
-            return error
+        except (redis_py.ResponseError, LeaseholdError) as error:
+            return as_answer(self._shown, command, error)
 
     async def _run_alone(self, command: Command[Any], words: bytes) -> Any:
         connection = await self._connect()

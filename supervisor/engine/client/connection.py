@@ -22,6 +22,7 @@ from supervisor.engine.model.errors import (
     OutcomeUnknown,
     ReadOnlyReplica,
     StoreUnavailable,
+    code_and_reason,
 )
 from supervisor.engine.model.keys import Namespace
 
@@ -170,9 +171,18 @@ def unanswered(shown: str, command: Command[Any], error: Exception) -> StoreUnav
     )
 
 
-def caused(error: LeaseholdError, cause: Exception) -> LeaseholdError:
-    """Return the error with its cause, to be raised elsewhere."""
-    error.__cause__ = cause
+#: In place of an answer: the server had no script for the command, and has not run it.
+NO_SCRIPT: Final = object()
+
+
+def as_answer(shown: str, command: Command[Any], error: Exception) -> object:
+    """Return the error of one of several commands under way as its answer, to be raised elsewhere; or NO_SCRIPT."""
+    if isinstance(error, redis_py.exceptions.NoScriptError):
+        return NO_SCRIPT
+    if isinstance(error, redis_py.ResponseError):
+        refusal = refused(shown, command, error)
+        refusal.__cause__ = error
+        return refusal
     return error
 
 
@@ -193,9 +203,9 @@ def refused(shown: str, command: Command[Any], error: Exception) -> LeaseholdErr
     """Return the error of a reply that is one, by the script or by the server. None comes after a first write."""
     if isinstance(error, redis_py.exceptions.AskError):
         return elsewhere(shown, error)
-    code, _, why = str(error).partition(" ")
+    code, why = code_and_reason(str(error))
     if code in _REFUSALS:
-        return _REFUSALS[code](why.partition(" script: ")[0])
+        return _REFUSALS[code](why)
     if isinstance(error, redis_py.ReadOnlyError):
         return ReadOnlyReplica(
             f"Redis at {shown} is a read-only replica and refused {command.script.name}. Nothing has changed;"

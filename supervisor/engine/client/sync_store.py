@@ -12,15 +12,22 @@ from typing import Any, Final
 import hiredis
 import redis as redis_py
 
-from supervisor.engine.client.connection import T, caused, has_failed, refused, unanswered, unreachable, unread
+from supervisor.engine.client.connection import (
+    NO_SCRIPT,
+    T,
+    as_answer,
+    has_failed,
+    refused,
+    unanswered,
+    unreachable,
+    unread,
+)
 from supervisor.engine.client.event_stream import EventFilter, EventStream
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
 from supervisor.engine.model.scripts import check_server
 
 _LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
-#: In place of an answer: the server had no script for the command, and has not run it.
-_NO_SCRIPT: Final = object()
 
 
 class Store:
@@ -185,12 +192,12 @@ class Store:
         """Return the answer to the oldest command. If the server has lost its scripts, return the answers to all."""
         commands = [under_way.popleft()]
         answers = [self._attempt(self._parsed, connection, commands[0], self._read)]
-        if answers[0] is _NO_SCRIPT:
+        if answers[0] is NO_SCRIPT:
             answers += [self._attempt(self._parsed, connection, each, self._read) for each in under_way]
             commands += under_way
             under_way.clear()
         return [
-            self._attempt(self._parsed, connection, command, self._answered) if answer is _NO_SCRIPT else answer
+            self._attempt(self._parsed, connection, command, self._answered) if answer is NO_SCRIPT else answer
             for command, answer in zip(commands, answers, strict=True)
         ]
 
@@ -201,12 +208,8 @@ class Store:
         """Return an error as a value."""
         try:
             return act(connection, command, *more)
-        except redis_py.exceptions.NoScriptError:
-            return _NO_SCRIPT
-        except redis_py.ResponseError as error:
-            return caused(refused(self._shown, command, error), error)
-        except LeaseholdError as error:
-            return error
+        except (redis_py.ResponseError, LeaseholdError) as error:
+            return as_answer(self._shown, command, error)
 
     def _answered(self, connection: Any, command: Command[Any]) -> Any:
         try:

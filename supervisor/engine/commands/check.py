@@ -108,7 +108,7 @@ def _read_only(script: Script) -> Script:
 
 
 _CHECK_ONLY = _read_only(scripts.CHECK)
-_SCAN = Script("scan", "#!lua flags=no-writes\n")  # a stand-in for messages; SCAN is no script
+SCAN: Final = Script("scan", "#!lua flags=no-writes\n")  # a stand-in for messages; SCAN is no script
 
 
 class _Walk(Command[ScanPage]):
@@ -123,13 +123,13 @@ class _Walk(Command[ScanPage]):
 
 def next_keys(cursor: int) -> Command[ScanPage]:
     """Read the next keys. A key that exists throughout comes at least once before the cursor is 0."""
-    return _Walk(_SCAN, ("SCAN", cursor, b"", _SCANNED), lambda reply: ScanPage(int(reply[0]), reply[1]))
+    return _Walk(SCAN, ("SCAN", cursor, b"", _SCANNED), lambda reply: ScanPage(int(reply[0]), reply[1]))
 
 
 def next_members(name: bytes, cursor: int, *, is_hash: bool = False) -> Command[ScanPage]:
     """Read the next members of a sorted set, or fields of a hash, in the same way."""
     verb = "HSCAN" if is_hash else "ZSCAN"
-    return _Walk(_SCAN, (verb, cursor, name, SLICE), lambda reply: ScanPage(int(reply[0]), reply[1][::2]))
+    return _Walk(SCAN, (verb, cursor, name, SLICE), lambda reply: ScanPage(int(reply[0]), reply[1][::2]))
 
 
 def of_keys(names: Sequence[bytes], *, repair: bool = False, now: float | None = None) -> Command[SliceResult]:

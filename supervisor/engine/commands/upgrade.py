@@ -8,12 +8,12 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple
 
 from supervisor.engine.commands import writes
+from supervisor.engine.commands.check import SCAN, ScanPage
 from supervisor.engine.commands.queries import LIVES_S
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.commands.writes import Argument, Command, now_ms
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import LayoutError, LeaseholdError
-from supervisor.engine.model.scripts import Script
 
 #: The layout of this version, and that of Leasehold 0.1.
 THIS: Final = "2"
@@ -58,13 +58,6 @@ class NamespaceLayout(NamedTuple):
     has_apart: bool  # jobs that layout 1 does not know
 
 
-class JobPage(NamedTuple):
-    """One page of the jobs' ids, and the cursor of the next page, 0 after the last."""
-
-    cursor: int
-    jids: list[bytes]
-
-
 # The commands.
 
 
@@ -98,15 +91,12 @@ def expand(jids: Sequence[bytes], *, now: float | None = None) -> Command[int]:
     return Command(scripts.EXPAND, (now_ms(now), *jids), int)
 
 
-def next_jobs(cursor: int, *, dense_only: bool = False) -> Command[JobPage]:
+def next_jobs(cursor: int, *, dense_only: bool = False) -> Command[ScanPage]:
     """Read the next jids. A job that is there throughout comes at least once before the cursor is 0."""
-    return _JobScan(_SCAN, (cursor, dense_only), _parse_page)
+    return _JobScan(SCAN, (cursor, dense_only), _parse_page)
 
 
-_SCAN = Script("scan", "#!lua flags=no-writes\n")  # a stand-in for messages; SCAN is no script
-
-
-class _JobScan(Command[JobPage]):
+class _JobScan(Command[ScanPage]):
     """A SCAN of the jobs' records. Scripts cannot call it."""
 
     def wire(self, prefix: str) -> tuple[Argument, ...]:
@@ -115,8 +105,8 @@ class _JobScan(Command[JobPage]):
         return ("SCAN", cursor, "MATCH", f"{prefix}job:*", "COUNT", _SCANNED, *kind)
 
 
-def _parse_page(reply: list[Any]) -> JobPage:
-    return JobPage(int(reply[0]), [key.partition(b"}:job:")[2] for key in reply[1]])
+def _parse_page(reply: list[Any]) -> ScanPage:
+    return ScanPage(int(reply[0]), [key.partition(b"}:job:")[2] for key in reply[1]])
 
 
 def _convert(verb: str, looked_unix: float, now: float | None) -> Command[list[LivingWorker]]:
@@ -220,10 +210,10 @@ def _expand_all(
 ) -> Generator[Command[Any], Any, int]:
     cursor, expanded, left = 0, 0, True
     while left:
-        page: JobPage = yield next_jobs(cursor)
+        page: ScanPage = yield next_jobs(cursor)
         cursor, left = page.cursor, page.cursor != 0
-        for first in range(0, len(page.jids), SLICE):
-            expanded += yield expand(page.jids[first : first + SLICE], now=clock())
+        for first in range(0, len(page.found), SLICE):
+            expanded += yield expand(page.found[first : first + SLICE], now=clock())
             on_expanded(expanded)
     return expanded
 
@@ -232,7 +222,7 @@ def count_dense() -> Steps[int]:
     """Return how many jobs the way back would expand, counted by a SCAN."""
     cursor, dense, left = 0, 0, True
     while left:
-        page: JobPage = yield next_jobs(cursor, dense_only=True)
+        page: ScanPage = yield next_jobs(cursor, dense_only=True)
         cursor, left = page.cursor, page.cursor != 0
-        dense += len(page.jids)
+        dense += len(page.found)
     return dense

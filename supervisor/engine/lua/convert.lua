@@ -31,7 +31,7 @@ local MOVED = {
   config = { "options", "hash" }, tracked = { "tracked-jobs", "zset" }, tags = { "tag-counts", "zset" },
   workers = { "workers-seen", "zset" },
 }
--- What may be missing, and is made anew: layout 1 does not keep these as they must be.
+-- These keys may be missing and are made anew, because layout 1 does not keep them as they must be.
 local CACHES = { P .. "idle", P .. "quiet" }
 local OF_A_WORKER = { "worker:", "skills:", "mail:", "asks:" }
 
@@ -64,7 +64,7 @@ end
 if is_done() then return {} end
 if verb == "end" and was == "2" then error({ err = "REFUSED the namespace is not on its way back any more" }) end
 local workers = was == "1" and "workers" or "workers-seen"
--- Who has leased since the look was seen since.
+-- A worker that has leased since the look was seen since.
 local living = verb == "end" and {} or workers_since(workers, math.min(now - LIVES, tonumber(ARGV[3]) - 1))
 if #living > 0 then return living end
 if verb == "back" and redis.call("EXISTS", P .. "untold") == 1 then

@@ -3,8 +3,14 @@
 from typing import NamedTuple
 
 
+def code_and_reason(error: str) -> tuple[str, str]:
+    """Split the error with which a script has refused its call. Redis adds which script that was."""
+    code, _, why = error.partition(" ")
+    return code, why.partition(" script: ")[0]
+
+
 class PutJobs(NamedTuple):
-    """What became of the jobs of a put_many that has failed. Each list is in the order in which they were given."""
+    """The fate of the jobs of a put_many that has failed. Each list is in the order in which they were given."""
 
     put: list[str]  # jids, as put_many would have returned them
     unknown: list[str]  # jids; each batch of them was put as a whole, or not at all

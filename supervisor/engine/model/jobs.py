@@ -106,7 +106,7 @@ def new_jid() -> str:
     """Return a fresh jid of 22 characters. It never begins with "-", which the command line would take for a flag."""
     while True:
         drawn = bytearray(os.urandom(16))
-        drawn[6], drawn[8] = drawn[6] & 0x0F | 0x40, drawn[8] & 0x3F | 0x80  # the bits of a random UUID, version 4
+        drawn[6], drawn[8] = _VERSION[drawn[6]], _VARIANT[drawn[8]]
         jid = binascii.b2a_base64(drawn)[:22].translate(_URL_SAFE).decode()
         if jid[0] != "-":
             return jid
@@ -284,9 +284,8 @@ class LeaseRecord:
 
     __slots__ = (
         "_data", "at_most_once", "deaths", "expires_unix", "failures", "granted_ms", "interruptions", "is_bytes", "jid",
-        "klass",
-        "lane", "limited", "max_deaths", "persistent", "priority", "queue", "raw", "raw_saved", "retries", "tags",
-        "timeout_s", "token", "trace", "waited_s", "worker",
+        "klass", "lane", "limited", "max_deaths", "persistent", "priority", "queue", "raw", "raw_saved", "retries",
+        "tags", "timeout_s", "token", "trace", "waited_s", "worker",
     )  # fmt: skip
 
     def __init__(

@@ -77,7 +77,7 @@ class FileWatcher:
         """Return what has changed during the last load, without what each load changes."""
         self._is_judged = True
         again = self._changed_each_time & changed
-        self._changing_loads = self._changing_loads + 1 if again else len(changed) and 1
+        self._changing_loads = self._changing_loads + 1 if again else int(bool(changed))
         self._changed_each_time = again or changed
         if self._changing_loads < _MOST_CHANGING_LOADS:
             return changed

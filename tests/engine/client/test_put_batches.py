@@ -297,7 +297,7 @@ def test_unknown_outcome_comes_before_a_refusal(put_many, live, proxy):
 
 
 def test_batch_that_was_cut_off_was_not_put(namespace, live, proxy):
-    """It is larger than what the kernel takes without a reader, so that it cannot be sent as a whole."""
+    """The batch is larger than what the kernel takes without a reader, so that it cannot be sent as a whole."""
     proxy.taken = 2
     with Client(f"unix://{proxy.path}", namespace) as client, pytest.raises(OutcomeUnknown) as raised:
         client.queue("q").put_many(numbered(3500, data="x" * 3000))

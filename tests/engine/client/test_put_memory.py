@@ -1,4 +1,4 @@
-"""What jobs take in a client that are checked and not yet put."""
+"""Checked jobs that are not yet put take little memory in their client."""
 
 import subprocess
 import sys

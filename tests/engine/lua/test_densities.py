@@ -120,7 +120,7 @@ def test_time_that_no_dense_record_can_hold_makes_it_full(client, clock, found, 
 
 
 def test_leased_dense_job_in_no_place_is_taken_over(client, server, namespace, clock):
-    """What a damaged namespace has lost of it is not needed to find it."""
+    """A check finds the job by its record, without the place that a damaged namespace has lost."""
     q = client.queue("q")
     q.put("k", {"n": 1}, jid="j")
     (lease,) = q.lease("w")

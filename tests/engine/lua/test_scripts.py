@@ -14,6 +14,7 @@ import redis
 
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import bulk, check, lanes, limits, queries, upgrade, writes
+from supervisor.engine.commands.check import ScanPage
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import StoreUnavailable
@@ -560,11 +561,11 @@ def on_the_way_back(stage: Stage, command: Command[Any]) -> Command[Any]:
 
 def in_layout_1(stage: Stage, command: Command[Any], *, scored: bool = False) -> Command[Any]:
     """Take the namespace to layout 1, with the leases that it has."""
-    run, jobs = stage.client._store.run, upgrade.JobPage(-1, [])
+    run, page = stage.client._store.run, ScanPage(-1, [])
     run(upgrade.begin_back(NOW + 9 * DAY, now=NOW + 9 * DAY))
-    while jobs.cursor:
-        jobs = run(upgrade.next_jobs(max(jobs.cursor, 0)))
-        run(upgrade.expand(jobs.jids, now=NOW + 9 * DAY))
+    while page.cursor:
+        page = run(upgrade.next_jobs(max(page.cursor, 0)))
+        run(upgrade.expand(page.found, now=NOW + 9 * DAY))
     run(upgrade.end_back(now=NOW + 9 * DAY))
     if scored:
         assert run(upgrade.score_leases(0, 0, now=NOW + 9 * DAY)) == (-1, 0)
@@ -821,7 +822,7 @@ ON_ONE: dict[str, Callable[[str], Command[Any]]] = {
     "await": lambda jid: writes.wait_for(jid, now=NOW),
     "data": lambda jid: queries.piece("data", jid, 1),
 }
-# The same where fill_plain() was.
+# These scenes begin where fill_plain() was.
 PLAIN_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "put: plain": plain_puts,
     "settle: plain": plain_outcomes,

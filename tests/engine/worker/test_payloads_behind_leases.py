@@ -18,13 +18,6 @@ LARGE = "x" * 100_000
 
 
 @pytest.fixture
-def worker(server, namespace):
-    played = PlayedWorker(server.url, namespace).start()
-    yield played
-    played.close()
-
-
-@pytest.fixture
 def before_payloads(monkeypatch) -> Callable[[Callable[[], object]], None]:
     """Have something done once, when a worker has the next reply that leaves payloads out."""
     acts: list[Callable[[], object]] = []

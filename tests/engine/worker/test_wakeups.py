@@ -9,14 +9,6 @@ from supervisor.engine.commands import writes
 from supervisor.engine.model.outcomes import Completed
 from supervisor.engine.transport.link import LinkLost
 from supervisor.engine.worker.exchange import Wanted
-from tests.engine.played import PlayedWorker
-
-
-@pytest.fixture
-def worker(server, namespace):
-    played = PlayedWorker(server.url, namespace).start()
-    yield played
-    played.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What children say is read, and those that speak nonsense are killed. Children are forks of the test."""
+"""The dispatcher reads what children say, and kills those that speak nonsense. Children are forks of the test."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""What happens to a job, or to the connection, after the lease and before the master has read the job's payload."""
+"""A job or the connection is lost after the lease, before the master has read the job's payload."""
 
 from collections.abc import Callable
 

@@ -3,6 +3,7 @@
 --- @include layout
 --- @include lives
 --- @include stored
+--- @include digits
 local MOST_WORKERS, MOST_NAMED = 1000, 10 -- of one call; and of those seen lately whose leases it reads
 local MOST_HELD, MOST_LEASES = 100, 2000 -- that are read of one worker, and about so many by one call
 
@@ -17,13 +18,11 @@ local function leases_of(worker)
   return #jids < MOST_HELD and #jids or redis.call("ZCARD", key), last, #jids
 end
 
-local function whole(number) return string.format("%.0f", number) end
-
 -- Return an array for each worker that was seen after a time: its name, when it was seen, how many leases it holds, and
 -- when the last one ends; zeros after the first workers.
 local function workers_since(index, time)
   local seen, living = redis.call(
-    "ZREVRANGEBYSCORE", P .. index, "+inf", "(" .. whole(time), "WITHSCORES", "LIMIT", 0, MOST_WORKERS), {}
+    "ZREVRANGEBYSCORE", P .. index, "+inf", "(" .. digits(time), "WITHSCORES", "LIMIT", 0, MOST_WORKERS), {}
   for i = 1, #seen, 2 do
     local n, last = 0, 0
     if #living < MOST_NAMED then n, last = leases_of(seen[i]) end
@@ -36,7 +35,7 @@ end
 -- after the last. They come by no more leases.
 local function holders_before(index, time, skipped)
   local seen, holders, read = redis.call(
-    "ZREVRANGEBYSCORE", P .. index, whole(time), "-inf", "WITHSCORES", "LIMIT", skipped, MOST_WORKERS), {}, 0
+    "ZREVRANGEBYSCORE", P .. index, digits(time), "-inf", "WITHSCORES", "LIMIT", skipped, MOST_WORKERS), {}, 0
   for i = 1, #seen, 2 do
     if read >= MOST_LEASES then return holders, skipped end
     local n, last, n_read = leases_of(seen[i])

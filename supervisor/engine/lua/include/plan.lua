@@ -3,6 +3,7 @@
 --- @include layout
 --- @include keys
 --- @include chunks
+--- @include digits
 local zsets, sets, gone, strings, dropped, wakeups, counters = {}, {}, {}, {}, {}, {}, {}
 local lists, shifted, struck, messages, expiries, finishers = {}, {}, {}, {}, {}, {}
 local read_zsets = {} -- of these the type is known
@@ -133,9 +134,6 @@ local function raise(counter, by)
 end
 
 local function next_seq() return raise("seq", 1) end
-
--- Return a whole number as text: Lua's own conversion is exact only to 14 digits.
-local function digits(number) return string.format("%.0f", number) end
 
 -- Includes turn what they have collected into planned writes when the rest of the script is done.
 local function finish_with(planner) finishers[#finishers + 1] = planner end

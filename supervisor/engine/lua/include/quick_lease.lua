@@ -27,7 +27,7 @@ local function quick_lease()
     })
   end
 
-  -- What waits in each queue.
+  -- The jobs that wait in each queue, as many as are wanted.
   local jids, lines, soonest, n, quiet = {}, {}, first_of_quiet, 0, nil
   local listeners = redis.pcall("PUBSUB", "NUMSUB", P .. "events")[2] or 0
   for _, queue in ipairs(served) do

@@ -56,7 +56,7 @@ local function quick_settle()
     end
   end
 
-  -- What retention drops for these completions, and the keys that go.
+  -- Retention drops older jobs for these completions. `gone` has the keys that go.
   local complete, gone, n_old = P .. "complete", {}, 0
   if keeps then
     local aged = call("ZCOUNT", complete, "-inf", now - age * 1000 + 0.5)
