@@ -9,6 +9,7 @@ from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Lease
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.writes import Command, Renewal
+from supervisor.engine.model.jobs import NewJob
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried
 from tests.bench.bench import FILLER, Bench
 from tests.bench.benchmark import Benchmark, Compared, Step
@@ -70,11 +71,18 @@ class Timed(Client):
         self._measured = server
 
     def run(self, command: Command[T]) -> T:
-        before_s = self._measured.spent_s()
-        try:
+        with self._noted():
             return super().run(command)
-        finally:
-            self.took_ms.append((self._measured.spent_s() - before_s) * 1000)
+
+    def put_batches(self, batches: Sequence[Sequence[NewJob]]) -> list[str]:
+        with self._noted():
+            return super().put_batches(batches)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        before_s = self._measured.spent_s()
+        yield
+        self.took_ms.append((self._measured.spent_s() - before_s) * 1000)
 
 
 def put(kind: str, **options: Any) -> Prepare:
