@@ -19,8 +19,8 @@ from supervisor.master.model.slots import Slots
 from supervisor.master.timers import Timers
 from supervisor.messages import HandlerSettings
 
-#: A process tree is killed so long before a peer may start the job, because killed processes need time to end.
-_KILL_AHEAD_S: Final = 0.25
+#: A process tree is killed so long before a peer may start the job: on a starved machine killed processes end late.
+_KILL_AHEAD_S: Final = 1.0
 #: While such jobs run the loop turns at least this often: its own timers do not count the time of a suspended machine.
 _TICK_S: Final = 1.0
 #: The key of the timer.
