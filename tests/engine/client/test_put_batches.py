@@ -64,18 +64,25 @@ class Watching(Between):
         return super().request(far, data)
 
     def reply(self, near, data) -> bool:
-        self._told.feed(data)
-        while (reply := self._told.gets()) is not False:
-            if not self._are_puts.popleft():
+        passed_on = 0
+        for end in range(1, len(data) + 1):  # one by one: an answer that is held back holds back none before it
+            self._told.feed(data[end - 1 : end])
+            if self._told.gets() is False:
                 continue
-            with self._news:
-                if self._answered == self.held:
-                    self._news.wait_for(lambda: self._sent >= self.awaited, self.patience_s)
-                if self._answered == self.passed:
-                    return False
-                self._answered += 1
-            del reply
-        return super().reply(near, data)
+            if self._are_puts.popleft() and not self._is_passed():
+                return False
+            near.sendall(data[passed_on:end])
+            passed_on = end
+        return super().reply(near, data[passed_on:])
+
+    def _is_passed(self) -> bool:
+        with self._news:
+            if self._answered == self.held:
+                self._news.wait_for(lambda: self._sent >= self.awaited, self.patience_s)
+            if self._answered == self.passed:
+                return False
+            self._answered += 1
+            return True
 
 
 @pytest.fixture
