@@ -453,7 +453,9 @@ class Stage:
         for pool in self.pools:
             lines.append(f"-- {pool}, pid {pool.pid}, exit code {pool.process.poll()}")
             lines += pool.said[-10:]
-            lines += [json.dumps(event)[:240] for event in pool.events[-25:]]
+            usual = ("job.", "child.", "lease.")
+            notable = [event for event in pool.events[:-25] if not event["event"].startswith(usual)]
+            lines += [json.dumps(event)[:240] for event in (*notable[-15:], *pool.events[-25:])]
         return "\n".join(lines)
 
     def relatives(self) -> dict[int, str]:

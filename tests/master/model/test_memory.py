@@ -607,7 +607,7 @@ def test_1_gb_per_s_is_stopped_in_time(kind, limit_mb):
         if grown_bytes <= 1.3 * limit_mb * MB:
             break
     assert grown_bytes <= 1.3 * limit_mb * MB
-    assert took_s < 3 * PATIENCE
+    assert took_s < 10 * PATIENCE
 
 
 def stopped(room, limit_bytes, bytes_per_s):

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -512,13 +513,13 @@ def draw(job):
 
 def test_zygote_keeps_one_thread_and_forks_without_warning(stage, app):
     pool = app("", processes=3, environment={"PYTHONWARNINGS": "always::DeprecationWarning"}).wait_ready()
-    zygote = pool.zygote_pid
     jids = stage.queue.put_many([{"klass": "noop"} for _ in range(300)])
     looks = 0
     while len(stage.ended()) < 300:
         seen = len(stage.ended())
-        assert len(os.listdir(f"/proc/{zygote}/task")) == 1
-        looks += 1
+        with suppress(FileNotFoundError):  # a starved zygote is replaced
+            assert len(os.listdir(f"/proc/{pool.zygote_pid}/task")) == 1
+            looks += 1
         stage.wait_until(lambda seen=seen: len(stage.ended()) > seen, "another end")
     assert looks > 1
     assert set(stage.states(jids)) == {"complete"}
