@@ -114,8 +114,8 @@ def _permissions(examiner: Examiner) -> Iterator[Finding]:
     if refused.channels:
         yield problem(
             "permissions",
-            f"{account} may not publish on {examiner.keys}: while somebody follows events, calls are answered by an"
-            f" error although they were carried out; allow it &{examiner.keys}",
+            f"{account} may not publish on {examiner.keys}: programs that follow events hear nothing of its calls;"
+            f" allow it &{examiner.keys}",
         )
     if refused.of_a_worker:
         names = ", ".join(refused.of_a_worker)

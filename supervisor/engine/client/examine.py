@@ -27,15 +27,19 @@ _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
 _IN_SCRIPTS: Final = tuple(
     line.strip()
     for line in """
-    EXISTS K | GET K | HDEL K f | HEXISTS K f | HGET K f | HGETALL K | HKEYS K | HLEN K | HMGET K f | HSET K f v
-    INCRBY K 1 | LINDEX K 0 | LLEN K | LPOS K v | LRANGE K 0 1 | LREM K 1 v | LTRIM K 0 1 | MGET K | MSET K v
-    PEXPIRE K 1 | PTTL K | PUBLISH C v | PUBSUB NUMSUB C | RENAME K K | RPUSH K v | SET K v | TIME | TYPE K | UNLINK K
-    ZADD K 1 m | ZCARD K | ZCOUNT K 0 1 | ZRANGE K 0 1 | ZRANGEBYSCORE K 0 1 | ZREM K m | ZREVRANGE K 0 1
-    ZREVRANGEBYSCORE K 1 0 | ZSCORE K m
+    DEL K | EXISTS K | GET K | GETRANGE K 0 1 | HDEL K f | HEXISTS K f | HGET K f | HGETALL K | HKEYS K | HLEN K
+    HMGET K f | HSET K f v | INCRBY K 1 | LINDEX K 0 | LLEN K | LPOS K v | LRANGE K 0 1 | LREM K 1 v | LTRIM K 0 1
+    MGET K | MSET K v | PEXPIRE K 1 | PTTL K | PUBLISH C v | PUBSUB NUMSUB C | RENAME K K | RPUSH K v | SET K v
+    STRLEN K | TIME | TYPE K | UNLINK K | ZADD K 1 m | ZCARD K | ZCOUNT K 0 1 | ZMSCORE K m | ZRANGE K 0 1
+    ZRANGEBYSCORE K 0 1 | ZRANK K m | ZREM K m | ZREMRANGEBYRANK K 0 1 | ZREVRANGE K 0 1 | ZREVRANGEBYSCORE K 1 0
+    ZSCORE K m
     """.replace("\n", "|").split("|")
     if line.strip()
 )
-_OF_A_WORKER: Final = ("EVALSHA 0 1 K", "BLPOP K 1", "BLMOVE K K RIGHT RIGHT 1", "LLEN K", "UNLINK K")
+_OF_A_WORKER: Final = (
+    *("EVALSHA 0 1 K", "BLPOP K 1", "BLMOVE K K RIGHT RIGHT 1", "LLEN K", "UNLINK K"),
+    *("MGET K", "ZMSCORE K m"),  # of large payloads
+)
 _OF_COMMANDS: Final = ("SUBSCRIBE C", "SCAN 0", "HSCAN K 0", "ZSCAN K 0")  # of `events` and of `check`
 _ON_CHANNELS: Final = frozenset({"PUBLISH C v", "SUBSCRIBE C"})
 #: Asks the server which commands this account may run. ARGV: for each the number of its words, and these.

@@ -38,8 +38,9 @@ def refused(account, namespace):
 
 def test_every_command_that_a_script_calls_is_asked_about(server):
     said = sorted({word for script in scripts.ALL for word in re.findall(r'"([A-Z]+)"', script.text)})
-    known = {name.upper() for name in server.redis.command_list()}
-    assert {word for word in said if word in known} <= {call.split()[0] for call in examine._IN_SCRIPTS}
+    known = {name.decode().upper() for name in server.redis.command_list()}
+    called = {word for word in said if word in known}
+    assert {"ZADD", "MGET"} <= called <= {call.split()[0] for call in examine._IN_SCRIPTS}
 
 
 @pytest.mark.parametrize("call", CALLS)
