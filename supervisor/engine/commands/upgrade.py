@@ -1,7 +1,8 @@
 """Converts a namespace between the layouts of its keys: `leasehold upgrade`. Runs in applications and commands.
 
-Must not do I/O. The way up is one script. The way back goes through all jobs in slices; whoever is killed in between
-goes on by doing it again. lua/README.md describes the layouts.
+Must not do I/O. The way up is one script, after the scores of leases were made this layout's page by page. The way back
+goes through all jobs in slices. A conversion that was killed in between goes on when it is done again. lua/README.md
+describes the layouts.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -20,8 +21,11 @@ THIS: Final = "2"
 FIRST: Final = "1"
 SLICE: Final = 250  # jobs in one call: Redis does nothing else for some milliseconds
 _SCANNED: Final = 1000  # keys in one step of a SCAN
-_TRIES: Final = 5  # of the sweeps before the way back: clients may end jobs meanwhile
-_APART: Final = "jobs are left to other workers, which layout 1 does not know: `leasehold check` may say why"
+_SWEPT: Final = 1000  # jobs of one queue that a sweep brings back
+_TRIES: Final = 100  # of the sweeps before the way back: clients may end jobs meanwhile
+_APART: Final = (
+    "jobs are left to other workers, which layout 1 does not know: unpause their queues and lanes, and do this again"
+)
 
 
 class LivingWorker(NamedTuple):
@@ -141,11 +145,12 @@ def refuse_while_alive(living: Sequence[LivingWorker], now_unix: float) -> None:
 def look_at_all(clock: Callable[[], float | None]) -> Steps[NamespaceLayout]:
     """Read the layout, and look at all workers and queues. `now_unix` is when that began."""
     found: NamespaceLayout = yield look(now=clock())
-    living, page = list(found.living), found
+    living, page, has_apart = list(found.living), found, found.has_apart
     while page.next_worker >= 0 or page.next_queue >= 0:
         page = yield look(page.next_worker, page.next_queue, now=clock())
         living += page.living
-    return found._replace(living=living, has_apart=page.has_apart)
+        has_apart = has_apart or page.has_apart
+    return found._replace(living=living, has_apart=has_apart)
 
 
 def to_this(clock: Callable[[], float | None]) -> Steps[None]:
@@ -179,7 +184,7 @@ def to_first(clock: Callable[[], float | None], on_expanded: Callable[[int], Non
 def _settle_down(clock: Callable[[], float | None]) -> Generator[Command[Any], Any, None]:
     """Begin the way back, after sweeps until nothing is left that layout 1 does not know.
 
-    That are jobs apart, and dependents that are still to be told of an end. Raises LayoutError while workers live.
+    These are jobs apart, and dependents that are still to be told of an end. Raises LayoutError while workers live.
     """
     for tries_left in range(_TRIES, 0, -1):
         yield from _sweep_all(clock)
@@ -200,7 +205,7 @@ def _settle_down(clock: Callable[[], float | None]) -> Generator[Command[Any], A
 def _sweep_all(clock: Callable[[], float | None]) -> Generator[Command[Any], Any, None]:
     offset, has_more = 0, True
     while has_more:
-        swept: writes.Swept = yield writes.sweep(offset=offset, now=clock())
+        swept: writes.Swept = yield writes.sweep(_SWEPT, offset=offset, now=clock())
         offset = swept.next_offset
         has_more = bool(offset) or swept.taken > 0
 

@@ -11,6 +11,7 @@ from supervisor.engine.model.errors import LayoutError, LeaseholdError
 from tests.engine.invariants import read_namespace
 from tests.engine.layout_1 import NOW, Leasehold01, recorded
 from tests.engine.lua.test_scripts import digest, fill, fill_special, snapshot
+from tests.lengths import LONG
 
 #: By then no worker of the recorded calls lives, and no lease of theirs runs.
 LATER = NOW + 3_000
@@ -370,8 +371,8 @@ def test_killed_at_any_step_the_upgrade_goes_on(server, namespace, old, new, is_
 @pytest.mark.parametrize("is_carried_out", [True, False])
 @pytest.mark.parametrize("kind", BOTH)
 def test_killed_at_any_step_the_way_back_goes_on(server, namespace, old, new, monkeypatch, kind, is_carried_out):
-    monkeypatch.setattr(upgrade, "SLICE", 7)
-    monkeypatch.setattr(upgrade, "_SCANNED", 10)
+    monkeypatch.setattr(upgrade, "SLICE", 7 if LONG else 30)
+    monkeypatch.setattr(upgrade, "_SCANNED", 10 if LONG else 40)
     fill_by_this_version(server, namespace, kind)
     before = [(key, value, max(server.redis.pttl(key), 0)) for key, value in snapshot(server, namespace).items()]
     to_first(new)
