@@ -199,8 +199,10 @@ function judge.places(rec)
       move_in(name, member, score)
       if not rec.state or rec.state == "scheduled" then read_and_wake(rec.queue) end
     elseif exact and found ~= score then
-      report("wrong-score", rec.jid, "has " .. text_of(found) .. " in " .. name .. ", by its record it is " ..
-        text_of(score), "set it right")
+      local half = found % 1 ~= score % 1 -- of leases: whether the record is a dense one
+      local shown = half and function(number) return string.format("%.1f", number) end or text_of
+      report("wrong-score", rec.jid, "has " .. shown(found) .. " in " .. name .. ", by its record it is " ..
+        shown(score), "set it right")
       place(P .. name, member, score)
     end
   end
