@@ -8,7 +8,7 @@ from watched import Lock
 
 from tests.lengths import PATIENCE
 
-TIMES = {"lease_ttl": f"{2 * PATIENCE:g}s", "term_grace": "0.5s"}
+TIMES = {"lease_ttl": f"{2 * PATIENCE:g}s", "term_grace": "0.5s", "drain_timeout": "2s"}
 GRACE_S = 1.5 * PATIENCE
 
 
