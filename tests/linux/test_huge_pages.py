@@ -48,7 +48,10 @@ def is_intact(room, but=()):
 
 def test_new_memory_is_gathered_unchanged(loaded):
     room, before = loaded
-    gathered = huge_pages.gather(before)
+    for _ in range(20):  # the kernel may be short of huge pages for a moment
+        gathered = huge_pages.gather(before)
+        if gathered >= ROOM - 2 * HUGE:
+            break
     assert gathered >= ROOM - 2 * HUGE
     assert huge_bytes() >= gathered
     assert is_intact(room)
