@@ -1,5 +1,7 @@
 """`leasehold upgrade`: what it says and asks. tests/engine/lua/test_upgrade.py has what it does to the keys."""
 
+import re
+
 import pytest
 
 from supervisor.cli.lib import progress
@@ -85,7 +87,8 @@ def test_broken_off_the_way_back_goes_on_or_ends(shell, old, monkeypatch):
         monkeypatch.setattr(progress.ProgressLine, "show", interrupt)
         said = shell.refused(1, "upgrade", "--back", "--yes")
         monkeypatch.setattr(progress.ProgressLine, "show", show)
-        assert said == "Interrupted after 3 jobs; `leasehold upgrade --back` goes on"
+        # How many it had seen depends on where the server's SCAN finds them.
+        assert re.fullmatch(r"Interrupted after [123] jobs?; `leasehold upgrade --back` goes on", said)
         assert "is on its way back" in shell.refused(1, "queues")
 
     break_off()
