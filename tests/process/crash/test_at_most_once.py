@@ -126,7 +126,7 @@ def test_job_never_starts_twice_under_random_kills(stage, jobs_per_child, measur
         pool.wait_ready()
     jids, drains = [], 0
     while len(killer.killed) + drains < KILLS:
-        while stage.queue.length() < 12:
+        for _ in range(12 - stage.queue.length()):
             jids.append(stage.queue.put("watch.once", killer.draw.choice((0, 0, 0.005, 0.02))))
         stage.let_time_pass(killer.draw.uniform(0.0, 0.06))
         what = killer.draw.choices(("last", "child", "zygote", "master", "drain"), (50, 30, 6, 6, 8))[0]
