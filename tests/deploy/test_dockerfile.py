@@ -152,6 +152,7 @@ def runs_a_job_and_drains(image, server, namespace):
                 assert events["master.started"]["pid"] == 1
                 (master,) = children_of(box.pid)
                 asked = image.enter(master, ["leasehold", "status", "--json"], environment)
+                assert asked.returncode == 0, asked.stderr
                 (told,) = json.loads(asked.stdout).values()
                 assert told["state"] == "serving"
                 asked = image.enter(master, FINAL.last("HEALTHCHECK").command(), environment)

@@ -53,13 +53,24 @@ def test_child_stops_when_its_lease_is_known_lost(stage):
     stage.assert_nothing_left()
 
 
+def stop_in_its_wait(stage, pool):
+    """Stop a master while it waits for wake-ups. A master without a ready child waits for mail, which is one key."""
+    mail_bytes = len(f"BLPOP{stage.prefix}mail:{pool.worker}") + len("wait in seconds")
+
+    def waits_for_queues():
+        waits = [client for client in stage.server.redis.client_list() if client["cmd"] == "blpop"]
+        return any("b" in client["flags"] and int(client["argv-mem"]) > mail_bytes for client in waits)
+
+    stage.wait_until(waits_for_queues, "wait for wake-ups")
+    pool.send(signal.SIGSTOP)
+
+
 @pytest.mark.parametrize(("at_most_once", "state", "starts"), [(False, "complete", 1), (True, "failed", 0)])
 def test_stopped_idle_master_starts_nothing_with_an_expired_lease(stage, at_most_once, state, starts):
     """The lease comes at the end of the master's wait, and the master reads it when it continues."""
     stage.config(grace=0.3)
     first = stage.start(processes=1, lease_ttl="3s").wait_ready()
-    stage.wait_until_idle(1)
-    first.send(signal.SIGSTOP)
+    stop_in_its_wait(stage, first)
     jid = stage.queue.put("good.noop", at_most_once=at_most_once)
     assert stage.client.job(jid).worker == first.worker
     second = stage.start(processes=1, lease_ttl="3s").wait_ready()
@@ -75,8 +86,7 @@ def test_stopped_idle_master_starts_nothing_with_an_expired_lease(stage, at_most
 def test_lease_of_a_vanished_idle_master_counts_as_unstarted(stage):
     stage.config(grace=0.3)
     first = stage.start(processes=1, lease_ttl="3s").wait_ready()
-    stage.wait_until_idle(1)
-    first.send(signal.SIGSTOP)
+    stop_in_its_wait(stage, first)
     jid = stage.queue.put("good.noop", max_deaths=1)
     assert stage.client.job(jid).worker == first.worker
     first.send(signal.SIGKILL)
