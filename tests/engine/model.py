@@ -496,19 +496,19 @@ class Model:
             if peers:
                 apart.checks[klass] = self._until(peers) + 1
             else:
-                self._put_back_apart(queue, klass, most)
+                self._put_back_apart(queue, klass, most, from_paused=not is_wanted)
                 apart.checks[klass] = when if is_wanted else 0
                 if not apart.line(klass).times:
                     del apart.checks[klass]
 
-    def _put_back_apart(self, queue: str, klass: str, most: int) -> None:
+    def _put_back_apart(self, queue: str, klass: str, most: int, from_paused: bool) -> None:
         turns, lanes, back = self.apart_in(queue).line(klass), self.lanes_of(queue), 0
         passed: set[str] = set()
         while back < most and (lane := next((one for one in turns.in_order() if one not in passed), None)) is not None:
             line = self._apart_line(klass, queue, lane)
             if not line:
                 turns.leave(lane)
-            elif lane in lanes.paused:
+            elif lane in lanes.paused and not from_paused:
                 passed.add(lane)
             else:
                 line[0].apart = False
@@ -970,10 +970,10 @@ class Model:
             swept += len(expired)
             for job in expired:
                 self._lose(job)
+            if self.apart_in(queue).must_check(self.now) and self._not_ended(queue):
+                self._bring_apart(queue, 100, None)
             if not self.option("paused", queue):
                 self._spawn(queue, 100)
-                if self.apart_in(queue).must_check(self.now) and self._not_ended(queue):
-                    self._bring_apart(queue, 100, None)
                 self._bring_back(queue, 100)
         self._expire(watched)
         self._prune(self.completed(), 0)

@@ -122,7 +122,10 @@ class AsyncStore:
         return answers
 
     async def _next(self, under_way: deque[_Call]) -> list[Any]:
-        """Return the answer to the oldest command. If the server has lost its scripts, return the answers to all."""
+        """Return the answer to the oldest command. If the server has lost its scripts, return the answers to all.
+
+        None answers a command that was not sent again, because one has failed.
+        """
         calls = [under_way[0]]
         answers = [await self._answer_to(calls[0])]
         if answers[0] is NO_SCRIPT:
@@ -130,10 +133,11 @@ class AsyncStore:
             answers += [await self._answer_to(call) for call in calls[1:]]
         for _ in calls:
             under_way.popleft()
-        return [
-            await self._attempt(call.command, self._run(call.command, call.words)) if answer is NO_SCRIPT else answer
-            for call, answer in zip(calls, answers, strict=True)
-        ]
+        for i, call in enumerate(calls):
+            if answers[i] is NO_SCRIPT:
+                again = not has_failed(answers)
+                answers[i] = await self._attempt(call.command, self._run(call.command, call.words)) if again else None
+        return answers
 
     async def _answer_to(self, call: _Call) -> Any:
         return await self._attempt(call.command, self._parsed(call))

@@ -189,17 +189,21 @@ class Store:
         self._send(connection, command, check_health=is_alone)
 
     def _next(self, connection: Any, under_way: deque[Command[Any]]) -> list[Any]:
-        """Return the answer to the oldest command. If the server has lost its scripts, return the answers to all."""
+        """Return the answer to the oldest command. If the server has lost its scripts, return the answers to all.
+
+        None answers a command that was not sent again, because one has failed.
+        """
         commands = [under_way.popleft()]
         answers = [self._attempt(self._parsed, connection, commands[0], self._read)]
         if answers[0] is NO_SCRIPT:
             answers += [self._attempt(self._parsed, connection, each, self._read) for each in under_way]
             commands += under_way
             under_way.clear()
-        return [
-            self._attempt(self._parsed, connection, command, self._answered) if answer is NO_SCRIPT else answer
-            for command, answer in zip(commands, answers, strict=True)
-        ]
+        for i, command in enumerate(commands):
+            if answers[i] is NO_SCRIPT:
+                again = not has_failed(answers)
+                answers[i] = self._attempt(self._parsed, connection, command, self._answered) if again else None
+        return answers
 
     def _parsed(self, connection: Any, command: Command[T], ask: Callable[[Any, Command[T]], Any]) -> T:
         return command.parse(ask(connection, command))

@@ -22,10 +22,6 @@ FIRST: Final = "1"
 SLICE: Final = 250  # jobs in one call: Redis does nothing else for some milliseconds
 _SCANNED: Final = 1000  # keys in one step of a SCAN
 _SWEPT: Final = 1000  # jobs of one queue that a sweep brings back
-_TRIES: Final = 100  # of the sweeps before the way back: clients may end jobs meanwhile
-_APART: Final = (
-    "jobs are left to other workers, which layout 1 does not know: unpause their queues and lanes, and do this again"
-)
 
 
 class LivingWorker(NamedTuple):
@@ -59,7 +55,7 @@ class NamespaceLayout(NamedTuple):
     queues: int
     next_worker: int  # how many the next look skips; -1 = there is no more to look at
     next_queue: int
-    has_apart: bool  # jobs that layout 1 does not know
+    apart: int  # jobs left to other workers, which layout 1 does not know
 
 
 # The commands.
@@ -125,9 +121,9 @@ def _parse_living(reply: list[Any]) -> list[LivingWorker]:
 
 
 def _parse_found(reply: list[Any]) -> NamespaceLayout:
-    layout, mark, now, living, *numbers, has_apart = reply
+    layout, mark, now, living, *numbers = reply
     mark = mark.decode(errors="replace")
-    return NamespaceLayout(layout.decode(), mark, now / 1000, _parse_living(living), *numbers, has_apart == 1)  # type: ignore[call-arg]  # numbers has seven
+    return NamespaceLayout(layout.decode(), mark, now / 1000, _parse_living(living), *numbers)
 
 
 # The conversions.
@@ -145,12 +141,12 @@ def refuse_while_alive(living: Sequence[LivingWorker], now_unix: float) -> None:
 def look_at_all(clock: Callable[[], float | None]) -> Steps[NamespaceLayout]:
     """Read the layout, and look at all workers and queues. `now_unix` is when that began."""
     found: NamespaceLayout = yield look(now=clock())
-    living, page, has_apart = list(found.living), found, found.has_apart
+    living, page, apart = list(found.living), found, found.apart
     while page.next_worker >= 0 or page.next_queue >= 0:
         page = yield look(page.next_worker, page.next_queue, now=clock())
         living += page.living
-        has_apart = has_apart or page.has_apart
-    return found._replace(living=living, has_apart=has_apart)
+        apart += page.apart
+    return found._replace(living=living, apart=apart)
 
 
 def to_this(clock: Callable[[], float | None]) -> Steps[None]:
@@ -186,20 +182,19 @@ def _settle_down(clock: Callable[[], float | None]) -> Generator[Command[Any], A
 
     These are jobs apart, and dependents that are still to be told of an end. Raises LayoutError while workers live.
     """
-    for tries_left in range(_TRIES, 0, -1):
+    left = -1
+    while left:
         yield from _sweep_all(clock)
         found = yield from look_at_all(clock)
         refuse_while_alive(found.living, found.now_unix)
-        try:
-            if found.has_apart:
-                raise LeaseholdError(_APART)
-            living: list[LivingWorker] = yield begin_back(found.now_unix, now=clock())
-            refuse_while_alive(living, found.now_unix)
-        except LeaseholdError as error:
-            if isinstance(error, LayoutError) or tries_left == 1:
-                raise
-        else:
-            return
+        if 0 <= left <= found.apart:
+            raise LeaseholdError(
+                f"{found.apart} jobs stay apart, left to other workers, which layout 1 does not know: see"
+                " `leasehold check`, and do this again"
+            )
+        left = found.apart
+    living: list[LivingWorker] = yield begin_back(found.now_unix, now=clock())
+    refuse_while_alive(living, found.now_unix)
 
 
 def _sweep_all(clock: Callable[[], float | None]) -> Generator[Command[Any], Any, None]:

@@ -33,14 +33,15 @@ local MOVED = {
 }
 -- These keys may be missing and are made anew, because layout 1 does not keep them as they must be.
 local CACHES = { P .. "idle", P .. "quiet" }
-local OF_A_WORKER = { "worker:", "skills:", "mail:", "asks:" }
+local OF_A_WORKER, MOST_WORKERS = { "worker:", "skills:", "mail:", "asks:" }, 10000
 
 local function is_done() return verb == "up" and was == "2" or was == "new" end
 
--- Return the keys of workers that have gone: nobody asks them for anything any more.
+-- Return the keys of the workers that went last: clients of the other layout that are still connected must not write
+-- into them. Those of more workers expire.
 local function keys_of_workers(index)
   local keys = {}
-  for _, worker in ipairs(redis.call("ZRANGE", P .. index, 0, -1)) do
+  for _, worker in ipairs(redis.call("ZREVRANGE", P .. index, 0, MOST_WORKERS - 1)) do
     for _, kind in ipairs(OF_A_WORKER) do keys[#keys + 1] = P .. kind .. worker end
   end
   return keys

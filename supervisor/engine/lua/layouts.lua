@@ -12,28 +12,25 @@
 -- Returns   array: the layout: "1", "2", "new", "back" (on the way to 1), "newer", or "lost" (2 without its mark); its
 --           mark | ""; now in ms; an array of the workers that live or hold leases that run, each an array: name, when
 --           it was seen in ms, number of its leases, when the last of the first 100 ends in ms | 0; the numbers of
---           options, tracked jobs, tags, workers and queues; both numbers for the next call; 1 if there are jobs apart
---           | 0. Of the workers seen lately the first call returns up to 1,000. One call looks at 1,000 others, at
---           about 2,000 leases, and at 10,000 queues.
+--           options, tracked jobs, tags, workers and queues; both numbers for the next call; the number of jobs apart.
+--           Of the workers seen lately the first call returns up to 1,000. One call looks at 1,000 others, at about
+--           2,000 leases, and at 10,000 queues.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
 --- @include living
-local MOST_QUEUES, AT_ONCE = 10000, 1000
+local MOST_QUEUES = 10000
 local skipped, skipped_queues = tonumber(ARGV[2]), tonumber(ARGV[3])
 local is_first = layout.state == "1"
 local function size(name) return redis.call("ZCARD", P .. name) end
 
--- Return whether some queues have jobs apart, 1 or 0; and how many the next call skips.
-local function find_apart()
+-- Return how many jobs of some queues lie apart, and how many queues the next call skips.
+local function count_apart()
   if skipped_queues < 0 or layout.state ~= "2" then return 0, -1 end
   local names = redis.call("ZRANGE", P .. "queues", skipped_queues, skipped_queues + MOST_QUEUES - 1)
-  for first = 1, #names, AT_ONCE do
-    local keys = {}
-    for i = first, math.min(first + AT_ONCE - 1, #names) do keys[#keys + 1] = queue_key(names[i], "apart") end
-    if redis.call("EXISTS", unpack(keys)) > 0 then return 1, -1 end
-  end
-  return 0, #names == MOST_QUEUES and skipped_queues + MOST_QUEUES or -1
+  local n = 0
+  for _, queue in ipairs(names) do n = n + redis.call("ZCARD", queue_key(queue, "apart")) end
+  return n, #names == MOST_QUEUES and skipped_queues + MOST_QUEUES or -1
 end
 
 if layout.state == "newer" then return { layout.state, layout[1], now, {}, 0, 0, 0, 0, 0, -1, -1, 0 } end
@@ -44,10 +41,10 @@ if skipped >= 0 then
   holders, next_worker = holders_before(workers, now - LIVES, skipped)
   for _, worker in ipairs(holders) do living[#living + 1] = worker end
 end
-local has_apart, next_queue = find_apart()
+local n_apart, next_queue = count_apart()
 return {
   layout.state, layout[1] or "", now, living,
   redis.call("HLEN", P .. (is_first and "config" or "options")),
   size(is_first and "tracked" or "tracked-jobs"), size(is_first and "tags" or "tag-counts"), size(workers),
-  size("queues"), next_worker, next_queue, has_apart,
+  size("queues"), next_worker, next_queue, n_apart,
 }

@@ -41,7 +41,8 @@ end
 local function forget_workers()
   local old = now - setting_ms("max-worker-age")
   for _, name in ipairs(redis.call("ZRANGEBYSCORE", P .. "workers-seen", "-inf", old, "LIMIT", 0, count)) do
-    if name ~= worker then
+    local holds_leases = redis.call("EXISTS", P .. "held:" .. name) == 1 -- only this index says whose they are
+    if name ~= worker and not holds_leases then
       place(P .. "workers-seen", name, false)
       drop(P .. "worker:" .. name)
       drop(P .. "mail:" .. name)
@@ -75,9 +76,9 @@ local came = 0 -- entries, and jobs that were apart or parked and may go on
 local function visit(queue)
   death.announce_stalled(queue)
   if takeover and room > 0 then take_expired(queue) end
+  if apart.next_check(queue) <= now then came = came + apart.bring_back(queue, count, count - came) end
   if setting("paused", queue) <= 0 then
     came = came + select(2, recurrence.spawn_due(queue, count - came, due_crons))
-    if apart.next_check(queue) <= now then came = came + apart.bring_back(queue, count, count - came) end
     if limits.next_check(queue) <= now then came = came + #limits.bring_back(queue, count - came) end
   end
 end

@@ -205,6 +205,13 @@ def test_scripts_lost_between_two_batches_are_loaded(put_many, server, live, pro
     assert waiting(live) == jids(1, 4500)
 
 
+def test_no_batch_is_sent_again_behind_a_refused_one(put_many, server, live, proxy):
+    jobs = lose_tags(live)
+    proxy.on_put = lambda nth: server.redis.script_flush() if nth == 2 else None
+    error = failure(put_many, f"unix://{proxy.path}", jobs)
+    assert (error.jobs.put, error.jobs.not_put) == (jids(1, 1000), jids(1001, 4500))
+
+
 def test_holder_of_a_claim_is_answered_by_every_batch(put_many, server):
     jobs = numbered(3500)
     for number in (0, 700, 1500, 3300):

@@ -6,8 +6,9 @@ import pytest
 import redis
 
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import upgrade
+from supervisor.engine.commands import upgrade, writes
 from supervisor.engine.model.errors import LayoutError, LeaseholdError
+from supervisor.engine.model.outcomes import Unknown
 from tests.engine.invariants import read_namespace
 from tests.engine.layout_1 import NOW, Leasehold01, recorded
 from tests.engine.lua.test_scripts import digest, fill, fill_special, snapshot
@@ -259,10 +260,48 @@ BOTH = {"ready": fill, "special": fill_special}
 def test_jobs_apart_are_found_in_the_last_of_many_queues(server, namespace, new):
     new.queue("q").put("k", jid="a")
     server.redis.zadd(f"{{{namespace}}}:queues", {f"q{i:05}": NOW_MS + i for i in range(10_001)})
-    assert not new.follow(upgrade.look_at_all(new.clock)).has_apart
+    assert new.follow(upgrade.look_at_all(new.clock)).apart == 0
     server.redis.zadd(f"{{{namespace}}}:queue:q10000:apart", {"a": NOW_MS})
-    assert new.follow(upgrade.look_at_all(new.clock)).has_apart
+    assert new.follow(upgrade.look_at_all(new.clock)).apart == 1
     server.redis.delete(f"{{{namespace}}}:queue:q10000:apart")
+
+
+@pytest.fixture
+def apart(server, namespace):
+    """Have 2,500 jobs, some of them in a lane, lie apart for a worker that is long gone. Return their jids."""
+    jids = [f"j{i:04}" for i in range(2_500)]
+    with Client(server.url, namespace, lambda: NOW) as client:
+        client.queue("q").put_many({"klass": "k", "jid": jid, "lane": f"l{i % 2}"} for i, jid in enumerate(jids))
+        for worker, klasses in (("lacks", ["other"]), ("has", ["k"])):
+            client.call(writes.resume, worker, 1, [])
+            client.call(writes.skills, worker, klasses, ["q"])
+        number = 1
+        while client.follow(upgrade.look_at_all(client.clock)).apart < len(jids):
+            leases = client.call(writes.lease, "lacks", ["q"], 500, number=(number := number + 1)).leases
+            unknown = [Unknown(lease, 10) for lease in leases]
+            client.call(writes.settle, "lacks", unknown, number=(number := number + 1))
+    return jids
+
+
+@pytest.mark.parametrize("paused", ["nothing", "the queue", "a lane"])
+def test_the_way_back_takes_jobs_apart_back(server, namespace, old, new, apart, paused):
+    server.redis.zadd(f"{{{namespace}}}:workers-seen", {f"dead-{i}": NOW_MS for i in range(1_001)})
+    if paused == "the queue":
+        new.queue("q").pause()
+    elif paused == "a lane":
+        new.queue("q").lane("l1").pause()
+    assert to_first(new) == len(apart)
+    assert set(states_of_old(old, apart).values()) == {"waiting"}
+    assert check_by_0_1(old) == set()
+
+
+def test_jobs_that_stay_apart_end_the_way_back_and_are_counted(server, namespace, new):
+    new.queue("q").put("k", jid="a")
+    server.redis.zadd(f"{{{namespace}}}:queue:q:apart", {"a": NOW_MS})
+    with pytest.raises(LeaseholdError, match="1 jobs stay apart"):
+        to_first(new)
+    new.check(repair=True)
+    assert to_first(new) == 1
 
 
 def fill_by_this_version(server, namespace, kind):

@@ -82,6 +82,20 @@ def test_worker_unseen_for_max_worker_age_is_forgotten(client, q, clock, keys):
     assert (names(client), {"workers-seen", "held:w", "held:v"} & keys()) == ([], set())
 
 
+def test_worker_whose_leases_run_is_not_forgotten(client, q, clock, server, namespace):
+    """An upgrade finds its leases by the index of workers."""
+    client.config.set("max-worker-age", 20)
+    q.lease("w", ttl=100)
+    clock.tick(60)
+    client.sweep()
+    seen = f"{{{namespace}}}:workers-seen"
+    assert (client.worker("w").running, server.redis.zcard(seen)) == (["a"], 1)
+    clock.tick(60)
+    client.sweep()  # takes the job
+    client.sweep()
+    assert (client.job("a").state, server.redis.zcard(seen)) == ("waiting", 0)
+
+
 def test_forgotten_worker_has_lost_its_jobs_to_others(client, q, clock):
     client.config.set("max-worker-age", 20)
     q.lease("w")

@@ -138,7 +138,7 @@ function apart.bring_back(queue, most, all, worker)
         place(klasses_key(queue), klass, others.until_when + 1)
       else
         local found_now, later = lines.put_back(
-          "apart:" .. klass, queue, math.min(most, all - n), always, apart.take_out)
+          "apart:" .. klass, queue, math.min(most, all - n), always, apart.take_out, not is_mine)
         n = n + found_now
         place(klasses_key(queue), klass, later and (is_mine and when or 0) or false)
       end

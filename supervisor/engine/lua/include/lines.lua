@@ -25,16 +25,16 @@ function lines.remove(rec) place(line_of(lines.name_of(rec), rec.queue, rec.lane
 
 function lines.is_empty(name, queue) return #first_members(lines.index(name, queue), 1) == 0 end
 
--- Let up to `most` jobs of a queue back into their places; those of a paused lane stay, so that they take no room.
--- `may_go(n)` returns whether a job may go after n others, and if not, when to ask again. `take_out(rec)` takes one out
--- of its line. Return how many, and when to ask again; nil if none are left.
-function lines.put_back(name, queue, most, may_go, take_out)
+-- Let up to `most` jobs of a queue back into their places. Those of a paused lane stay, so that they take no room, but
+-- with `from_paused`. `may_go(n)` returns whether a job may go after n others, and if not, when to ask again.
+-- `take_out(rec)` takes one out of its line. Return how many, and when to ask again; nil if none are left.
+function lines.put_back(name, queue, most, may_go, take_out, from_paused)
   local index, n, passed, when = lines.index(name, queue), 0, 0, 2 ^ 53
   local function weight_of(lane) return lanes.weight(queue, lane) end
   local function key_of(lane) return line_of(name, queue, lane) end
   local function visit(lane, first)
     if not first then return "none" end
-    if lanes.is_paused(queue, lane) then return "pass" end
+    if not from_paused and lanes.is_paused(queue, lane) then return "pass" end
     local may, later = may_go(n)
     if n + passed >= most or not may then
       when = may and 0 or later

@@ -93,7 +93,7 @@ local function quick_settle()
   -- From here on nothing is read. The first call may meet a foreign type; those of the other keys are known.
   for _, line in ipairs(lines) do call("ZREM", line.running, unpack(ARGV, 4 + line.first, 4 + line.last)) end
   call("ZREM", held, unpack(ARGV, 5, last_jid))
-  in_chunks("DEL", gone)
+  in_chunks("UNLINK", gone)
   for i = 1, #sets do call("HSET", unpack(sets[i])) end
   if keeps then
     local scored, with_more, texts = {}, results and string.format("%.1f", now + 0.5), {}
