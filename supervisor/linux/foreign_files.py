@@ -2,8 +2,9 @@
 
 A child may send descriptors to the master. Closing the last reference to a foreign file can block: SO_LINGER waits for
 as long as the sender has chosen. One daemon thread closes them all. It also closes the sockets of children, because
-such descriptors may still lie in their queues. Below Linux 6.10, besides, closing a Unix socket also closes what other
-processes have left in unread queues. So only from there on the loop closes sockets into which nobody else can send.
+such descriptors may still lie in their queues. Below Linux 6.10 the close of any Unix socket can also close what other
+processes have left in unread queues. The loop therefore closes a socket itself only on a newer kernel, and only if no
+other process can send into it.
 """
 
 import contextlib

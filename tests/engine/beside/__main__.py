@@ -6,6 +6,9 @@
 Each seed is a list of calls. After each call the replies are compared, and after every few calls all that queries
 show. A difference is cut down to few calls and printed; a file of such lines can be played again with --replay.
 `record` in place of `play`: the replies of that tree become those that test_recorded.py expects.
+
+Jobs that are completed in one millisecond have no order of their own. Across a change of layout retention may drop
+others of them first: the printed difference then names two such jobs, and the rest of the calls is worth playing.
 """
 
 import argparse

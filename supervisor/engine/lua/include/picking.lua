@@ -12,10 +12,10 @@ local taken, left, due_crons, timed = {}, {}, {}, {}
 local brought, freed = {}, {}
 local limit, bytes, beside, has_missed, others, lacks = 0, 0, 0, false, nil, nil
 
--- `taken`: the records of the jobs given. `left`: queues with jobs left
--- that could be given. `soonest`: when there will be more, if known. `capped`: the reply is full. `more`: not all was
--- read. `timed`: queues with jobs parked until a time. The caller sets `worker` ("" = none), `takeover`, and
--- `regardless`: only jobs that exist now, whatever holds the queue back.
+-- `taken`: records of the jobs that the lease gives. `left`: queues that still have jobs to give. `soonest`: when there
+-- will be more, if known. `capped`: the reply is full. `more`: some ids were not read. `timed`: queues with jobs parked
+-- until a time. The caller sets `worker` ("" = none), `takeover`, and `regardless`: give only jobs that exist now,
+-- whatever holds the queue back.
 picking.taken, picking.left, picking.due_crons = taken, left, due_crons
 picking.soonest, picking.capped, picking.more, picking.timed = math.huge, false, false, timed
 
