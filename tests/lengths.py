@@ -9,3 +9,5 @@ FULL = os.environ.get("TEST_FULL") == "1"
 LONG = FULL or bool(os.environ.get("CI_FULL"))
 #: Many tests would pass without the event that they wait for, if they waited longer: so no test waits longer unasked.
 PATIENCE = float(os.environ.get("TEST_PATIENCE", "1"))
+#: Seconds for an event that should come at once. Long, because a loaded machine is slow.
+SOON_S = 20.0 * PATIENCE

@@ -51,10 +51,7 @@ from supervisor.master.model.states import ChildState
 from supervisor.master.timers import Timers
 from supervisor.messages import HandlerSettings, Verb
 from supervisor.ops.events import Events
-from tests.lengths import PATIENCE
-
-#: For what should come at once. Long, as a loaded machine is slow.
-SOON_S = 20.0 * PATIENCE
+from tests.lengths import SOON_S
 
 
 def lease_of(

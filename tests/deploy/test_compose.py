@@ -100,9 +100,9 @@ def test_redis_password_is_shared_and_on_no_command_line(redis_at):
         assert ours.ping()
     assert PASSWORD.encode() not in Path(f"/proc/{server.pid}/cmdline").read_bytes()
     _, *healthcheck = SERVICES["redis"]["healthcheck"]["test"]
-    assert subprocess.run(healthcheck, env=environment, timeout=30, check=False).returncode == 0
+    assert subprocess.run(healthcheck, env=environment, timeout=60, check=False).returncode == 0
     wrong = {**environment, "REDIS_PASSWORD": "another"}
-    assert subprocess.run(healthcheck, env=wrong, timeout=30, check=False, stderr=subprocess.DEVNULL).returncode != 0
+    assert subprocess.run(healthcheck, env=wrong, timeout=60, check=False, stderr=subprocess.DEVNULL).returncode != 0
 
 
 def test_supervisors_alone_share_a_network_with_redis():

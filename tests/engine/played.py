@@ -19,10 +19,7 @@ from supervisor.engine.transport.link import LinkLost
 from supervisor.engine.worker.exchange import Part, Wanted
 from supervisor.engine.worker.session import Session
 from supervisor.master.timers import Timers
-from tests.lengths import PATIENCE
-
-#: Seconds for an event that should come at once. Long, because a loaded machine is slow.
-SOON_S = 20.0 * PATIENCE
+from tests.lengths import SOON_S
 
 
 class Reply(NamedTuple):

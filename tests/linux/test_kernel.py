@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.linux import kernel
-from tests.parts import SOON_S, Process, await_readable, in_fork, open_fds, rest, until
+from tests.lengths import SOON_S
+from tests.parts import Process, await_readable, in_fork, open_fds, rest, until
 
 
 @pytest.fixture

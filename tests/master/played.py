@@ -35,7 +35,8 @@ from supervisor.master.requests.operator_requests import OperatorRequests
 from supervisor.master.requests.request_relay import RequestRelay
 from supervisor.master.requests.stack_dump import StackDump
 from supervisor.messages import HandlerSettings
-from tests.parts import SOON_S, Desk
+from tests.lengths import SOON_S
+from tests.parts import Desk
 
 
 class PlayedMaster:

@@ -104,5 +104,5 @@ def test_an_unknown_value_has_no_samples():
 
 def test_a_master_that_serves_no_metrics_has_not_loaded_prometheus():
     code = "import supervisor.master.master, sys; print('prometheus_client' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "False", done.stderr

@@ -25,12 +25,10 @@ from supervisor.engine.client.sync_handles import Job
 from supervisor.engine.worker.push_listeners import MOST_LISTENERS
 from supervisor.linux import removal
 from tests.layouts import set_options
-from tests.lengths import PATIENCE
+from tests.lengths import PATIENCE, SOON_S
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-#: For what should come at once. Long, as a loaded machine is slow; what is fast is asserted by its own figure.
-SOON_S = 20.0
 #: Keys that a namespace may keep for good, by the part after its prefix.
 _KEPT = (
     "job:",
@@ -169,7 +167,7 @@ class Pool:
         """All events of this name, with these fields, so far."""
         return [e for e in list(self.events) if e["event"] == event and _has(e, fields)]
 
-    def wait_for(self, event: str, *, nth: int = 1, timeout_s: float = SOON_S, **fields: Any) -> dict[str, Any]:
+    def wait_for(self, event: str, *, nth: int = 1, timeout_s: float = 20.0, **fields: Any) -> dict[str, Any]:
         """Return the nth event of this name and with these fields. The deadline is an assertion."""
         self.stage.wait_until(
             lambda: len(self.find(event, **fields)) >= nth, f"{event} {fields} number {nth} from {self}", timeout_s
@@ -219,7 +217,7 @@ class Pool:
     def wait(self, timeout_s: float = 40.0) -> int:
         """Wait for the end, and return the exit code."""
         code = self.process.wait(timeout_s * PATIENCE)
-        self._reader.join(SOON_S * PATIENCE)
+        self._reader.join(SOON_S)
         return code
 
     def drain(self, timeout_s: float = 40.0) -> int:
@@ -345,7 +343,7 @@ class Stage:
 
     # waiting
 
-    def wait_until(self, holds: Callable[[], bool], what: str, timeout_s: float = SOON_S) -> None:
+    def wait_until(self, holds: Callable[[], bool], what: str, timeout_s: float = 20.0) -> None:
         """Wait until `holds()` is true, and check it at each line of a log or the ledger."""
         deadline_at = time.monotonic() + timeout_s * PATIENCE
         with self.news:
@@ -355,7 +353,7 @@ class Stage:
                     assert holds(), f"not within {timeout_s:g} s: {what}\n{self.last_words()}"
                     return
 
-    def wait_for_starts(self, jid: str, count: int = 1, timeout_s: float = SOON_S) -> list[Start]:
+    def wait_for_starts(self, jid: str, count: int = 1, timeout_s: float = 20.0) -> list[Start]:
         """Wait until the job has started so many times."""
         self.wait_until(lambda: len(self.ledger.starts(jid)) >= count, f"start {count} of {jid}", timeout_s)
         return self.ledger.starts(jid)
@@ -391,9 +389,9 @@ class Stage:
         wanted = sorted(jids)
         self.wait_until_counted(lambda: set(self.states(wanted)) <= {"complete", "failed"}, timeout_s)
 
-    def wait_until_counted(self, holds: Callable[[], bool], timeout_s: float = SOON_S) -> None:
+    def wait_until_counted(self, holds: Callable[[], bool], timeout_s: float = 20.0) -> None:
         """Poll until a condition holds that only Redis shows."""
-        deadline_at = time.monotonic() + timeout_s
+        deadline_at = time.monotonic() + timeout_s * PATIENCE
         while not holds():
             assert time.monotonic() < deadline_at, f"not within {timeout_s:g} s\n{self.last_words()}"
             time.sleep(0.01)  # no log line tells of it
@@ -416,7 +414,7 @@ class Stage:
         self._wait_until_blocked("listening", blpop=count)
 
     def _wait_until_blocked(self, what: str, **wanted: int) -> None:
-        deadline_at = time.monotonic() + SOON_S * PATIENCE
+        deadline_at = time.monotonic() + SOON_S
         # By one look: between two, a wait that was seen may have ended and the other only then have begun.
         while not wanted.items() <= self._blocked(wanted).items():
             assert time.monotonic() < deadline_at, f"not {wanted['blpop']} {what} masters\n{self.last_words()}"

@@ -15,7 +15,8 @@ import pytest
 
 from supervisor.linux import kernel
 from supervisor.sandbox import seccomp
-from tests.parts import SOON_S, Process, in_fork, rest
+from tests.lengths import SOON_S
+from tests.parts import Process, in_fork, rest
 
 pytestmark = pytest.mark.skipif(bool(seccomp.why_not()), reason=seccomp.why_not())
 

@@ -29,7 +29,7 @@ def completed(capsys, tmp_path):
             'source "$1"; shift; COMP_WORDS=(leasehold "$@"); COMP_CWORD=$#; _shtab_leasehold leasehold;'
             ' printf "%s\\n" "${COMPREPLY[@]}"'
         )
-        done = subprocess.run(["bash", "-c", program, "bash", path, *words], capture_output=True, text=True, timeout=30)
+        done = subprocess.run(["bash", "-c", program, "bash", path, *words], capture_output=True, text=True, timeout=60)
         assert done.stderr == ""
         return sorted(word.strip() for word in done.stdout.splitlines() if word.strip())
 

@@ -24,7 +24,7 @@ def check(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
     return subprocess.run(
         [sys.executable, "-m", "supervisor", "healthcheck", *words],
-        cwd=ROOT, env=clean | environment, capture_output=True, text=True, timeout=30,
+        cwd=ROOT, env=clean | environment, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def test_it_loads_little_and_is_quick(site, measured):
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "healthcheck", "--http", f"127.0.0.1:{site.port}"],
-        cwd=ROOT, capture_output=True, text=True, timeout=30,
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0
     loaded = done.stdout.split()

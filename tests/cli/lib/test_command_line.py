@@ -17,7 +17,7 @@ from tests.waiting import until_it_waits
 ROOT = Path(__file__).parents[3]
 
 
-def leasehold(*words, environ=None, cwd=None, input=None, timeout=30):
+def leasehold(*words, environ=None, cwd=None, input=None, timeout=60):
     """Run the real command without this machine's own settings."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
     return subprocess.run(
@@ -199,7 +199,7 @@ def imported_by(*words) -> set[str]:
         [sys.executable, "-X", "importtime", "-m", "supervisor", *words],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
-        timeout=30,
+        timeout=60,
     )
     return {line.rsplit(b"|", 1)[-1].strip().decode() for line in done.stderr.splitlines() if b"|" in line}
 
@@ -248,7 +248,7 @@ def at_first_import(command, what):
         [sys.executable, "-c", _AT_FIRST_IMPORT.format(what), command],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
-        timeout=30,
+        timeout=60,
     )
     return {int(number) for number in done.stdout.split(b"\n")[0].split()}
 
@@ -278,7 +278,7 @@ def test_ctrl_c_is_no_traceback_and_130(tmp_path):
     with open(fifo, "wb"):
         until_it_waits(process, "pipe_read")
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, b"", b"")
 
 

@@ -20,8 +20,7 @@ from supervisor.engine.client.sync_client import Client
 from supervisor.engine.model import jobs as jobs_module
 from supervisor.engine.model.errors import DependencyError, LeaseholdError, OutcomeUnknown, PutJobs, StoreUnavailable
 from tests.between import Between
-
-SOON_S = 20.0
+from tests.lengths import SOON_S
 
 Put = Callable[..., list[str]]
 

@@ -338,7 +338,7 @@ def test_redis_cli_pushes_as_the_documents_say(client, server, namespace):
     entry = '{"klass": "email.send", "data": {"to": "ann@example.com"}}'
     subprocess.run(
         [program, "-s", str(server.socket), "LPUSH", f"{{{namespace}}}:in:q", entry],
-        check=True, capture_output=True, timeout=10,
+        check=True, capture_output=True, timeout=60,
     )  # fmt: skip
     (lease,) = client.queue("q").lease("w")
     assert (lease.klass, lease.data) == ("email.send", {"to": "ann@example.com"})
@@ -360,7 +360,7 @@ def test_node_pushes_as_the_documents_say(client, server, namespace):
         pytest.skip("there is no node")
     entry = json.dumps({"klass": "email.send", "data": {"to": "Zoë"}}, ensure_ascii=False)
     arguments = [program, "-e", NODE, str(server.socket), f"{{{namespace}}}:in:q", entry]
-    subprocess.run(arguments, check=True, capture_output=True, timeout=30)
+    subprocess.run(arguments, check=True, capture_output=True, timeout=60)
     assert client.queue("q").lease("w")[0].data == {"to": "Zoë"}
 
 

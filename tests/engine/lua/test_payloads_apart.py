@@ -17,6 +17,7 @@ from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import OutcomeUnknown
 from supervisor.engine.model.outcomes import Completed
 from tests.engine.lua.test_quick import only
+from tests.lengths import SOON_S
 
 LARGE = "x" * 100_000
 SMALL = "small"
@@ -130,13 +131,15 @@ def test_reply_with_all_it_may_have_takes_the_quick_path(server, namespace, clie
     assert leased[0].complete()
 
 
-def test_payload_of_256_megabytes(client):
+def test_payload_of_256_megabytes(client, server, namespace):
     data = b"\0" * (256 * 10**6)
-    client.queue("q").put("k", data, jid="a")
-    client.queue("q").put("k", SMALL, jid="b")
-    (one,) = client.queue("q").lease("w", 9)
-    assert one.data == data
-    assert one.complete()
+    with Client(f"{server.url}?socket_timeout={SOON_S}", namespace, client.clock) as patient:
+        queue = patient.queue("q")
+        queue.put("k", data, jid="a")
+        queue.put("k", SMALL, jid="b")
+        (one,) = queue.lease("w", 9)
+        assert one.data == data
+        assert one.complete()
 
 
 # what becomes of a job between its lease and its payload

@@ -50,7 +50,7 @@ def as_master(group: Path, code: str) -> list[str]:
     """Run the code as a master in the group. Return its lines: first where the cells are, or why there are none."""
     with control_groups.python(group, MASTER + code) as process:
         control_groups.tell(process)
-        said, _ = process.communicate(timeout=30)
+        said, _ = process.communicate(timeout=60)
         assert process.returncode == 0
     return said.splitlines()
 
@@ -354,6 +354,6 @@ def test_a_supervisor_that_shares_its_cgroup_makes_none_there():
     """The tests share their cgroup with other processes, as such a supervisor does."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as beside:
         code = "from supervisor.master.jobs.job_cgroups import JobCgroups; print(JobCgroups.make()[0])"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
         beside.communicate()
     assert done.stdout == "None\n"

@@ -339,7 +339,7 @@ print([meter.sample() >> 20 for _ in range(2)], os.access(f"/proc/{child}/enviro
 
 @as_another_user
 def test_child_that_is_not_dumpable_is_measured_without_root():
-    done = subprocess.run([sys.executable, "-c", NOT_DUMPABLE], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", NOT_DUMPABLE], capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
     grown, readable = done.stdout.rsplit(maxsplit=1)
     assert all(79 <= each <= 85 for each in map(int, grown.strip("[]").split(", ")))
@@ -489,7 +489,7 @@ def top(self):
 def play_hiding(script, steps, unseen=0):
     """Return the MB counted after each step except the first `unseen` ones, and the number of known processes."""
     command = [sys.executable, "-c", HIDING + script + LOOKS, str(steps), str(unseen)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
     *grown, known = map(int, done.stdout.split())
     assert len(grown) == steps - unseen

@@ -28,7 +28,8 @@ from supervisor.master.processes.zygote_reaper import ZygoteReaper
 from supervisor.master.processes.zygote_starts import ZygoteStarts
 from supervisor.master.processes.zygotes import Zygotes
 from supervisor.messages import BootFailed, Ready, Reaped, Spawned
-from tests.parts import SOON_S, Ends, Process, await_readable, lease_of, rest
+from tests.lengths import SOON_S
+from tests.parts import Ends, Process, await_readable, lease_of, rest
 
 
 class PlayedZygote(ZygoteHandle):

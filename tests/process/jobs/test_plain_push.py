@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from supervised import SOON_S
 
 from supervisor.engine.worker.push_listeners import MOST_LISTENERS
+from tests.lengths import SOON_S
 
 #: A supervisor without a push listener leases after ten seconds. An idle machine needs a second at most.
 AT_ONCE_S = 5.0

@@ -50,7 +50,7 @@ class Probes:
 
     def get(self, path: str) -> tuple[int, str]:
         """Return code and text."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -186,7 +186,7 @@ def test_a_stopped_supervisor_is_well_once_it_continues(stage):
 def _healthcheck(port, *words):
     return subprocess.run(
         [sys.executable, "-m", "supervisor", "healthcheck", "--http", f"127.0.0.1:{port}", *words],
-        cwd=ROOT, capture_output=True, text=True, timeout=30,
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
 
 
@@ -280,7 +280,7 @@ def test_without_the_setting_there_is_no_listener_and_no_thread(stage):
 
 def _page(port, path):
     """Return type and text of a page."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

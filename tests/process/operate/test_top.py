@@ -16,7 +16,9 @@ import time
 
 import psutil
 import pytest
-from supervised import ROOT, SOON_S
+from supervised import ROOT
+
+from tests.lengths import SOON_S
 
 pytest.importorskip("rich")
 pyte = pytest.importorskip("pyte")
