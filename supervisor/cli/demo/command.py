@@ -150,11 +150,12 @@ def _watch(pool: Pool, queue: "Queue", total: int, signals: int) -> bool:
             if now > deadline_at:
                 pool.log.complaints.append(f"not done after {DEADLINE_S:g} s")
                 break
+        if not interrupted:
+            pool.end()  # the engine may know of the last outcomes before the log does
+            progress.show(pool.log.settled, _progress_words(pool.log, total))
     if interrupted:
         note("draining: what runs may finish, the rest goes back to the queue")
-    if pool.running:
-        pool.drain()
-    pool.wait()
+        pool.end()
     return interrupted
 
 

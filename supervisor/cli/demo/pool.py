@@ -134,10 +134,6 @@ class Pool:
         """Descriptors to await: the log and the process."""
         yield from (self._pipe, self._pidfd)
 
-    def drain(self) -> None:
-        """Request the drain. A repetition within a second, such as the terminal's own Ctrl-C, is the same request."""
-        self._process.send_signal(signal.SIGINT)
-
     def read_log(self) -> None:
         """Read what the log holds now. Does not wait."""
         while True:
@@ -151,8 +147,13 @@ class Pool:
             for line in lines:
                 self.log.read(line)
 
-    def wait(self) -> None:
-        """Wait for the end while reading the log. Kill the process at the deadline."""
+    def end(self) -> None:
+        """Drain the process, and wait for its end while reading the log. Kill it at the deadline.
+
+        A terminal's own Ctrl-C within the last second is the same request.
+        """
+        if self.running:
+            self._process.send_signal(signal.SIGINT)
         deadline_at = clock.monotonic() + DRAIN_DEADLINE_S
         waiter = select.poll()
         for fd in self.filenos():
