@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from supervisor.child.context import JobContext
     from supervisor.child.handlers import (
         Fail,
         Interrupted,
@@ -79,6 +80,7 @@ _HOMES = {
     "Failed": "engine.model.outcomes",
     "Interrupted": "child.handlers",
     "Job": "engine.client.sync_handles",
+    "JobContext": "child.context",
     "JobFailed": "engine.model.errors",
     "JobNotFound": "engine.model.errors",
     "Lane": "engine.client.sync_client",
@@ -143,6 +145,7 @@ __all__ = [
     "Failed",
     "Interrupted",
     "Job",
+    "JobContext",
     "JobFailed",
     "JobNotFound",
     "Lane",

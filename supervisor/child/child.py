@@ -22,8 +22,8 @@ from setproctitle import setproctitle
 
 from supervisor import clock, messages, sandbox
 from supervisor.child import explanations, printing
+from supervisor.child.context import JobContext
 from supervisor.child.handlers import Ending, Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_frames, hooks
-from supervisor.child.job import Job
 from supervisor.child.talk import Talk, handle_notices
 from supervisor.linux import kernel
 from supervisor.messages import INLINE_COMPLETION_BYTES, HandlerSettings, JobMessage, Trouble, Verb
@@ -170,7 +170,7 @@ class Child:
 
     def _rehearse(self) -> None:
         """Run a job that does nothing, without an answer: its pages are copied now instead of during the first job."""
-        job = Job(messages.unpack_job(REHEARSAL_JOB), self._workdir.path, *self._job_calls)
+        job = JobContext(messages.unpack_job(REHEARSAL_JOB), self._workdir.path, *self._job_calls)
         clock.time_of_day()
         self._talk.begin(job)
         self._perform(job, REHEARSAL_HANDLER)
@@ -199,7 +199,7 @@ class Child:
         if message.payload is None:
             message = message.filled(kernel.read_memfd(fds[0]))
         started_at = clock.monotonic()
-        job = Job(message, self._workdir.path, *self._job_calls)
+        job = JobContext(message, self._workdir.path, *self._job_calls)
         self._talk.begin(job)
         ends = _begin_around(job) if hooks.around_job else ()
         verb, parts = self._perform(job, self._handlers[message.klass])
@@ -248,7 +248,7 @@ class Child:
         finally:
             os.close(memfd)
 
-    def _perform(self, job: Job, handler: Handler) -> tuple[Verb, list[bytes]]:
+    def _perform(self, job: JobContext, handler: Handler) -> tuple[Verb, list[bytes]]:
         """Run the handler, and return its outcome.
 
         A notice may be raised at any instruction of the handler, and while a SoftTimeout is being described.
@@ -264,7 +264,7 @@ class Child:
         finally:
             self._talk.must_not_interrupt()
 
-    def _run(self, job: Job, handler: Handler) -> tuple[Verb, list[bytes]]:
+    def _run(self, job: JobContext, handler: Handler) -> tuple[Verb, list[bytes]]:
         try:
             job.data  # noqa: B018  decoded here, so that a broken payload does not look like the handler's mistake
         except ValueError as error:
@@ -294,7 +294,7 @@ class Child:
         return Verb.FOLLOWED, messages.pack_completion(completion)
 
     def _failed(
-        self, job: Job, handler: Handler, error: BaseException, group: str | None = None
+        self, job: JobContext, handler: Handler, error: BaseException, group: str | None = None
     ) -> tuple[Verb, list[bytes]]:
         trouble = _describe(error)
         trouble = trouble._replace(group=group or trouble.group)
@@ -306,12 +306,12 @@ class Child:
         own = handler.settings.memory_bytes
         return self._memory_limit_bytes if own is None else own
 
-    def _call(self, handler: Handler, job: Job) -> Any:
+    def _call(self, handler: Handler, job: JobContext) -> Any:
         result = handler.function(job)
         # A decorator may hide that a handler is async, so the result decides, too.
         return self._run_in_loop(result, job) if handler.is_async or type(result) is CoroutineType else result
 
-    def _run_in_loop(self, work: Coroutine[Any, Any, Any], job: Job) -> Any:
+    def _run_in_loop(self, work: Coroutine[Any, Any, Any], job: JobContext) -> Any:
         if self._loops is None:
             from supervisor.child.event_loop import Loops
 
@@ -329,7 +329,7 @@ def _used() -> tuple[float, int]:
     return own[0] + own[1] + waited[0] + waited[1], max(own[2], waited[2]) * 1024
 
 
-def _begin_around(job: Job) -> list[Callable[[Ending], object]]:
+def _begin_around(job: JobContext) -> list[Callable[[Ending], object]]:
     """Call the `around_job` functions. Returns what they want called at the job's end."""
     ends = []
     for around in hooks.around_job:
@@ -363,7 +363,7 @@ def _message_of(error: BaseException) -> str:
         return f"{type(error).__name__}, whose text cannot be had ({type(second).__name__})"
 
 
-def _backoff_s(handler: Handler, job: Job) -> float | None:
+def _backoff_s(handler: Handler, job: JobContext) -> float | None:
     """Return the delay of the handler's own `backoff`. None: the default applies."""
     try:
         return handler.backoff_s(job.failures)

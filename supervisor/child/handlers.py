@@ -22,7 +22,7 @@ from supervisor.engine.model.validation import Duration, in_seconds
 from supervisor.messages import MAX_DELAY_S, HandlerSettings, Trouble
 
 if TYPE_CHECKING:
-    from supervisor.child.job import Job
+    from supervisor.child.context import JobContext
 
 Function = Callable[..., Any]
 #: Seconds until the next try. A list gives one value per failure, and repeats the last; a function gets the failures.
@@ -130,7 +130,7 @@ class Ending(NamedTuple):
 
 
 #: Called with the job before its handler. The function that it returns is called when the handler has ended.
-Around = Callable[["Job"], Callable[[Ending], object]]
+Around = Callable[["JobContext"], Callable[[Ending], object]]
 
 
 @dataclass(frozen=True, slots=True)

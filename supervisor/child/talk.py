@@ -16,8 +16,8 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor import messages
+from supervisor.child.context import JobContext
 from supervisor.child.handlers import Interrupted, SoftTimeout
-from supervisor.child.job import Job
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.linux import kernel
 from supervisor.messages import TIMEOUT, Notice, ProgressReport, Stored
@@ -56,7 +56,7 @@ class Talk:
         self._poll.register(talk, select.POLLIN)
         self._pid = os.getpid()
         self._main = threading.get_ident()
-        self._job: Job | None = None
+        self._job: JobContext | None = None
         self._sending = threading.Lock()  # so that no thread sends anything after its job's outcome
         self._task: asyncio.Task[Any] | None = None  # of the running handler, if it is a coroutine
         self._interruptible_token = 0  # of the job whose handler may be interrupted; 0: none
@@ -83,7 +83,7 @@ class Talk:
 
     # one job after another
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: JobContext) -> None:
         self._job = job
         if self._last is not None and self._last.token == job.token:
             job.tell_to_stop()

@@ -26,7 +26,7 @@ except ImportError as missing:
     raise ImportError("spans need the package opentelemetry-sdk: pip install 'leasehold[otel]'") from missing
 
 if TYPE_CHECKING:
-    from supervisor.child.job import Job
+    from supervisor.child.context import JobContext
 
 #: Pause before one child waits again for a collector that has not answered.
 _AGAIN_S: Final = 5.0
@@ -84,7 +84,7 @@ class _Spans:
         except Exception as error:  # noqa: BLE001  foreign code, which must not fail the jobs
             _print(f"this child has no spans: {type(error).__name__}: {error}")
 
-    def begin(self, job: "Job") -> Callable[[Ending], None]:
+    def begin(self, job: "JobContext") -> Callable[[Ending], None]:
         """Start the job's span and make it current. Returns the function that ends it."""
         self._any = True
         nothing = context.Context()  # an earlier job may have left a span current, which is not this job's cause
@@ -172,7 +172,7 @@ def _print(text: str) -> None:
         sys.stderr.write(f"leasehold: {text}\n")
 
 
-def _attributes(job: "Job") -> dict[str, str | int | float]:
+def _attributes(job: "JobContext") -> dict[str, str | int | float]:
     return {
         "messaging.system": "leasehold",
         "messaging.operation.type": "process",

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from supervisor import Interrupted, LeaseLost, SoftTimeout, messages
-from supervisor.child.job import Job
+from supervisor.child.context import JobContext
 from supervisor.child.talk import Talk, handle_notices
 from supervisor.linux import kernel
 from supervisor.messages import JobMessage, Notice, Stored, Verb
@@ -49,7 +49,7 @@ class Master:
 
 def job_of(talk):
     message = JobMessage(TOKEN, "j", "k", "q", 0, 0, 0, 0, [], None, False, 0.0, False, b"1")
-    return Job(message, "/tmp", talk.report, talk.checkpoint, talk.read_notices)
+    return JobContext(message, "/tmp", talk.report, talk.checkpoint, talk.read_notices)
 
 
 def talking(play, handle):

@@ -8,8 +8,8 @@ import time
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
+from supervisor.child.context import JobContext
 from supervisor.child.handlers import Ending, hooks
-from supervisor.child.job import Job
 from supervisor.contrib import otel
 from supervisor.messages import JobMessage
 
@@ -55,7 +55,7 @@ def test_failing_provider_costs_only_the_spans(registered, capsys):
     hooks.confined[-1]()
     assert capsys.readouterr().err == "leasehold: this child has no spans: ValueError: no exporter\n"
     message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], None, False, 0.0, False, b"{}")
-    hooks.around_job[-1](Job(message, "/", print, print))(Ending("completed"))
+    hooks.around_job[-1](JobContext(message, "/", print, print))(Ending("completed"))
     hooks.on_exit[-1]()
 
 

@@ -84,8 +84,8 @@ def test_sandbox_table_agrees_with_the_attacks():
 
 def job_attributes() -> set[str]:
     """What a handler's `job` has: assigned in `__init__`, a property or a method."""
-    tree = ast.parse((ROOT / "supervisor/child/job.py").read_text())
-    (job,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Job")
+    tree = ast.parse((ROOT / "supervisor/child/context.py").read_text())
+    (job,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "JobContext")
     assigned = {
         node.attr
         for node in ast.walk(job)

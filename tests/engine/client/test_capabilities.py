@@ -10,7 +10,7 @@ from typing import get_type_hints
 import pytest
 
 import supervisor
-from supervisor.child import job
+from supervisor.child import context
 from supervisor.cli.lib import parser
 from supervisor.engine.client import async_client, sync_client, sync_handles
 from supervisor.engine.client.event_stream import STREAM_EVENTS
@@ -38,7 +38,7 @@ CLASSES = {
     "Job": sync_handles.Job, "RecurringJob": sync_handles.RecurringJob, "AsyncClient": async_client.AsyncClient,
     "Stats": queries.Stats, "Spread": queries.Spread, "Lane": sync_client.Lane,
     "LaneCounts": lanes.LaneCounts, "Deleted": lanes.Deleted,
-    "Limit": limits.Limit, "Counts": queries.Counts, "JobFailed": errors.JobFailed, "job": job.Job,
+    "Limit": limits.Limit, "Counts": queries.Counts, "JobFailed": errors.JobFailed, "job": context.JobContext,
 }  # fmt: skip
 OPTIONS_OF = {
     "put": sync_client.PutOptions,

@@ -9,8 +9,8 @@ from uuid import UUID
 import orjson
 import pytest
 
+from supervisor.child.context import JobContext
 from supervisor.child.handlers import Retry, handler
-from supervisor.child.job import Job
 from supervisor.engine.client.async_client import AsyncClient
 
 SAME = [90, 90.0, "90", "90s", "1.5m", "90000ms", timedelta(minutes=1.5)]
@@ -125,7 +125,7 @@ def test_a_retry_names_a_delay_that_is_none(given):
 @pytest.fixture
 def job():
     message = (1, "jid", "k", "q", 0, 0, 0, 0, [], None, False, 0.0, False, b"null", None, None, None)
-    return Job(message, "/", lambda *_: None, lambda *_: None)
+    return JobContext(message, "/", lambda *_: None, lambda *_: None)
 
 
 @EACH

@@ -39,18 +39,18 @@ NOTICES_S: Final = 0.01
 class _Once:
     """A value made at its first use: functools.cached_property without the lock of Python 3.11."""
 
-    def __init__(self, make: Callable[["Job"], Any]) -> None:
+    def __init__(self, make: Callable[["JobContext"], Any]) -> None:
         self._make = make
         self.__doc__ = make.__doc__
 
-    def __get__(self, job: "Job | None", owner: type) -> Any:
+    def __get__(self, job: "JobContext | None", owner: type) -> Any:
         if job is None:
             return self
         made = job.__dict__[self._make.__name__] = self._make(job)
         return made
 
 
-class Job:
+class JobContext:
     """One start of one job.
 
     `jid klass queue lane priority tags`: as put. `token`: of this lease. `failures deaths interruptions`: ends of
@@ -113,7 +113,7 @@ class Job:
         return orjson.loads(self._saved) if self._saved else None
 
     def __repr__(self) -> str:
-        return f"<Job {self.klass} {self.jid} attempt {self.attempt}>"
+        return f"<JobContext {self.klass} {self.jid} attempt {self.attempt}>"
 
     # followers of the completion
 

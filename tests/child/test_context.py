@@ -7,8 +7,8 @@ import pytest
 from opentelemetry.trace import NonRecordingSpan, SpanContext, use_span
 
 from supervisor import clock
-from supervisor.child import job as job_module
-from supervisor.child.job import Job
+from supervisor.child import context as context_module
+from supervisor.child.context import JobContext
 from supervisor.messages import Blob, Completion, Follower, JobMessage, ProgressReport, Stage, pack_completion
 
 EVERY_BYTE = bytes(range(256))
@@ -28,7 +28,7 @@ def stored():
 def new(reported, stored):
     def make(persistent=False, lane=None, trace=None):
         message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], lane, persistent, 0.0, False, b"{}", trace=trace)
-        return Job(
+        return JobContext(
             message, "/tmp", lambda _token, said: reported.append(said), lambda _token, state: stored.append(state)
         )
 
@@ -167,7 +167,7 @@ def test_followers_are_limited_in_number(new):
 
 
 def test_followers_are_limited_in_bytes_together(new, monkeypatch):
-    monkeypatch.setattr(job_module, "ROOM_BYTES", 1800)
+    monkeypatch.setattr(context_module, "ROOM_BYTES", 1800)
     job = new()
     job.put("q", "k", b"x" * 1500)
     with pytest.raises(ValueError, match="at most 256 MB"):
@@ -178,7 +178,7 @@ def test_followers_are_limited_in_bytes_together(new, monkeypatch):
 
 
 def test_followers_options_are_limited_in_bytes(new, monkeypatch):
-    monkeypatch.setattr(job_module, "MAX_HEAD_BYTES", 3800)
+    monkeypatch.setattr(context_module, "MAX_HEAD_BYTES", 3800)
     job = new()
     names = [f"{n:064}" for n in range(20)]
     job.next("q", depends=names)
