@@ -105,10 +105,16 @@ class Seat:
         return next((cells for cells in rows if cells[:1] == [name]), [])
 
     def chosen(self, pane):
-        """Return the cells of the chosen row of a pane."""
-        lines = self.lines
-        below = lines[next(at for at, line in enumerate(lines) if line.startswith((f"── {pane}", f"━━ {pane}"))) :]
-        return next(line for line in below if line.startswith("▸"))[1:].split()
+        """Return the cells of the chosen row of a pane, once it is drawn."""
+        self.wait_until(lambda: self._chosen(pane), f"a chosen row of {pane}")
+        return self._chosen(pane)
+
+    def _chosen(self, pane):
+        lines = iter(self.lines)
+        for line in lines:
+            if line.startswith((f"── {pane}", f"━━ {pane}")):
+                break
+        return next((line[1:].split() for line in lines if line.startswith("▸")), [])
 
     def wait_until(self, holds, what):
         deadline_at = time.monotonic() + SOON_S
