@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from supervisor.child.context import JobContext
+    from supervisor.child.handler import Handler
     from supervisor.child.handlers import (
         Fail,
         Interrupted,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         PutJobs,
         StoreUnavailable,
     )
+    from supervisor.engine.model.job_to_put import JobToPut
     from supervisor.engine.model.jobs import Progress, PutOptions
     from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried
     from supervisor.engine.model.recurring import RecurOptions
@@ -78,6 +80,7 @@ _HOMES = {
     "EventStream": "engine.client.event_stream",
     "Fail": "child.handlers",
     "Failed": "engine.model.outcomes",
+    "Handler": "child.handler",
     "Interrupted": "child.handlers",
     "Job": "engine.client.sync_handles",
     "JobContext": "child.context",
@@ -97,6 +100,7 @@ _HOMES = {
     "ParkedJob": "engine.commands.limits",
     "Progress": "engine.model.jobs",
     "PutJobs": "engine.model.errors",
+    "JobToPut": "engine.model.job_to_put",
     "PutOptions": "engine.model.jobs",
     "Queue": "engine.client.sync_client",
     "RecurOptions": "engine.model.recurring",
@@ -143,11 +147,13 @@ __all__ = [
     "EventStream",
     "Fail",
     "Failed",
+    "Handler",
     "Interrupted",
     "Job",
     "JobContext",
     "JobFailed",
     "JobNotFound",
+    "JobToPut",
     "Lane",
     "LaneCounts",
     "LayoutError",

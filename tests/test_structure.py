@@ -222,6 +222,7 @@ def test_asyncio_is_for_async_handlers_and_the_async_client_alone():
     assert {module for module in FILES if "asyncio" in foreign(module)} <= {
         "supervisor.child.event_loop",
         "supervisor.child.talk",
+        "supervisor.child.typed_put",
         "supervisor.engine.client.async_store",
         "supervisor.engine.client.shared_line",
     }

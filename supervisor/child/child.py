@@ -23,7 +23,9 @@ from setproctitle import setproctitle
 from supervisor import clock, messages, sandbox
 from supervisor.child import explanations, printing
 from supervisor.child.context import JobContext
-from supervisor.child.handlers import Ending, Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_frames, hooks
+from supervisor.child.handler import Handler
+from supervisor.child.handlers import Ending, Fail, Interrupted, Retry, SoftTimeout, foreign_frames, hooks
+from supervisor.child.parameters import WrongShape
 from supervisor.child.talk import Talk, handle_notices
 from supervisor.linux import kernel
 from supervisor.messages import INLINE_COMPLETION_BYTES, HandlerSettings, JobMessage, Trouble, Verb
@@ -56,7 +58,7 @@ REHEARSAL_HANDLER: Final = Handler(_do_nothing, REHEARSAL_KLASS, HandlerSettings
 _SOON_S: Final = 0.01
 
 
-def prepare(handlers: Mapping[str, Handler]) -> None:
+def prepare(handlers: Mapping[str, Handler[..., Any]]) -> None:
     """Import in the zygote what each child would otherwise import with its first job."""
     if any(handler.is_async for handler in handlers.values()):
         importlib.import_module("supervisor.child.event_loop")
@@ -67,7 +69,7 @@ def run(
     jobs: socket.SocketType,
     talk: socket.SocketType,
     workdir: str,
-    handlers: Mapping[str, Handler],
+    handlers: Mapping[str, Handler[..., Any]],
     boot: messages.Boot,
     confinement: Confinement,
 ) -> NoReturn:
@@ -113,7 +115,7 @@ class Child:
         jobs: socket.SocketType,
         talk: socket.SocketType,
         workdir: Workdir,
-        handlers: Mapping[str, Handler],
+        handlers: Mapping[str, Handler[..., Any]],
         boot: messages.Boot,
         confinement: Confinement,
     ) -> None:
@@ -248,7 +250,7 @@ class Child:
         finally:
             os.close(memfd)
 
-    def _perform(self, job: JobContext, handler: Handler) -> tuple[Verb, list[bytes]]:
+    def _perform(self, job: JobContext, handler: Handler[..., Any]) -> tuple[Verb, list[bytes]]:
         """Run the handler, and return its outcome.
 
         A notice may be raised at any instruction of the handler, and while a SoftTimeout is being described.
@@ -264,7 +266,7 @@ class Child:
         finally:
             self._talk.must_not_interrupt()
 
-    def _run(self, job: JobContext, handler: Handler) -> tuple[Verb, list[bytes]]:
+    def _run(self, job: JobContext, handler: Handler[..., Any]) -> tuple[Verb, list[bytes]]:
         try:
             job.data  # noqa: B018  decoded here, so that a broken payload does not look like the handler's mistake
         except ValueError as error:
@@ -272,7 +274,12 @@ class Child:
         try:
             self._talk.may_interrupt(job.token)
             self._data_room.limit(self._memory_limit_of(handler))
-            result = self._call(handler, job)
+            try:
+                arguments = handler.arguments_of(job)
+            except WrongShape as error:
+                self._talk.must_not_interrupt()
+                return Verb.FAILED, [messages.pack_trouble(Trouble("broken", str(error)))]
+            result = self._call(handler, job, arguments)
             self._talk.must_not_interrupt()
         except (Interrupted, SoftTimeout, SystemExit):
             raise
@@ -287,27 +294,27 @@ class Child:
             if isinstance(error, MemoryError) and self._memory_limit_of(handler):
                 return Verb.OVERFLOWED, [messages.pack_trouble(_describe(error))]
             return self._failed(job, handler, error)
-        encoded = _encode_result(result)
+        encoded = _encode_result(result, handler)
         completion = job.completion(encoded)
         if completion is None:
             return Verb.COMPLETED, [encoded]
         return Verb.FOLLOWED, messages.pack_completion(completion)
 
     def _failed(
-        self, job: JobContext, handler: Handler, error: BaseException, group: str | None = None
+        self, job: JobContext, handler: Handler[..., Any], error: BaseException, group: str | None = None
     ) -> tuple[Verb, list[bytes]]:
         trouble = _describe(error)
         trouble = trouble._replace(group=group or trouble.group)
-        if (handler.settings.on_error or self._on_error) == "fail":
+        if handler.gives_up(error, self._on_error):
             return Verb.FAILED, [messages.pack_trouble(trouble)]
         return Verb.RETRIED, [messages.pack_trouble(trouble._replace(delay_s=_backoff_s(handler, job)))]
 
-    def _memory_limit_of(self, handler: Handler) -> int:
+    def _memory_limit_of(self, handler: Handler[..., Any]) -> int:
         own = handler.settings.memory_bytes
         return self._memory_limit_bytes if own is None else own
 
-    def _call(self, handler: Handler, job: JobContext) -> Any:
-        result = handler.function(job)
+    def _call(self, handler: Handler[..., Any], job: JobContext, arguments: Mapping[str, Any]) -> Any:
+        result = handler.function(job, **arguments)
         # A decorator may hide that a handler is async, so the result decides, too.
         return self._run_in_loop(result, job) if handler.is_async or type(result) is CoroutineType else result
 
@@ -363,7 +370,7 @@ def _message_of(error: BaseException) -> str:
         return f"{type(error).__name__}, whose text cannot be had ({type(second).__name__})"
 
 
-def _backoff_s(handler: Handler, job: JobContext) -> float | None:
+def _backoff_s(handler: Handler[..., Any], job: JobContext) -> float | None:
     """Return the delay of the handler's own `backoff`. None: the default applies."""
     try:
         return handler.backoff_s(job.failures)
@@ -372,13 +379,14 @@ def _backoff_s(handler: Handler, job: JobContext) -> float | None:
         return None
 
 
-def _encode_result(result: Any) -> bytes:
+def _encode_result(result: Any, handler: Handler[..., Any]) -> bytes:
     """Return the result as JSON. If it cannot be kept, write so to the job's output and return nothing."""
     if result is None:
         return b""
     try:
-        body = orjson.dumps(result)
-    except TypeError as error:
+        adapter = handler.result_adapter
+        body = orjson.dumps(result) if adapter is None else adapter.dump_json(result, warnings=False)
+    except Exception as error:  # noqa: BLE001  types of a handler may have serializers of their own
         _print(f"the result is not kept: {error}")
         return b""
     if len(body) > messages.MAX_RESULT_BYTES:

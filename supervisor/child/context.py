@@ -5,12 +5,20 @@ Must not import redis, nor send anything itself: `child/talk.py` does.
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack, overload
 
 import orjson
 
 from supervisor import clock
-from supervisor.engine.model.jobs import MOST_FOLLOWERS, MOST_LINES, MOST_PARENTS, new_job, with_plain_times
+from supervisor.engine.model.job_to_put import JobToPut, as_jids
+from supervisor.engine.model.jobs import (
+    MOST_FOLLOWERS,
+    MOST_LINES,
+    MOST_PARENTS,
+    PutOptions,
+    new_job,
+    with_plain_values,
+)
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.trace_context import current_trace
 from supervisor.engine.model.validation import (
@@ -117,16 +125,28 @@ class JobContext:
 
     # followers of the completion
 
-    def put(self, queue: str, klass: str, data: Any = None, **options: Any) -> str:
+    @overload
+    def put(self, queue: JobToPut, /) -> str: ...
+    @overload
+    def put(self, queue: str, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> str: ...
+    def put(self, queue: str | JobToPut, klass: str = "", data: Any = None, **options: Any) -> str:
         """Put a job in the same step in which this one completes. If this one does not complete, nothing is put.
 
-        Options as for `Queue.put`. `trace` defaults to the current OpenTelemetry span, else to this job's. Returns the
-        jid. At most 1,000 jobs and 256 MB. Raises TypeError or ValueError.
+        Either a job that is ready to be put, as `handler.job(…)` returns, or its queue, klass and data, with options as
+        for `Queue.put`. `trace` defaults to the current OpenTelemetry span, else to this job's. Returns the jid. At
+        most 1,000 jobs and 256 MB. Raises TypeError or ValueError.
         """
+        if isinstance(queue, JobToPut):
+            if klass or data is not None or options:
+                raise TypeError("job.put: a job that is ready to be put has its klass, data and options already")
+            return self._put(**queue)
+        return self._put(queue, klass, data, **options)
+
+    def _put(self, queue: str, klass: str, data: Any = None, **options: Any) -> str:
         self._check_completes("put")
         if len(self._then) >= MOST_FOLLOWERS:
             raise ValueError(f"job.put: at most {MOST_FOLLOWERS} jobs can be put with one completion")
-        given = with_plain_times({name: _listed(value) for name, value in options.items()})
+        given = with_plain_values({name: _listed(value) for name, value in options.items()})
         if "trace" not in given and (trace := current_trace() or self.trace) is not None:
             given["trace"] = trace
         kind, raw = to_data("data", data)
@@ -138,7 +158,7 @@ class JobContext:
         self._then.append(follower)
         return job.jid
 
-    def next(self, queue: str, data: Any = UNSET, delay: Duration = 0, depends: Iterable[str] = ()) -> None:
+    def next(self, queue: str, data: Any = UNSET, delay: Duration = 0, depends: Iterable[str | JobToPut] = ()) -> None:
         """Have this job go on in that queue once the handler has returned, after `delay` and the jobs of `depends`.
 
         `data` replaces the payload if given. Call it once per run. Raises TypeError or ValueError.
@@ -146,7 +166,7 @@ class JobContext:
         self._check_completes("next")
         if self._next is not None:
             raise ValueError(f"job.next: this job goes on in {self._next.queue!r} already; call it once")
-        parents = [jid for jid in checked_lines("depends", depends, MOST_PARENTS).split("\n") if jid]
+        parents = [jid for jid in checked_lines("depends", as_jids(depends), MOST_PARENTS).split("\n") if jid]
         delay_s = duration_ms("delay", delay, least=0) / 1000
         kind, raw = to_new_data("data", data)
         stage = Stage(checked_name("queue", queue), delay_s, parents, Blob(kind, raw))

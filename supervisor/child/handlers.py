@@ -15,9 +15,12 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar, overload
 
+from supervisor.child.handler import Handler, HandlersError, module_of
 from supervisor.config import parse_duration, parse_size
+from supervisor.engine.model.jobs import checked_options
+from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.validation import Duration, in_seconds
 from supervisor.messages import MAX_DELAY_S, HandlerSettings, Trouble
 
@@ -25,9 +28,11 @@ if TYPE_CHECKING:
     from supervisor.child.context import JobContext
 
 Function = Callable[..., Any]
+P = ParamSpec("P")
+R = TypeVar("R")
+ExceptionClasses = type[BaseException] | Sequence[type[BaseException]]
 #: Seconds until the next try. A list gives one value per failure, and repeats the last; a function gets the failures.
 Backoff = Duration | Sequence[Duration] | Callable[[int], float]
-F = TypeVar("F", bound=Function)
 
 
 class Retry(Exception):  # no error: an order to the supervisor
@@ -80,36 +85,6 @@ class SoftTimeout(BaseException):  # not an Exception, for the same reason
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
-    """One registered handler."""
-
-    function: Function
-    name: str | None
-    settings: HandlerSettings
-    is_async: bool
-    backoff: tuple[float, ...] | Callable[[int], object] | None = None
-
-    def backoff_s(self, failures: int) -> float | None:
-        """Return the seconds until the next try by the handler's own `backoff`. None: it has none.
-
-        `failures`: the failures before this one. Raises ValueError for a value out of range, and whatever a foreign
-        function raises.
-        """
-        if self.backoff is None:
-            return None
-        if isinstance(self.backoff, tuple):
-            return self.backoff[min(failures, len(self.backoff) - 1)]
-        answer = self.backoff(failures)
-        if isinstance(answer, bool) or not isinstance(answer, int | float) or not 0 <= answer <= MAX_DELAY_S:
-            raise ValueError(f"it answers {answer!r:.100} for {failures} failures; give seconds, 0 or more")
-        return float(answer)
-
-
-class HandlersError(Exception):
-    """The handlers cannot be used. The message says which and why."""
-
-
 _PACKAGE = Path(__file__).parents[1]
 _NOT_FOREIGN = (
     *(f"{_PACKAGE / folder}{os.sep}" for folder in ("zygote", "child", "sandbox", "linux")),
@@ -119,7 +94,10 @@ _NOT_FOREIGN = (
 
 _LARGEST = 2**53  # Redis does not store larger integers exactly
 
-_registered: list[Handler] = []
+#: Exceptions that say what becomes of the job by themselves.
+_ORDERS = (Retry, Fail, Interrupted)
+
+_registered: list[Handler[..., Any]] = []
 
 
 class Ending(NamedTuple):
@@ -202,7 +180,7 @@ def _hook(name: str, registered: list[Callable[[], object]], function: H) -> H:
 
 
 @overload
-def handler(function: F, /) -> F: ...
+def handler(function: Callable[Concatenate["JobContext", P], R], /) -> Handler[P, R]: ...
 @overload
 def handler(
     *,
@@ -218,7 +196,16 @@ def handler(
     sandbox: str | None = None,
     network: bool | None = None,
     on_cut_off: str | None = None,
-) -> Callable[[F], F]: ...
+    retry_on: ExceptionClasses | None = None,
+    fail_on: ExceptionClasses = (),
+    queue: str | None = None,
+    lane: str | None = None,
+    priority: int | None = None,
+    limit: str | None = None,
+    unique: bool | str | None = None,
+    tags: Sequence[str] | None = None,
+    expires: Duration | None = None,
+) -> Callable[[Callable[Concatenate["JobContext", P], R]], Handler[P, R]]: ...
 
 
 def handler(
@@ -237,8 +224,19 @@ def handler(
     sandbox: str | None = None,
     network: bool | None = None,
     on_cut_off: str | None = None,
+    retry_on: ExceptionClasses | None = None,
+    fail_on: ExceptionClasses = (),
+    queue: str | None = None,
+    lane: str | None = None,
+    priority: int | None = None,
+    limit: str | None = None,
+    unique: bool | str | None = None,
+    tags: Sequence[str] | None = None,
+    expires: Duration | None = None,
 ) -> Any:
-    """Register a function, or coroutine function, that takes one `job`, under its module path and name (or `name`).
+    """Register a function, or coroutine function, under its module path and name (or `name`). Returns a Handler.
+
+    The function takes the JobContext, and may take parameters, which are the keys of the job's data.
 
     `timeout`: seconds or "30s", after which the supervisor kills the job's process tree; 0 for none.
     `memory`: bytes or "256M", the private memory of all processes of the job together; 0 for no limit.
@@ -252,6 +250,9 @@ def handler(
     and from then on runs only jobs of handlers with the same choice.
     `on_cut_off`: "go-on" or "stop": what a job does when its supervisor is cut off from Redis for so long that a peer
     may have the job.
+    `fail_on`: exceptions after which the job has failed for good. `retry_on`: exceptions after which it runs again; any
+    other then fails it, unless `on_error` says otherwise.
+    `queue lane priority limit unique tags expires`: what each job of `put`, `aput` and `job` has, as for `Queue.put`.
 
     None leaves the choice to the `run` flag or the default. Raises ValueError or TypeError.
     """
@@ -269,14 +270,22 @@ def handler(
         on_cut_off=_choice("on_cut_off", on_cut_off, "go-on", "stop"),
     )
     steps = _backoff(backoff)
+    retried, failed = _classes("retry_on", retry_on), _classes("fail_on", fail_on)
+    put_options = _put_options(
+        queue=queue, lane=lane, priority=priority, limit=limit, unique=unique, tags=tags, expires=expires
+    )
 
-    def register(function: F) -> F:
+    def register(function: Function) -> Handler[..., Any]:
+        if isinstance(function, Handler):
+            function = function.function  # a function may be registered under several names
         if not callable(function):
             raise TypeError(f"@handler takes a function, not {function!r}")
         if name is None and not hasattr(function, "__name__"):
             raise TypeError(f"@handler: {function!r} has no name of its own; give it one with name=")
-        _registered.append(Handler(function, name, settings, inspect.iscoroutinefunction(function), steps))
-        return function
+        is_async = inspect.iscoroutinefunction(function)
+        made = Handler(function, name, settings, is_async, steps, retried, failed or (), put_options)
+        _registered.append(made)
+        return made
 
     return register if function is None else register(function)
 
@@ -312,6 +321,33 @@ def _not_negative(value: float) -> float:
     if not 0 <= value < float("inf"):
         raise ValueError("not a number of seconds, 0 or more")
     return value
+
+
+def _classes(option: str, value: ExceptionClasses | None) -> tuple[type[BaseException], ...] | None:
+    """Return exception classes as a tuple. Raises ValueError for anything else, and for our own orders."""
+    if value is None:
+        return None
+    classes = (value,) if isinstance(value, type) else tuple(value)
+    for one in classes:
+        if (
+            not isinstance(one, type)
+            or not issubclass(one, BaseException)
+            or issubclass(one, Retry | Fail | Interrupted)
+        ):
+            raise ValueError(f"@handler({option}={value!r}): write exception classes, like (ConnectionError,)")
+    return classes
+
+
+def _put_options(**given: Any) -> dict[str, Any]:
+    """Return the options of a put that were given. Raises ValueError for one that put would refuse."""
+    options = {name: value for name, value in given.items() if value is not None}
+    try:
+        if "queue" in options:
+            checked_name("queue", options["queue"])
+        checked_options(options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"@handler: {error}") from error
+    return options
 
 
 def _count(option: str, value: int | None) -> int | None:
@@ -351,7 +387,7 @@ def _delay(value: Duration) -> float:
     return delay_s
 
 
-def load(root: str, level: str = "basic") -> dict[str, Handler]:
+def load(root: str, level: str = "basic") -> dict[str, Handler[..., Any]]:
     """Import module or package `root` (dotted, or a path below the working directory) and all modules below it.
 
     Returns the handlers by klass: the module's path inside `root`, and the function's name. `level`: the run's sandbox,
@@ -361,16 +397,19 @@ def load(root: str, level: str = "basic") -> dict[str, Handler]:
     working_directory = str(Path.cwd())
     if working_directory not in sys.path:
         sys.path.insert(0, working_directory)
-    root = root.strip("/").removeprefix("./").removesuffix(".py").replace("/", ".")
+    root = module_of(root)
     _import_all(root)
-    found: dict[str, Handler] = {}
+    found: dict[str, Handler[..., Any]] = {}
     for registered in _registered:
-        klass = registered.name or _klass(root, registered.function)
+        klass = registered.klass_below(root)
         if klass in found and found[klass].function is not registered.function:
             raise HandlersError(f"two handlers are named {klass!r}: give one of them another name=")
         found[klass] = replace(registered, settings=registered.settings.within(level))
+        registered.name = klass  # so that `job` knows it in this process, whatever its root is
     if not found:
         raise HandlersError(f"no @handler in {root!r}: decorate at least one function below it")
+    for klass, one in found.items():
+        one.prepare(klass)
     return found
 
 
@@ -403,8 +442,3 @@ def _modules_below(package: ModuleType) -> list[str]:
         if module.ispkg:
             found += _modules_below(importlib.import_module(module.name))
     return [name for name in found if not name.endswith(".__main__")]
-
-
-def _klass(root: str, function: Function) -> str:
-    module = f"{function.__module__}.".removeprefix(f"{root}.")
-    return f"{module}{function.__name__}"

@@ -14,12 +14,13 @@ import sys
 import traceback
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from setproctitle import setproctitle
 
 from supervisor import clock, messages, sandbox
 from supervisor.child import child, explanations, handlers, printing, talk
+from supervisor.child.handler import Handler, HandlersError
 from supervisor.linux import huge_pages, kernel, removal, strays
 from supervisor.messages import Boot, BootFailed, Ready, Reaped, Spawn, Spawned, SpawnFailed
 from supervisor.sandbox import confinement as confinements
@@ -81,7 +82,7 @@ def main() -> NoReturn:
 
 def _load(
     control: socket.socket, boot: Boot, guard: sandbox.Guard
-) -> tuple[dict[str, handlers.Handler], confinements.Confinement, Ready]:
+) -> tuple[dict[str, Handler[..., Any]], confinements.Confinement, Ready]:
     """Import the handlers and return what the master must know. On any failure report it and exit."""
     before = preloaded.open_descriptors().keys()
     sources.distrust_young_bytecode()
@@ -108,14 +109,14 @@ def _enter_directory(directory: str) -> None:
         if directory:
             os.chdir(directory)
     except OSError as error:
-        raise handlers.HandlersError(
+        raise HandlersError(
             f"the working directory {directory!r} cannot be entered ({error.strerror}); look where it is gone"
         ) from error
 
 
 def _describe(error: BaseException, files: list[str]) -> BootFailed:
     files = [*map(messages.escaped, files)]
-    if isinstance(error, handlers.HandlersError):
+    if isinstance(error, HandlersError):
         return BootFailed(str(error), "", files)
     return BootFailed(*_described("the handlers cannot be imported", error), files)
 
@@ -147,7 +148,7 @@ class Zygote:
         self,
         control: socket.socket,
         boot: Boot,
-        loaded: dict[str, handlers.Handler],
+        loaded: dict[str, Handler[..., Any]],
         guard: sandbox.Guard,
         confinement: confinements.Confinement,
         master_pid: int,

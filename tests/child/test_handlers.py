@@ -148,12 +148,15 @@ def registry(monkeypatch):
     return registered
 
 
-def test_decorator_returns_the_function_unchanged(registry):
-    def send(job):
-        return job
+def test_call_of_a_handler_is_a_call_of_the_function(registry):
+    def send(job, *, to=None):
+        """Send."""
+        return job, to
 
-    assert handler(send) is send
-    assert handler(timeout=3)(send) is send
+    plain, timed = handler(send), handler(timeout=3)(send)
+    assert (plain("job"), timed("job", to=7)) == (("job", None), ("job", 7))
+    assert (plain.__name__, plain.__doc__, plain.__wrapped__) == ("send", "Send.", send)
+    assert registry == [plain, timed]
     assert [each.settings for each in registry] == [HandlerSettings(), HandlerSettings(timeout_s=3.0)]
 
 

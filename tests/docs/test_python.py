@@ -67,6 +67,35 @@ def test_putting_jobs_is_typed_as_shown(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
+def test_typed_puts_work_as_shown_and_are_typed(server, namespace, tmp_path):
+    (tmp_path / "handlers").mkdir()
+    (tmp_path / "handlers/__init__.py").touch()
+    (tmp_path / "handlers/mail.py").write_text(example(CONTRACT, "mail"))
+    (shown,) = (block for block in blocks(CONTRACT, "python") if "welcome.put(" in block)
+    (tmp_path / "app.py").write_text(shown)
+    wrong = ['welcome.put(usr=7)', 'welcome.put(user="x")', 'welcome.put()', 'welcome.job(user=7, tmplate="x")',
+             'welcome.with_options(prio=3)', 'welcome.with_options(delay=[]).put(user=7)', 'welcome.settings.timeout',
+             'welcome.with_options(lane="x").put(user=None)']  # fmt: skip
+    (tmp_path / "wrong.py").write_text("from handlers.mail import welcome\n\n" + "\n".join(wrong) + "\n")
+    environment = {
+        **os.environ, "MYPYPATH": str(ROOT), "PYTHONPATH": str(ROOT), "LEASEHOLD_REDIS_URL": server.url,
+        "LEASEHOLD_NAMESPACE": namespace,
+    }  # fmt: skip
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir=.cache", "."]
+    typed = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280)
+    found = [int(line) for line in re.findall(r"^wrong.py:(\d+): error", typed.stdout, re.MULTILINE)]
+    assert sorted(set(found)) == [*range(3, 3 + len(wrong))], typed.stdout
+    assert len(typed.stdout.splitlines()) == typed.stdout.count("wrong.py:") + 1, typed.stdout
+    done = subprocess.run(
+        [sys.executable, "app.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    with supervisor.Client(server.url, namespace) as client:
+        counts = client.queue("mail").counts()
+        assert (counts.waiting, counts.scheduled) == (101, 1)
+
+
 def test_extra_otel_brings_the_exporter():
     text = section(CONTRACT, "Traces")
     (module,) = re.findall(r"^from (opentelemetry\.exporter\S*) import", text, re.MULTILINE)

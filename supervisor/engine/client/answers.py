@@ -53,6 +53,8 @@ def checked_many(queue: str, given: Iterable[Mapping[str, Any]]) -> list[list[Ne
         arguments = dict(one)
         if "klass" not in arguments:
             raise TypeError(f"jobs must each have a klass: {one!r:.100}")
+        if arguments.pop("queue", queue) != queue:
+            raise ValueError(f"jobs must be for the queue {queue!r}, which puts them: {one!r:.100}")
         job = make(arguments.pop("klass"), arguments.pop("data", None), arguments)
         weight, size_bytes = job.weight, job.size_bytes
         if room < weight or room_bytes < size_bytes:

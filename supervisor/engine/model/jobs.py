@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, TypedDict
 import orjson
 
 from supervisor.engine.model.entries import payload_of
+from supervisor.engine.model.job_to_put import JobToPut, as_jids
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.trace_context import checked_trace, current_trace
 from supervisor.engine.model.validation import (
@@ -58,7 +59,7 @@ class PutOptions(TypedDict, total=False):
     timeout: Duration  # how long one run may take; 0 = no limit
     max_deaths: int  # the job fails for good after so many deaths; 0 = no limit; default: config max-deaths
     tags: Sequence[str]  # at most 100; they replace the job's present tags
-    depends: Sequence[str]  # jids that must complete first; unknown ones count as complete
+    depends: Sequence[str | JobToPut]  # jobs that must complete first; unknown ones count as complete
     on_parent_failure: str  # what the job does when a parent fails or is cancelled: wait (default), fail or run
     lane: str | None  # the job's share of the queue; lanes with jobs take turns, by weight
     limit: str | None  # the job starts only while this limit has room
@@ -194,14 +195,16 @@ def _checked_times(options: Mapping[str, Any]) -> tuple[int | str, int | str]:
     return delay, at
 
 
-def with_plain_times(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with all times as numbers, ready for JSON. Raises ValueError naming the option."""
+def with_plain_values(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options ready for JSON: times as numbers, parents as jids. Raises ValueError naming the option."""
     plain = dict(options)
     for name in ("delay", "timeout", "expires"):
         if name in plain:
             plain[name] = in_seconds(name, plain[name])
     if "at" in plain:
         plain["at"] = in_unix_seconds("at", plain["at"])
+    if "depends" in plain:
+        plain["depends"] = as_jids(plain["depends"])
     return plain
 
 
@@ -222,7 +225,7 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, str | int]:
     if "tags" in options:
         fields["tags"] = checked_lines("tags", options["tags"], MOST_TAGS)
     if "depends" in options:
-        fields["depends"] = checked_lines("depends", options["depends"], MOST_PARENTS)
+        fields["depends"] = checked_lines("depends", as_jids(options["depends"]), MOST_PARENTS)
     if "on_parent_failure" in options:
         fields["policy"] = _checked_policy(options["on_parent_failure"])
     for name in ("lane", "limit"):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
+from supervisor.engine.model.job_to_put import JobToPut, as_jids
 from supervisor.engine.model.jobs import LINES_A_JOB, MOST_FOLLOWERS, MOST_LINES, MOST_PARENTS, NewJob, new_job
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.trace_context import current_trace
@@ -67,7 +68,7 @@ class Completed:
     data: Any = UNSET
     next: str | None = None
     delay: Duration = 0
-    depends: Sequence[str] = _NONE
+    depends: Sequence[str | JobToPut] = _NONE
     then: Iterable[Mapping[str, Any] | NewJob] = _NONE
 
     def arguments(self, worker: str, when_unix: float) -> Arguments:
@@ -87,7 +88,7 @@ class Completed:
             raise ValueError(
                 f"then must be at most {MOST_FOLLOWERS} jobs, not {len(puts)}; let one of them put the rest"
             )
-        depends = checked_lines("depends", self.depends, MOST_PARENTS)
+        depends = checked_lines("depends", as_jids(self.depends), MOST_PARENTS)
         self._check_lines(puts)
         followers = [argument for put in puts for argument in ("follow", *put.arguments)]
         if self.next is None and self.data is UNSET:

@@ -1,0 +1,124 @@
+"""Enforces the annotations of a handler's parameters and result by pydantic. Runs in zygotes, children and producers.
+
+Needs the extra `typed`. Import it only for handlers with annotations: pydantic takes 20 MB. Both sides use lax mode.
+"""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NotRequired
+
+import pydantic
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails, PydanticSerializationError
+from typing_extensions import TypedDict
+
+from supervisor.child.parameters import WrongShape, wrong_shape
+
+#: Messages of ours in place of pydantic's, which speak of fields and inputs.
+_MESSAGES: Final = {"missing": "is missing", "extra_forbidden": "is no parameter"}
+#: What orjson writes as the annotation says, so that no adapter is needed.
+_PLAIN_RESULTS: Final = (inspect.Signature.empty, None, type(None), Any, object, str, int, float, bool, dict, list)
+
+
+class Shape:
+    """The types of a handler's parameters, as one TypedDict."""
+
+    def __init__(self, types_by_name: Mapping[str, Any], required: Sequence[str], takes_others: bool) -> None:
+        fields = {name: kind if name in required else NotRequired[kind] for name, kind in types_by_name.items()}
+        made: Any = TypedDict  # mypy knows only those that are written as classes
+        typed = made("data", fields)
+        typed.__pydantic_config__ = ConfigDict(extra="allow" if takes_others else "forbid")
+        self._adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(typed)
+
+    def dumped(self, given: Mapping[str, Any]) -> bytes:
+        """Return arguments as JSON that `taken` accepts. Raises WrongShape, and whatever foreign serializers raise."""
+        try:
+            raw = self._adapter.dump_json(dict(given), warnings=False)
+        except PydanticSerializationError as error:
+            raise WrongShape(f"{self._culprit(given)}: {error}") from None
+        self.taken(raw)
+        return raw
+
+    def _culprit(self, given: Mapping[str, Any]) -> str:
+        """Return the first argument that cannot be dumped."""
+        for name, value in given.items():
+            try:
+                self._adapter.dump_json({name: value}, warnings=False)
+            except PydanticSerializationError:
+                return name
+        return "the data"
+
+    def taken(self, raw: bytes) -> dict[str, Any]:
+        """Return the arguments of JSON. Raises WrongShape, and whatever foreign validators raise."""
+        try:
+            return self._adapter.validate_json(raw)
+        except ValidationError as error:
+            raise wrong_shape(_problems(error), error.error_count()) from None
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of the data. Raises pydantic's errors for types that have none."""
+        return self._adapter.json_schema()
+
+
+def _problems(error: ValidationError) -> Iterator[str]:
+    for one in error.errors(include_url=False, include_context=False):
+        yield f"{_path(one)}: {_MESSAGES.get(one['type']) or _sentence(one)}"
+
+
+def _path(error: ErrorDetails) -> str:
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step:.60}" for step in error["loc"])
+    return steps.removeprefix(".") or "the data"
+
+
+def _sentence(error: ErrorDetails) -> str:
+    return f"{error['msg']:.300}, and not {error['input']!r:.60}"
+
+
+def shape_of(
+    function: Callable[..., Any], annotations: Mapping[str, Any], required: Sequence[str], takes_others: bool
+) -> Shape:
+    """Return the shape of these parameters. Raises TypeError for an annotation that has no meaning for data."""
+    types_by_name = {name: _resolved(function, name, annotation) for name, annotation in annotations.items()}
+    try:
+        return Shape(types_by_name, required, takes_others)
+    except pydantic.errors.PydanticUserError:
+        for name, kind in types_by_name.items():
+            _check_alone(name, kind)
+        raise
+
+
+def _check_alone(name: str, kind: Any) -> None:
+    try:
+        TypeAdapter(kind)
+    except pydantic.errors.PydanticUserError as error:
+        why = error.message.splitlines()[0]
+        raise TypeError(f"no data can be checked against the annotation of {name!r} ({kind!r:.100}): {why}") from error
+
+
+def _resolved(function: Callable[..., Any], name: str, annotation: Any) -> Any:
+    """Return an annotation without strings in it. Raises TypeError naming the parameter."""
+    if annotation is inspect.Parameter.empty:
+        return Any
+    within = inspect.unwrap(getattr(function, "func", function))
+    alone = types.SimpleNamespace(__annotations__={name: annotation})
+    try:
+        hints = typing.get_type_hints(alone, getattr(within, "__globals__", {}), include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"the annotation of {name!r} cannot be resolved: {error}; import it outside of `if TYPE_CHECKING`"
+        ) from error
+    return hints[name]
+
+
+def result_adapter(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
+    """Return what dumps the results of a handler, by its return annotation. None: plain JSON does."""
+    try:
+        annotation = inspect.signature(function).return_annotation
+        if annotation is inspect.Signature.empty:
+            return None
+        kind = _resolved(function, "return", annotation)
+        return None if kind in _PLAIN_RESULTS else TypeAdapter(kind)
+    except (TypeError, ValueError, pydantic.errors.PydanticUserError):
+        return None  # an annotation that is not meant for data

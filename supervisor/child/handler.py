@@ -1,0 +1,181 @@
+"""Defines a registered handler. Runs in zygotes, children and producers.
+
+Owns what was declared beside the function. A call of the handler is a call of the function; `child/typed_put.py` puts
+jobs for it. Must not import redis.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack
+
+from supervisor.child.parameters import Parameters, WrongShape, parameters_of
+from supervisor.child.typed_put import HandlerOptions, TypedPut
+from supervisor.engine.model.job_to_put import JobToPut
+from supervisor.messages import MAX_DELAY_S, HandlerSettings
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+    from supervisor.child.context import JobContext
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+_DEFAULT_ROOT: Final = "handlers"
+
+
+class HandlersError(Exception):
+    """The handlers cannot be used. The message says which and why."""
+
+
+def module_of(root: str) -> str:
+    """Return the dotted name of a root of handlers, which may be written as a path."""
+    return root.strip("/").removeprefix("./").removesuffix(".py").replace("/", ".")
+
+
+@dataclass(eq=False)
+class Handler(Generic[P, R]):
+    """A function that runs jobs of one klass. @handler makes it.
+
+    A call runs the plain function, in this process. `put`, `aput` and `job` make jobs of the function's parameters.
+    `settings`: what a supervisor does with its jobs; None where the `run` flag or the default decides. `put_options`:
+    what each job of `put`, `aput` and `job` has unless `with_options` says otherwise.
+    """
+
+    function: Callable[Concatenate["JobContext", P], R]
+    name: str | None
+    settings: HandlerSettings
+    is_async: bool = False
+    backoff: tuple[float, ...] | Callable[[int], object] | None = None
+    retry_on: tuple[type[BaseException], ...] | None = None
+    fail_on: tuple[type[BaseException], ...] = ()
+    put_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        functools.update_wrapper(self, self.function, updated=())
+
+    def __call__(self, job: "JobContext", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(job, *args, **kwargs)
+
+    def __reduce__(self) -> str:
+        return self._qualified_name  # pickled by its name, as its function would be
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name or self._qualified_name}>"
+
+    @property
+    def _qualified_name(self) -> str:
+        function: Any = self.function
+        return str(function.__qualname__)
+
+    # puts
+
+    @property
+    def _typed(self) -> TypedPut[P]:
+        return TypedPut(self, self.put_options)
+
+    @property
+    def klass(self) -> str:
+        """Return the klass of its jobs: `name`, else the module's path below the root, and the function's name.
+
+        The root is what `leasehold run --handlers` names: LEASEHOLD_HANDLERS, else "handlers". Raises ValueError for a
+        module that does not lie below "handlers", if the variable is not set: its klass cannot be known then.
+        """
+        if self.name is not None:
+            return self.name
+        named = os.environ.get("LEASEHOLD_HANDLERS")
+        root = module_of(named or _DEFAULT_ROOT)
+        if not named and not f"{self.__module__}.".startswith(f"{root}."):
+            raise ValueError(
+                f"the klass of {self.__module__}.{self._qualified_name} is not known, as its module does not lie below"
+                f" {root!r}; set LEASEHOLD_HANDLERS to what `leasehold run --handlers` names, or give @handler(name=…)"
+            )
+        return self.klass_below(root)
+
+    def klass_below(self, root: str) -> str:
+        """Return the klass by which a supervisor of this root knows the handler."""
+        function: Any = self.function
+        return self.name or f"{function.__module__}.".removeprefix(f"{root}.") + function.__name__
+
+    def put(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Put a job with these parameters by the default client, and return its jid. Blocks for a round trip.
+
+        The default client is one `Client()` a process. Raises ValueError, before anything is written, for parameters
+        that the handler would not accept; and what `Queue.put` raises.
+        """
+        return self._typed.put(*args, **kwargs)
+
+    async def aput(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Put a job, as `put` does, by one `AsyncClient()` an event loop."""
+        return await self._typed.aput(*args, **kwargs)
+
+    def job(self, *args: P.args, **kwargs: P.kwargs) -> JobToPut:
+        """Return a job with these parameters that is ready to be put. Raises ValueError as `put` does.
+
+        It is for `put_many`, `depends`, `then`, and `job.put` in a handler.
+        """
+        return self._typed.job(*args, **kwargs)
+
+    def with_options(self, **options: Unpack[HandlerOptions]) -> TypedPut[P]:
+        """Return `put`, `aput` and `job` with other options: those of `Queue.put`, the queue, and the client."""
+        return self._typed.with_options(**options)
+
+    # runs
+
+    @functools.cached_property
+    def parameters(self) -> Parameters | None:
+        """The parameters behind the context. None: there are none, and the data may be anything. Raises TypeError."""
+        return parameters_of(self.function)
+
+    @functools.cached_property
+    def result_adapter(self) -> "TypeAdapter[Any] | None":
+        """What dumps the results, by the return annotation. None: plain JSON does."""
+        if "return" not in getattr(self.function, "__annotations__", {}):
+            return None
+        try:
+            from supervisor.child.annotations import result_adapter
+        except ModuleNotFoundError as error:
+            if error.name != "pydantic":
+                raise
+            return None
+        return result_adapter(self.function)
+
+    def prepare(self, klass: str) -> None:
+        """Read parameters and result, before the first fork. Raises HandlersError."""
+        try:
+            self.parameters, self.result_adapter  # noqa: B018  both are kept from here on
+        except TypeError as error:
+            raise HandlersError(f"handler {klass!r}: {error}") from error
+
+    def arguments_of(self, job: "JobContext") -> dict[str, Any]:
+        """Return what the function gets beside the context. Raises WrongShape, and what foreign validators raise."""
+        if self.parameters is None:
+            return {}
+        if job.raw is job.data:  # bytes were put
+            raise WrongShape(f"the data must be JSON with the keys {', '.join(self.parameters.names)}, and is bytes")
+        return self.parameters.taken(job.raw, job.data)
+
+    def gives_up(self, error: BaseException, on_error: str) -> bool:
+        """Return whether an exception fails the job for good. `on_error`: the run's choice, for what names no class."""
+        if isinstance(error, self.fail_on):
+            return True
+        if self.retry_on is not None and isinstance(error, self.retry_on):
+            return False
+        return (self.settings.on_error or ("fail" if self.retry_on is not None else on_error)) == "fail"
+
+    def backoff_s(self, failures: int) -> float | None:
+        """Return the seconds until the next try by the handler's own `backoff`. None: it has none.
+
+        `failures`: the failures before this one. Raises ValueError for a value out of range, and whatever a foreign
+        function raises.
+        """
+        if self.backoff is None:
+            return None
+        if isinstance(self.backoff, tuple):
+            return self.backoff[min(failures, len(self.backoff) - 1)]
+        answer = self.backoff(failures)
+        if isinstance(answer, bool) or not isinstance(answer, int | float) or not 0 <= answer <= MAX_DELAY_S:
+            raise ValueError(f"it answers {answer!r:.100} for {failures} failures; give seconds, 0 or more")
+        return float(answer)

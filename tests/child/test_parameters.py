@@ -1,0 +1,267 @@
+"""The parameters of handlers: which there are, what fills them, and how wrong data is named."""
+
+import dataclasses
+import enum
+import functools
+import sys
+import types
+import uuid
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Any
+
+import orjson
+import pydantic
+import pytest
+import typing_extensions
+
+from supervisor.child.handler import Handler, HandlersError
+from supervisor.child.parameters import WrongShape, parameters_of
+from supervisor.messages import HandlerSettings
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Item:
+    name: str
+    price: Decimal
+
+
+class Receipt(pydantic.BaseModel):
+    number: int
+    at: datetime
+
+
+class Options(typing_extensions.TypedDict, total=False):
+    loud: bool
+
+
+def of(function):
+    parameters = parameters_of(function)
+    assert parameters is not None
+    return parameters
+
+
+def taken(function, data):
+    raw = orjson.dumps(data)
+    return of(function).taken(raw, orjson.loads(raw))
+
+
+@pytest.fixture(params=["with pydantic", "without"])
+def either(request, monkeypatch):
+    """Runs a test with the extra `typed`, and without it."""
+    if request.param == "without":
+        monkeypatch.setitem(sys.modules, "pydantic", None)
+        monkeypatch.delitem(sys.modules, "supervisor.child.annotations", raising=False)
+
+
+def plain(job): ...
+def untyped(job, user, template="plain"): ...
+def typed(job, user: int, template: str = "plain"): ...
+def open_ended(job, user: int, **others): ...
+def keyword_only(job, *, user: int): ...
+
+
+@functools.wraps(typed)
+def wrapped(*args, **kwargs): ...
+
+
+# which parameters there are
+
+
+@pytest.mark.parametrize(
+    "function",
+    [plain, lambda: 0, lambda *args, **kwargs: 0, lambda job, **others: 0, lambda job, *args: 0, print, dict],
+)
+def test_handler_that_takes_only_its_context_takes_any_data(function):
+    assert parameters_of(function) is None
+
+
+@pytest.mark.parametrize(
+    ("function", "names", "required"),
+    [
+        (untyped, ("user", "template"), ("user",)),
+        (typed, ("user", "template"), ("user",)),
+        (wrapped, ("user", "template"), ("user",)),
+        (open_ended, ("user",), ("user",)),
+        (keyword_only, ("user",), ("user",)),
+        (functools.partial(typed, template="x"), ("user", "template"), ("user",)),
+    ],
+)
+def test_parameters_are_those_behind_the_context(function, names, required, either):
+    assert (of(function).names, of(function).required) == (names, required)
+
+
+def test_positional_only_parameter_is_refused():
+    def send(job, user, /): ...
+
+    with pytest.raises(TypeError, match="'user' is positional-only"):
+        parameters_of(send)
+
+
+def test_annotation_without_a_meaning_for_data_is_refused():
+    class Session: ...
+
+    def send(job, user: int, session: Session): ...
+
+    with pytest.raises(HandlersError, match=r"handler 'mail.send': no data can be checked .* of 'session'"):
+        Handler(send, None, HandlerSettings()).prepare("mail.send")
+
+
+def test_annotation_that_cannot_be_resolved_is_refused():
+    def send(job, user: "Nowhere"): ...  # noqa: F821
+
+    with pytest.raises(HandlersError, match=r"the annotation of 'user' cannot be resolved: name 'Nowhere'"):
+        Handler(send, None, HandlerSettings()).prepare("send")
+
+
+def test_annotations_of_context_and_result_need_not_resolve():
+    def send(job: "Nowhere", user: int) -> "Elsewhere": ...  # noqa: F821
+
+    assert taken(send, {"user": 7}) == {"user": 7}
+    assert Handler(send, None, HandlerSettings()).result_adapter is None
+
+
+# what fills them
+
+
+@pytest.mark.parametrize("function", [untyped, typed, wrapped, open_ended])
+def test_keys_become_arguments_and_defaults_stay_the_functions(function, either):
+    assert taken(function, {"user": 7}) == {"user": 7}
+
+
+def test_data_that_was_not_given_fills_only_defaults(either):
+    def send(job, user=1): ...
+
+    assert taken(send, None) == {}
+    with pytest.raises(WrongShape, match="user: is missing"):
+        taken(typed, None)
+
+
+def test_other_keys_go_to_others(either):
+    assert taken(open_ended, {"user": 7, "more": [1]}) == {"user": 7, "more": [1]}
+    with pytest.raises(WrongShape, match="job: is no parameter"):
+        taken(open_ended, {"user": 7, "job": 1})
+
+
+@pytest.mark.parametrize(
+    ("data", "problems"),
+    [
+        ({}, ["user: is missing"]),
+        ({"user": 1, "tempalte": "x"}, ["tempalte: is no parameter"]),
+        ({"usr": 1}, ["user: is missing", "usr: is no parameter"]),
+        ([1], ["the data must be an object with the keys user, template, not list: [1]"]),
+        ("x", ["the data must be an object with the keys user, template, not str: 'x'"]),
+        (7, ["not int: 7"]),
+        ({"user": 1, "job": 2}, ["job: is no parameter"]),
+    ],
+)
+@pytest.mark.parametrize("function", [untyped, typed])
+def test_wrong_names_are_each_named(function, data, problems, either):
+    with pytest.raises(WrongShape) as refused:
+        taken(function, data)
+    assert [problem in str(refused.value) for problem in problems] == [True] * len(problems), refused.value
+
+
+@pytest.mark.parametrize(
+    ("annotation", "data", "value"),
+    [
+        (int, "7", 7),
+        (float, 1, 1.0),
+        (datetime, "2026-01-02T03:04:05Z", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        (Decimal, "1.10", Decimal("1.10")),
+        (uuid.UUID, "12345678123456781234567812345678", uuid.UUID(int=0x12345678123456781234567812345678)),
+        (Colour, "red", Colour.RED),
+        (Annotated[int, pydantic.Field(ge=3)], 3, 3),
+        (int | None, None, None),
+        (list[Item], [{"name": "a", "price": "2"}], [Item("a", Decimal(2))]),
+        (Receipt, {"number": 1, "at": 0}, Receipt(number=1, at=datetime.fromtimestamp(0, UTC))),
+        (Options, {"loud": True}, {"loud": True}),
+        (Any, {"x": [None]}, {"x": [None]}),
+    ],
+)
+def test_annotations_make_values_of_json(annotation, data, value):
+    def send(job, it: annotation): ...
+
+    assert taken(send, {"it": data}) == {"it": value}
+    assert of(send).taken(of(send).dumped({"it": value}), {"it": ...}) == {"it": value}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "data", "path"),
+    [
+        (int, "seven", "it: Input should be a valid integer"),
+        (list[Item], [{"name": "a", "price": "2"}, {"name": 5}], "it[1].price: is missing"),
+        (Receipt, {"number": 1}, "it.at: is missing"),
+        (Annotated[int, pydantic.Field(ge=3)], 2, "greater than or equal to 3"),
+        (Colour, "blue", "it: Input should be 'red', and not 'blue'"),
+        (int | str, [], "it.int: "),
+    ],
+)
+def test_wrong_types_are_named_with_their_path(annotation, data, path):
+    def send(job, it: annotation): ...
+
+    with pytest.raises(WrongShape) as refused:
+        taken(send, {"it": data})
+    assert path in str(refused.value)
+    with pytest.raises(WrongShape):
+        of(send).dumped({"it": data})
+
+
+def test_only_the_first_of_many_wrong_fields_are_named():
+    def send(job, numbers: list[int]): ...
+
+    with pytest.raises(WrongShape) as refused:
+        taken(send, {"numbers": ["x" * 1000] * 5000})
+    assert str(refused.value).endswith("; and 4980 more")
+    assert len(str(refused.value)) < 5000
+
+
+# what a put gives
+
+
+def test_values_by_position_have_names():
+    assert of(typed).given((7, "x"), {}) == {"user": 7, "template": "x"}
+    for args, kwargs, match in [
+        ((1, "x", 2), {}, "3 values were given"),
+        ((1,), {"user": 2}, "user was given twice"),
+        ((), {}, "user: is missing"),
+        ((1,), {"tmplate": "x"}, "tmplate: is no parameter"),
+    ]:
+        with pytest.raises(WrongShape, match=match):
+            of(typed).given(args, kwargs)
+
+
+def test_value_that_is_not_json_is_refused_before_anything_is_written():
+    with pytest.raises(WrongShape, match=r"data\['user'\] is a object|data\['user'\]"):
+        of(untyped).dumped({"user": object()})
+    with pytest.raises(WrongShape):
+        of(typed).dumped({"user": object()})
+
+
+# results
+
+
+@pytest.mark.parametrize(
+    ("annotation", "result", "body"),
+    [
+        (Receipt, Receipt(number=1, at=datetime(2026, 1, 1, tzinfo=UTC)), b'{"number":1,"at":"2026-01-01T00:00:00Z"}'),
+        (list[Decimal], [Decimal("1.1")], b'["1.1"]'),
+    ],
+)
+def test_result_is_dumped_by_its_annotation(annotation, result, body):
+    def send(job) -> annotation: ...
+
+    adapter = Handler(send, None, HandlerSettings()).result_adapter
+    assert adapter is not None
+    assert adapter.dump_json(result) == body
+
+
+@pytest.mark.parametrize("annotation", [None, dict, int, Any, types.SimpleNamespace, "Nowhere"])
+def test_result_of_a_plain_or_strange_annotation_is_plain_json(annotation):
+    def send(job) -> annotation: ...
+
+    assert Handler(send, None, HandlerSettings()).result_adapter is None

@@ -1,0 +1,234 @@
+"""A handler puts jobs of its own parameters, on a real server, and refuses what it would not accept."""
+
+import asyncio
+import gc
+import os
+import pickle
+import sys
+from datetime import UTC, datetime, timedelta
+
+import psutil
+import pytest
+
+from supervisor import AsyncClient, Client, NoServer
+from supervisor.child import handlers, typed_put
+from supervisor.child.handlers import handler
+from supervisor.engine.model.job_to_put import JobToPut
+from tests.parts import in_fork
+
+
+@pytest.fixture(autouse=True)
+def default_server(server, namespace, monkeypatch):
+    monkeypatch.setenv("LEASEHOLD_REDIS_URL", server.url)
+    monkeypatch.setenv("LEASEHOLD_NAMESPACE", namespace)
+    monkeypatch.setattr(handlers, "_registered", [])
+    monkeypatch.setattr(typed_put, "_clients", {})
+    yield
+    for client in typed_put._clients.values():
+        client.close()
+
+
+@pytest.fixture
+def client(server, namespace):
+    with Client(server.url, namespace) as client:
+        yield client
+
+
+@pytest.fixture
+def welcome():
+    @handler(name="mail.welcome", queue="mail", tags=["new"], priority=3)
+    def welcome(job, user: int, template: str = "plain", at: datetime | None = None):
+        return user, template
+
+    return welcome
+
+
+def test_put_gives_the_job_its_parameters_and_declared_options(welcome, client):
+    job = client.job(welcome.put(user=7))
+    assert (job.klass, job.queue, job.data, job.tags, job.priority) == ("mail.welcome", "mail", {"user": 7}, ["new"], 3)
+    job = client.job(welcome.put(7, "rich", at=datetime(2026, 1, 1, tzinfo=UTC)))
+    assert job.data == {"user": 7, "template": "rich", "at": "2026-01-01T00:00:00Z"}
+
+
+def test_put_without_declared_options_goes_to_the_default_queue(client):
+    @handler(name="k")
+    def send(job, user): ...
+
+    assert client.job(send.put(user=[1])).queue == "default"
+
+
+def test_options_of_one_put_replace_declared_ones(welcome, client):
+    later = welcome.with_options(delay="10s", queue="bulk", client=client, priority=0)
+    job = client.job(later.put(user=7))
+    assert (job.state, job.queue, job.priority, job.tags) == ("scheduled", "bulk", 0, ["new"])
+    job = client.job(later.with_options(at=datetime.now(UTC) + timedelta(days=1)).put(user=8))
+    assert (job.state, job.queue) == ("scheduled", "bulk")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({}, "mail.welcome: user: is missing"),
+        ({"user": 7, "tempalte": "x"}, "tempalte: is no parameter"),
+        ({"user": "seven"}, "user: Input should be a valid integer"),
+        ({"user": object()}, "user: "),
+        ({"user": 7, "at": "yesterday"}, "at: Input should be a valid datetime"),
+    ],
+)
+def test_wrong_parameters_are_refused_before_anything_is_written(welcome, client, arguments, match):
+    for put in (welcome.put, welcome.job, lambda **given: asyncio.run(welcome.aput(**given))):
+        with pytest.raises(ValueError, match=match):
+            put(**arguments)
+    assert client.queues() == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [({"prio": 1}, TypeError), ({"priority": "x"}, TypeError), ({"queue": ""}, ValueError), ({"client": 7}, TypeError),
+     ({"delay": "soon"}, ValueError)],
+)  # fmt: skip
+def test_wrong_options_are_refused_before_anything_is_written(welcome, client, options, error):
+    with pytest.raises(error):
+        welcome.with_options(**options).put(user=7)
+    assert client.queues() == {}
+
+
+def test_client_of_the_other_kind_is_refused(welcome, client, server, namespace):
+    with pytest.raises(TypeError, match="client must be an AsyncClient"):
+        asyncio.run(welcome.with_options(client=client).aput(user=7))
+    with pytest.raises(TypeError, match="client must be a Client"):
+        welcome.with_options(client=AsyncClient(server.url, namespace)).put(user=7)
+
+
+def test_handler_without_parameters_puts_no_data(client):
+    @handler(name="k")
+    def send(job): ...
+
+    assert client.job(send.put()).data is None
+    with pytest.raises(ValueError, match="k: the handler has no parameters"):
+        send.put(user=7)
+
+
+def test_async_puts_share_a_client_that_ends_with_their_loop(welcome, client):
+    async def put_twice():
+        return await asyncio.gather(welcome.aput(user=1), welcome.aput(user=2), welcome.aput(user=3))
+
+    jids = asyncio.run(put_twice())
+    assert [client.job(jid).data["user"] for jid in jids] == [1, 2, 3]
+    gc.collect()
+    before = psutil.Process().num_fds()
+    for _ in range(3):
+        asyncio.run(put_twice())
+    gc.collect()
+    assert psutil.Process().num_fds() <= before
+
+
+def test_default_client_of_a_fork_is_its_own(welcome, client):
+    welcome.put(user=1)
+
+    def put():
+        [inherited] = typed_put._clients.values()
+        welcome.put(user=2)
+        assert [client for client in typed_put._clients.values() if client is not inherited] != []
+
+    in_fork(put)
+    welcome.put(user=3)
+    assert client.queue("mail").counts().waiting == 3
+
+
+# jobs that are ready to be put
+
+
+def test_job_that_is_ready_to_be_put_goes_wherever_jobs_are_put(welcome, client):
+    one, two = welcome.job(user=1), welcome.with_options(lane="x").job(user=2)
+    assert isinstance(one, JobToPut)
+    assert (one.queue, one.data, two["lane"]) == ("mail", {"user": 1}, "x")
+    assert client.queues() == {}
+    assert client.queue("mail").put_many([one, two]) == [one.jid, two.jid]
+    assert client.job(two.jid).lane == "x"
+
+    last = client.queue("mail").put("k", depends=[one, two])
+    assert sorted(client.job(last).dependencies) == sorted([one.jid, two.jid])
+
+    (lease,) = client.queue("mail").lease("w")
+    three = welcome.job(user=3)
+    assert lease.complete(then=[three])
+    assert client.job(three.jid).data == {"user": 3}
+
+
+def test_job_for_another_queue_is_refused_by_put_many(welcome, client):
+    with pytest.raises(ValueError, match="jobs must be for the queue 'bulk'"):
+        client.queue("bulk").put_many([welcome.job(user=1)])
+    assert client.queues() == {}
+
+
+# names
+
+
+def test_klass_is_below_the_root_of_the_handlers(monkeypatch):
+    def send(job): ...
+
+    send.__module__ = "handlers.mail"
+    assert handler(send).klass == "mail.send"
+    send.__module__ = "app.jobs.mail"
+    with pytest.raises(ValueError, match=r"the klass of app.jobs.mail.* is not known.*LEASEHOLD_HANDLERS"):
+        handler(send).klass  # noqa: B018
+    monkeypatch.setenv("LEASEHOLD_HANDLERS", "app/jobs")
+    assert handler(send).klass == "mail.send"
+
+
+@handler(name="k")
+def at_module_level(job): ...
+
+
+def test_handler_is_pickled_by_its_name():
+    assert pickle.loads(pickle.dumps(at_module_level)) is at_module_level
+
+
+def test_put_in_a_handlers_process_names_the_way(welcome, monkeypatch):
+    monkeypatch.delenv("LEASEHOLD_REDIS_URL")
+    monkeypatch.setenv("LEASEHOLD_IN_POOL", "1")
+    with pytest.raises(NoServer, match=r"job\.put\(welcome\.job\(…\)\)"):
+        welcome.put(user=7)
+    with pytest.raises(NoServer, match=r"job\.put\(welcome\.job\(…\)\)"):
+        asyncio.run(welcome.aput(user=7))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"queue": ""}, "queue"),
+        ({"priority": "high"}, "priority"),
+        ({"tags": "one"}, "tags"),
+        ({"expires": -1}, "expires"),
+        ({"retry_on": "ConnectionError"}, "retry_on"),
+        ({"fail_on": (7,)}, "fail_on"),
+        ({"retry_on": handlers.Retry}, "retry_on"),
+    ],
+)
+def test_wrong_declarations_are_refused_where_they_stand(options, match):
+    with pytest.raises(ValueError, match=match):
+        handler(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "retried", "failed"),
+    [
+        ({}, [KeyError, OSError], []),
+        ({"on_error": "fail"}, [], [KeyError]),
+        ({"retry_on": OSError}, [OSError, ConnectionError], [KeyError]),
+        ({"retry_on": (OSError,), "on_error": "retry"}, [OSError, KeyError], []),
+        ({"fail_on": (KeyError,)}, [OSError], [KeyError]),
+        ({"retry_on": LookupError, "fail_on": KeyError}, [IndexError], [KeyError, OSError]),
+    ],
+)
+def test_exceptions_are_retried_or_fail_as_declared(options, retried, failed):
+    one = handler(**options)(lambda job: 0)
+    assert [one.gives_up(kind(), "retry") for kind in retried] == [False] * len(retried)
+    assert [one.gives_up(kind(), "retry") for kind in failed] == [True] * len(failed)
+
+
+def test_importing_a_handler_loads_neither_redis_nor_pydantic():
+    code = "import sys\nfrom supervisor import handler\n@handler\ndef f(job, user): ...\n"
+    code += "f.parameters\nassert not {'redis', 'pydantic', 'asyncio'} & set(sys.modules)"
+    assert os.spawnl(os.P_WAIT, sys.executable, sys.executable, "-c", code) == 0

@@ -1,0 +1,190 @@
+"""Jobs of handlers with parameters: what reaches the handler, and what wrong data becomes."""
+
+import json
+import random
+import sys
+
+import pytest
+import redis
+
+from supervisor import Client
+from tests.lengths import FULL
+from tests.process.apps import start_app
+
+SHOP = """
+import dataclasses
+from datetime import datetime
+
+@dataclasses.dataclass
+class Receipt:
+    user: int
+    at: datetime
+
+@handler
+def welcome(job, user: int, template: str = "plain", tags: list[str] = []) -> Receipt:
+    count("calls")
+    return Receipt(user, datetime.fromtimestamp(0))
+
+@handler
+async def later(job, *, user: int) -> int:
+    return user + 1
+
+@handler(retry_on=ConnectionError)
+def picky(job, kind: str):
+    count(f"picky-{kind}")
+    raise {"io": ConnectionError, "key": KeyError}[kind](kind)
+
+@handler
+def follow(job, user: int):
+    job.put(welcome.with_options(queue="default").job(user=user + 1))
+"""
+
+
+def calls(stage):
+    path = stage.directory / "calls"
+    return path.stat().st_size if path.exists() else 0
+
+
+def finish(stage, pool):
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+@pytest.mark.parametrize("jobs_per_child", [1, 0])
+def test_data_reaches_the_parameters_and_results_are_dumped_by_type(stage, jobs_per_child):
+    pool = start_app(stage, SHOP, processes=1, jobs_per_child=jobs_per_child)
+    one = stage.queue.put("welcome", {"user": "7"})
+    two = stage.queue.put("later", {"user": 1})
+    three = stage.queue.put("follow", {"user": 1})
+    stage.wait_until_ended([one, two, three])
+    stage.wait_until(lambda: calls(stage) == 2, "the follower's run")
+    assert stage.client.job(one).result == {"user": 7, "at": "1970-01-01T00:00:00"}
+    assert stage.client.job(two).result == 2
+    finish(stage, pool)
+
+
+def test_wrong_data_is_broken_at_once_and_right_data_mends_it(stage):
+    pool = start_app(stage, SHOP, processes=1)
+    wrong = {
+        stage.queue.put("welcome", {"user": "seven", "tags": ["a", 1]}): ["user: ", "tags[1]: "],
+        stage.queue.put("welcome", {"usr": 7}): ["user: is missing", "usr: is no parameter"],
+        stage.queue.put("welcome", b"\x00"): ["is bytes"],
+        stage.queue.put("later", [7]): ["must be an object with the keys user"],
+    }
+    stage.wait_until_ended(wrong)
+    for jid, problems in wrong.items():
+        job = stage.client.job(jid)
+        assert (job.state, job.failure["group"], job.failures) == ("failed", "broken", 0)
+        assert [problem in job.failure["message"] for problem in problems] == [True] * len(problems), job.failure
+    assert calls(stage) == 0
+    assert stage.client.unfail("broken", data={"user": 7}) == len(wrong)
+    stage.wait_until(lambda: set(stage.states(wrong)) == {"complete"}, "the end of all")
+    finish(stage, pool)
+
+
+def test_retry_on_decides_which_exceptions_are_retried(stage):
+    pool = start_app(stage, SHOP, processes=1)
+    io, key = (stage.queue.put("picky", {"kind": kind}, retries=3) for kind in ("io", "key"))
+    stage.wait_until_ended([key])
+    assert stage.client.job(key).failure["group"] == "KeyError"
+    stage.wait_until(lambda: stage.client.job(io).failures == 1, "a retry")
+    assert stage.client.job(io).state == "scheduled"
+    stage.client.cancel(io)
+    finish(stage, pool)
+
+
+def test_annotation_without_a_meaning_stops_the_boot(stage):
+    app = SHOP + "\nclass Session: ...\n@handler\ndef bad(job, session: Session): ...\n"
+    pool = start_app(stage, app, processes=1)
+    assert pool.wait() == 71
+    (failed,) = pool.find("zygote.failed")
+    assert "no data can be checked against the annotation of 'session'" in failed["message"]
+
+
+def test_without_pydantic_only_names_are_checked(stage):
+    hidden = stage.directory / "hidden"
+    hidden.mkdir()
+    (hidden / "pydantic.py").write_text("raise ModuleNotFoundError('no', name='pydantic')\n")
+    path = ":".join([str(hidden), *filter(None, sys.path)])
+    pool = start_app(stage, SHOP, processes=1, environment={"PYTHONPATH": path})
+    good, bad = stage.queue.put("welcome", {"user": "x"}), stage.queue.put("welcome", {"usr": 1})
+    stage.wait_until_ended([good, bad])
+    assert stage.client.job(good).state == "complete"
+    assert "usr: is no parameter" in stage.client.job(bad).failure["message"]
+    finish(stage, pool)
+
+
+#: Values that fit no parameter of `welcome`.
+NO_INTEGERS = ("seven", None, [], {}, 1.5, [1], {"user": 7}, "", "7.5", "1e3", 1e300)
+NO_TAGS = ("tag", 7, [7], {"a": "b"}, None, [["x"]], [None], True)
+
+
+def wrong_payload(draw):
+    """Return data that `welcome` cannot take, and the field that is wrong."""
+    match draw.randrange(6):
+        case 0:
+            return {"user": draw.choice(NO_INTEGERS)}, "user"
+        case 1:
+            return {"user": 1, "tags": draw.choice(NO_TAGS)}, "tags"
+        case 2:
+            return {"user": 1, f"x{draw.randrange(100)}": 1}, "x"
+        case 3:
+            return {"template": "t"}, "user"
+        case 4:
+            return draw.choice([[], [1], "user", 7, True, 0.5]), "user"
+        case _:
+            return {"user": 1, "template": draw.choice([7, None, [], {}])}, "template"
+
+
+def test_no_wrong_payload_of_any_entrance_reaches_a_handler(stage):
+    """Fuzz: put, put_many, a plain push, and recurrences."""
+    count = 100_000 if FULL else 1_200
+    draw = random.Random(5)
+    pool = start_app(stage, SHOP, processes=2, jobs_per_child=0)
+    stage.config(**{"failed-history-count": count + 1})
+    fields = {}
+    pushes = redis.Redis.from_url(stage.server.url)
+    for _ in range(count // 100):
+        payloads = [wrong_payload(draw) for _ in range(97)]
+        jobs = [{"klass": "welcome", "data": data} for data, _field in payloads]
+        fields |= zip(stage.queue.put_many(jobs), (field for _data, field in payloads), strict=True)
+        data, field = wrong_payload(draw)
+        fields[stage.queue.put("welcome", data)] = field
+        data, field = wrong_payload(draw)
+        jid = f"pushed-{len(fields)}"
+        pushes.lpush(f"{{{stage.namespace}}}:in:default", json.dumps({"klass": "welcome", "data": data, "jid": jid}))
+        fields[jid] = field
+        data, field = wrong_payload(draw)
+        every = stage.queue.recur("welcome", data, every=3600, jid=f"every-{len(fields)}")
+        fields[f"{every}-1"] = field
+    stage.wait_until(
+        lambda: sum(stage.client.failed().values()) == len(fields), "the end of all", 60 + len(fields) / 100
+    )
+    assert calls(stage) == 0
+    assert stage.client.failed() == {"broken": len(fields)}
+    for start in range(0, len(fields), 1000):
+        _total, jobs = stage.client.failed("broken", start, 1000)
+        for job in jobs:
+            assert job.failures == 0
+            assert fields.pop(job.jid) in job.failure["message"]
+    assert fields == {}
+    pushes.close()
+    for recurring in stage.queue.jobs("recurring", 0, 1000):
+        stage.client.unrecur(recurring.jid)
+    finish(stage, pool)
+
+
+def test_typed_put_of_a_producer_is_run_by_a_pool(stage, monkeypatch):
+    pool = start_app(stage, SHOP.replace("@handler\ndef welcome", "@handler(queue='mail')\ndef welcome"), queue="mail")
+    monkeypatch.chdir(stage.directory)
+    monkeypatch.syspath_prepend(str(stage.directory))
+    monkeypatch.setenv("LEASEHOLD_HANDLERS", "app")
+    app = __import__("app")
+    try:
+        with Client(stage.server.url, stage.namespace) as client:
+            jid = app.welcome.with_options(client=client).put(user=7)
+            stage.wait_until_ended([jid])
+            assert client.job(jid).result["user"] == 7
+    finally:
+        del sys.modules["app"]
+    finish(stage, pool)
