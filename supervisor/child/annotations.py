@@ -7,7 +7,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NotRequired
+from typing import Any, Final, Literal, NotRequired
 
 import pydantic
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -57,9 +57,17 @@ class Shape:
         except ValidationError as error:
             raise wrong_shape(_problems(error), error.error_count()) from None
 
-    def json_schema(self) -> dict[str, Any]:
-        """Return the JSON schema of the data. Raises pydantic's errors for types that have none."""
-        return self._adapter.json_schema()
+    def json_schema(self) -> dict[str, Any] | None:
+        """Return the JSON schema of the data. None: one of the types has none."""
+        return schema_of(self._adapter, "validation")
+
+
+def schema_of(adapter: TypeAdapter[Any], mode: Literal["validation", "serialization"]) -> dict[str, Any] | None:
+    """Return the JSON schema of a type. None: it has none."""
+    try:
+        return adapter.json_schema(mode=mode)
+    except pydantic.errors.PydanticInvalidForJsonSchema:
+        return None
 
 
 def _problems(error: ValidationError) -> Iterator[str]:

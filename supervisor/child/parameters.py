@@ -36,7 +36,7 @@ class Parameters:
 
     names: Sequence[str]
     required: Sequence[str]
-    context: str  # name of the context's own parameter, which no key can have
+    context: str  # name of the context's own parameter, which no key can have; "": it is positional-only
     takes_others: bool  # `**others` gets the keys without a parameter
     shape: "Shape | None"  # None: only names are checked
 
@@ -92,10 +92,10 @@ def parameters_of(function: Callable[..., Any]) -> Parameters | None:
     Raises TypeError for parameters that no key can fill, and for annotations without a meaning for data.
     """
     try:
-        _context, *others = inspect.signature(function).parameters.values()
+        context, *others = inspect.signature(function).parameters.values()
     except ValueError:  # nothing but the context can be said of a function without a signature, or without parameters
         return None
-    if _context.kind not in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
+    if context.kind not in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
         return None  # a wrapper that hides what it wraps
     named = [one for one in others if one.kind in _KEYWORD]
     nameless = [one.name for one in others if one.kind is inspect.Parameter.POSITIONAL_ONLY]
@@ -109,7 +109,8 @@ def parameters_of(function: Callable[..., Any]) -> Parameters | None:
     shape = None
     if any(one.annotation is not inspect.Parameter.empty for one in named):
         shape = _shape(function, named, required, takes_others)
-    return Parameters(names, required, _context.name, takes_others, shape)
+    reserved = "" if context.kind is inspect.Parameter.POSITIONAL_ONLY else context.name
+    return Parameters(names, required, reserved, takes_others, shape)
 
 
 def _shape(

@@ -147,6 +147,12 @@ def test_other_keys_go_to_others(either):
         taken(open_ended, {"user": 7, "job": 1})
 
 
+def test_key_may_have_the_name_of_a_positional_only_context(either):
+    def send(job, /, user, **others): ...
+
+    assert taken(send, {"user": 7, "job": 1}) == {"user": 7, "job": 1}
+
+
 @pytest.mark.parametrize(
     ("data", "problems"),
     [

@@ -55,6 +55,8 @@ COMMANDS = {
     "check": ("commands.check", "find inconsistencies, and repair them"),
     "upgrade": ("commands.upgrade", "convert the keys in Redis to this version's layout, or back to that of 0.1"),
     "sweep": ("commands.check", "take jobs from lost workers now"),
+    "handlers": ("commands.handlers", "list the handlers of a package, with their parameters"),
+    "stubs": ("commands.stubs", "write a module that puts typed jobs where the handlers cannot be imported"),
     "doctor": ("doctor.command", "check everything that run needs, before it starts"),
     "healthcheck": ("commands.healthcheck", "ask this machine's supervisor whether it is well, for probes"),
     "completion": ("commands.completion", "print a completion script for bash, zsh or tcsh"),

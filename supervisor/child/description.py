@@ -1,0 +1,103 @@
+"""Describes the handlers of a package as JSON. Runs in a process of its own, which `cli/lib/described.py` starts.
+
+Imports foreign code, so it must not run in a process that holds anything. Whatever that code prints goes to stderr.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict
+from inspect import Parameter, getdoc, signature
+from typing import Any, Final
+
+import orjson
+
+from supervisor.child.handler import Handler, HandlersError
+from supervisor.child.handlers import foreign_frames, load
+from supervisor.engine.model.validation import in_seconds
+from supervisor.messages import HandlerSettings
+
+_UNSET: Final = asdict(HandlerSettings().within("basic"))
+
+
+def main(root: str) -> None:
+    """Write the descriptions by klass to stdout, or a sentence that says why there are none."""
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    described: dict[str, Any] | str
+    try:
+        described = {klass: describe(handler) for klass, handler in sorted(load(root).items())}
+    except HandlersError as error:
+        described = str(error)
+    except BaseException as error:  # noqa: BLE001  foreign code: whatever it raises is told
+        described = f"the handlers cannot be imported: {type(error).__name__}: {error}{_place(error)}"
+    with open(answer, "wb") as pipe:
+        pipe.write(orjson.dumps(described))
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(foreign_frames(error.__traceback__))
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+
+
+def describe(handler: Handler[..., Any]) -> dict[str, Any]:
+    """Return what can be said of a handler without its code.
+
+    `data`, `result`: JSON schemas; None where any JSON fits. `parameters`: their names in order. `settings`: those that
+    were declared. `options`: what each of its typed puts has.
+    """
+    parameters = handler.parameters
+    settings = {name: value for name, value in asdict(handler.settings).items() if value != _UNSET[name]}
+    return {
+        "function": f"{handler.function.__module__}.{getattr(handler.function, '__qualname__', '')}",
+        "doc": (getdoc(handler.function) or "").partition("\n")[0],
+        "parameters": None if parameters is None else list(parameters.names),
+        "data": None if parameters is None else _data_schema(handler),
+        "result": _result_schema(handler),
+        "settings": settings,
+        "options": {name: _plain(name, value) for name, value in handler.put_options.items()},
+    }
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name == "expires":
+        return in_seconds(name, value)
+    return list(value) if name == "tags" else value
+
+
+def _data_schema(handler: Handler[..., Any]) -> dict[str, Any]:
+    parameters = handler.parameters
+    assert parameters is not None
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {name: {} for name in parameters.names},
+        "required": list(parameters.required),
+        "additionalProperties": parameters.takes_others,
+    }
+    if parameters.shape is not None:
+        schema |= parameters.shape.json_schema() or {}
+    schema.pop("title", None)
+    properties: Mapping[str, dict[str, Any]] = schema["properties"]
+    for name, parameter in signature(handler.function).parameters.items():
+        if name in properties:
+            properties[name].pop("title", None)
+            if _is_plain(parameter.default):
+                properties[name]["default"] = parameter.default
+    return schema
+
+
+def _is_plain(value: object) -> bool:
+    return value is not Parameter.empty and type(value) in (type(None), bool, int, float, str)
+
+
+def _result_schema(handler: Handler[..., Any]) -> dict[str, Any] | None:
+    if handler.result_adapter is None:
+        return None
+    from supervisor.child.annotations import schema_of
+
+    return schema_of(handler.result_adapter, "serialization")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,183 @@
+"""`leasehold handlers` and `leasehold stubs` describe handlers without running them in the command."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from supervisor import Client
+from tests.docs.pages import ROOT
+from tests.lengths import PATIENCE
+
+MAIL = '''
+import dataclasses
+import enum
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+
+import pydantic
+
+from supervisor import JobContext, handler
+
+print("this is no answer")
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Node(pydantic.BaseModel):
+    name: str
+    below: "list[Node]" = []
+
+
+@dataclasses.dataclass
+class Item:
+    name: str
+    price: Decimal = Decimal(0)
+
+
+@handler(queue="mail", tags=["new"], timeout="30s", expires="1h")
+def welcome(job: JobContext, user: int, template: str = "plain", seen: datetime | None = None) -> Item:
+    """Greet a \\"new\\" user."""
+
+
+@handler
+def order(job, items: list[Item], tree: Node, colour: Colour, id: UUID, pair: tuple[int, str], *, to="x", **rest): ...
+
+
+@handler(name="it's odd/1")
+def plain(job): ...
+
+
+@handler(name="class")
+def lists(job, names: list[str] = []): ...
+'''
+
+
+@pytest.fixture
+def leasehold(tmp_path):
+    """Runs a command beside a package of handlers."""
+    (tmp_path / "handlers").mkdir()
+    (tmp_path / "handlers/__init__.py").touch()
+    (tmp_path / "handlers/mail.py").write_text(MAIL)
+
+    def run(*words, module="supervisor", **environment):
+        return subprocess.run(
+            [sys.executable, "-m", module, *words], cwd=tmp_path, capture_output=True, text=True,
+            timeout=60 * PATIENCE, env={**os.environ, "PYTHONPATH": str(ROOT), "MYPYPATH": str(ROOT), **environment},
+        )  # fmt: skip
+
+    return run
+
+
+def test_handlers_are_listed_with_parameters_and_declarations(leasehold):
+    done = leasehold("handlers")
+    assert done.returncode == 0, done.stderr
+    row = next(line for line in done.stdout.splitlines() if line.startswith("mail.welcome"))
+    for word in ("user, template?, seen?", "queue=mail", "timeout_s=30.0", 'Greet a "new" user.'):
+        assert word in row
+    assert "this is no answer" not in done.stdout
+
+
+def test_json_has_a_schema_for_each_handler(leasehold):
+    described = {each["klass"]: each for each in json.loads(leasehold("handlers", "--json").stdout)}
+    assert described.keys() == {"mail.welcome", "mail.order", "it's odd/1", "class"}
+    welcome = described["mail.welcome"]
+    assert welcome["function"] == "handlers.mail.welcome"
+    assert welcome["parameters"] == ["user", "template", "seen"]
+    assert welcome["data"]["properties"]["user"] == {"type": "integer"}
+    assert welcome["data"]["properties"]["template"] == {"type": "string", "default": "plain"}
+    assert (welcome["data"]["required"], welcome["data"]["additionalProperties"]) == (["user"], False)
+    assert welcome["result"]["properties"].keys() == {"name", "price"}
+    assert welcome["options"] == {"queue": "mail", "tags": ["new"], "expires": 3600.0}
+    assert welcome["settings"] == {"timeout_s": 30.0}
+    assert described["it's odd/1"]["data"] is None
+    assert described["mail.order"]["data"]["additionalProperties"] is True
+
+
+def test_without_pydantic_names_are_known(leasehold, tmp_path):
+    (tmp_path / "handlers/mail.py").write_text("from supervisor import handler\n@handler\ndef f(job, a: int, b=2): ...")
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "pydantic.py").write_text("raise ModuleNotFoundError('no', name='pydantic')\n")
+    (described,) = json.loads(leasehold("handlers", "--json", PYTHONPATH=f"{hidden}:{ROOT}").stdout)
+    assert described["data"]["properties"] == {"a": {}, "b": {"default": 2}}
+    assert described["data"]["required"] == ["a"]
+
+
+USES = """
+from uuid import UUID
+
+import jobs
+
+jobs.mail_welcome.put(user=7)
+jobs.mail_welcome.with_options(lane="x").put(user=8, template="rich")
+jobs.mail_order.put(items=[{"name": "a"}], tree={"name": "x", "below": [{"name": "y"}]}, colour="red", id=UUID(int=1),
+                    pair=(1, "x"))
+jobs.it_s_odd_1.put()
+jobs.class_.put(names=["a"])
+"""
+WRONG = """
+import jobs
+
+jobs.mail_welcome.put(user="x")
+jobs.mail_welcome.put(usr=7)
+jobs.mail_order.put(items=[{"nam": "a"}], tree={"name": "x"}, colour="blue", id=1, pair=(1, 2))
+"""
+
+
+@pytest.mark.slow
+def test_stubs_put_what_the_handlers_take_and_are_typed(leasehold, tmp_path, server, namespace):
+    done = leasehold("stubs", "--out", "jobs.py")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert leasehold("stubs").stdout == (tmp_path / "jobs.py").read_text()
+    (tmp_path / "uses.py").write_text(USES)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    strict = ("--strict", "--config-file=", "--cache-dir=.cache")
+    right = leasehold(*strict, "uses.py", "jobs.py", module="mypy")
+    assert right.returncode == 0, right.stdout
+    wrong = leasehold(*strict, "wrong.py", module="mypy")
+    assert wrong.stdout.count("wrong.py:") >= 6, wrong.stdout
+    environment = {"LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace}
+    assert leasehold(module="uses", **environment).stderr == ""
+    with Client(server.url, namespace) as client:
+        jobs = {job.klass: job for queue in ("mail", "default") for job in client.queue(queue).jobs("waiting")}
+        assert jobs.keys() == {"mail.welcome", "mail.order", "it's odd/1", "class"}
+        assert client.queue("mail").counts().waiting == 2
+        assert jobs["mail.order"].data["tree"] == {"name": "x", "below": [{"name": "y"}]}
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("1 / 0", "the handlers cannot be imported: ZeroDivisionError: division by zero ("),
+        ("import os; os._exit(9)", "ended meanwhile (9); look for the module that exits"),
+        ("", "no @handler in 'handlers'"),
+        (
+            "from supervisor import handler\n@handler\ndef f(job, x: 'Y'): ...",
+            "the annotation of 'x' cannot be resolved",
+        ),
+    ],
+)
+def test_handlers_that_cannot_be_described_are_one_sentence(leasehold, tmp_path, source, said):
+    (tmp_path / "handlers/mail.py").write_text(source)
+    done = leasehold("stubs", "--out", "jobs.py")
+    assert done.returncode == 71
+    assert said in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "jobs.py").exists()
+
+
+def test_import_that_hangs_is_ended(leasehold, tmp_path):
+    (tmp_path / "handlers/mail.py").write_text("import threading; threading.Event().wait()")
+    done = leasehold("handlers", "--boot-timeout", "1s")
+    assert done.returncode == 71
+    assert "was not imported within 1 s" in done.stderr
+
+
+def test_file_that_cannot_be_written_is_named(leasehold):
+    done = leasehold("stubs", "--out", "nowhere/jobs.py")
+    assert (done.returncode, "--out 'nowhere/jobs.py' cannot be written" in done.stderr) == (1, True)
