@@ -1,5 +1,6 @@
 """Leasehold: background jobs from Redis in a supervised pool of forked processes. The public names."""
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
         handler,
         on_exit,
     )
+    from supervisor.child.typed_put import HandlerOptions, TypedPut
     from supervisor.engine.client.async_client import AsyncClient, AsyncConfig, AsyncLane, AsyncQueue
     from supervisor.engine.client.async_handles import AsyncJob, AsyncLease, AsyncRecurringJob
     from supervisor.engine.client.connection import EmbeddedServerWarning
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
         Stats,
         Tracked,
         Wish,
-        Worker,
+        WorkerInfo,
         WorkerJobs,
     )
     from supervisor.engine.model.errors import (
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from supervisor.engine.model.job_to_put import JobToPut
     from supervisor.engine.model.jobs import Progress, PutOptions
     from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried
-    from supervisor.engine.model.recurring import RecurOptions
+    from supervisor.engine.model.recurring import RecurChanges, RecurOptions
     from supervisor.engine.model.validation import Duration
 
 #: The module of each name, loaded on first use: children must not load what speaks to Redis, and a command must start
@@ -81,6 +83,7 @@ _HOMES = {
     "Fail": "child.handlers",
     "Failed": "engine.model.outcomes",
     "Handler": "child.handler",
+    "HandlerOptions": "child.typed_put",
     "Interrupted": "child.handlers",
     "Job": "engine.client.sync_handles",
     "JobContext": "child.context",
@@ -103,6 +106,7 @@ _HOMES = {
     "JobToPut": "engine.model.job_to_put",
     "PutOptions": "engine.model.jobs",
     "Queue": "engine.client.sync_client",
+    "RecurChanges": "engine.model.recurring",
     "RecurOptions": "engine.model.recurring",
     "RecurringJob": "engine.client.sync_handles",
     "Released": "engine.model.outcomes",
@@ -113,9 +117,10 @@ _HOMES = {
     "Stats": "engine.commands.queries",
     "StoreUnavailable": "engine.model.errors",
     "Tracked": "engine.commands.queries",
+    "TypedPut": "child.typed_put",
     "Violation": "engine.commands.check",
     "Wish": "engine.commands.queries",
-    "Worker": "engine.commands.queries",
+    "WorkerInfo": "engine.commands.queries",
     "WorkerJobs": "engine.commands.queries",
     "after_fork": "child.handlers",
     "before_fork": "child.handlers",
@@ -148,6 +153,7 @@ __all__ = [
     "Fail",
     "Failed",
     "Handler",
+    "HandlerOptions",
     "Interrupted",
     "Job",
     "JobContext",
@@ -170,6 +176,7 @@ __all__ = [
     "PutJobs",
     "PutOptions",
     "Queue",
+    "RecurChanges",
     "RecurOptions",
     "RecurringJob",
     "Released",
@@ -180,9 +187,10 @@ __all__ = [
     "Stats",
     "StoreUnavailable",
     "Tracked",
+    "TypedPut",
     "Violation",
     "Wish",
-    "Worker",
+    "WorkerInfo",
     "WorkerJobs",
     "after_fork",
     "before_fork",
@@ -191,7 +199,14 @@ __all__ = [
 ]
 
 
+#: Names of before, for one version.
+_RENAMED = {"Worker": "WorkerInfo"}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        warnings.warn(f"supervisor.{name} is supervisor.{_RENAMED[name]} now", DeprecationWarning, stacklevel=2)
+        name = _RENAMED[name]
     if name not in _HOMES:
         raise AttributeError(f"module 'supervisor' has no attribute {name!r}")
     return getattr(import_module(f"supervisor.{_HOMES[name]}"), name)

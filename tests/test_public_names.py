@@ -62,12 +62,14 @@ from datetime import timedelta
 
 from supervisor import (
     AsyncClient, AsyncJob, AsyncQueue, Client, Counts, Depths, Duration, EventStream, Job, Lane, Lease, PutOptions,
-    Queue, RecurringJob, Stats, Tracked, Violation, Worker
+    Queue, RecurringJob, Stats, Tracked, Violation, WorkerInfo
 )
 
 wait: Duration = timedelta(minutes=1)
 
-def look(client: Client) -> tuple[Queue, Lane, Counts, Stats, list[Worker], Tracked[Job], list[Violation], EventStream]:
+def look(
+    client: Client,
+) -> tuple[Queue, Lane, Counts, Stats, list[WorkerInfo], Tracked[Job], list[Violation], EventStream]:
     queue = client.queue("q")
     options: PutOptions = {"delay": "10s", "timeout": wait}
     queue.put("k", **options)
@@ -110,3 +112,8 @@ def test_values_stay_equal_by_all_their_fields():
     one = queries.Spread(1, 0.5, 0.0, 0.0, [1, 0])
     assert one != queries.Spread(1, 0.5, 0.0, 0.0, [0, 1])
     assert jobs.JobRecord.__eq__ is not object.__eq__
+
+
+def test_former_name_of_a_record_goes_on_with_a_warning():
+    with pytest.warns(DeprecationWarning, match=r"supervisor\.Worker is supervisor\.WorkerInfo now"):
+        assert supervisor.Worker is supervisor.WorkerInfo

@@ -16,7 +16,7 @@ from supervisor.config import Exit, RunConfig, megabytes
 from supervisor.engine.client.examine import Examiner
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import queries, upgrade
-from supervisor.engine.commands.queries import Counts, Depths, Worker
+from supervisor.engine.commands.queries import Counts, Depths, WorkerInfo
 from supervisor.engine.embedded.embedded import EmbeddedError, acquire
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable, code_and_reason
 from supervisor.engine.model.keys import Namespace
@@ -332,7 +332,7 @@ def _unserved(
         )
 
 
-def _workers(workers: Sequence[Worker]) -> Iterator[Finding]:
+def _workers(workers: Sequence[WorkerInfo]) -> Iterator[Finding]:
     """Report the workers that exist already."""
     lost = [worker for worker in workers if worker.stalled]
     if lost:

@@ -13,7 +13,7 @@ from supervisor.cli.lib.parser import near
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
-    from supervisor.engine.commands.queries import Worker
+    from supervisor.engine.commands.queries import WorkerInfo
 
 #: A supervisor that serves globs hears of a new queue by mailbox and announces it with its next exchange.
 _NEWS_S: Final = 1.0
@@ -51,7 +51,7 @@ def _about_workers(client: "Client", queue: str, klass: str) -> Iterator[str]:
         yield f"no supervisor that runs serves queue {queue}{near(queue, known)}"
 
 
-def _workers_of(client: "Client", queue: str) -> list["Worker"]:
+def _workers_of(client: "Client", queue: str) -> list["WorkerInfo"]:
     """Return the living workers once one of them serves the queue, or after the time to hear of a new queue."""
     deadline_at = clock.monotonic() + _NEWS_S
     while True:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
-    from supervisor.engine.commands.queries import Worker
+    from supervisor.engine.commands.queries import WorkerInfo
 
 Status = Mapping[str, Any]
 
@@ -24,7 +24,7 @@ def ask_servers(client: "Client", known: Collection[str], timeout_s: float) -> d
 
 
 def servers(
-    known: Collection[str], status: Mapping[str, Status | None], workers: "Sequence[Worker]"
+    known: Collection[str], status: Mapping[str, Status | None], workers: "Sequence[WorkerInfo]"
 ) -> dict[str, list[str]] | None:
     """Return the supervisors that serve each of the `known` queues.
 
@@ -47,7 +47,7 @@ def servers(
     return found
 
 
-def is_present(worker: "Worker") -> bool:
+def is_present(worker: "WorkerInfo") -> bool:
     """Return True if the worker lives, or still holds leases."""
     return worker.lives or worker.running + worker.stalled > 0
 

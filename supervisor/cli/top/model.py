@@ -14,7 +14,7 @@ from supervisor.cli.lib.served import is_present, servers
 from supervisor.cli.lib.shown import by_words
 
 if TYPE_CHECKING:
-    from supervisor.engine.commands.queries import Depths, Stats, Worker
+    from supervisor.engine.commands.queries import Depths, Stats, WorkerInfo
 
 Status = Mapping[str, Any]
 
@@ -57,7 +57,7 @@ class Snapshot:
     queues: "Mapping[str, Depths]"
     stats: "Mapping[str, Stats]"
     failed: Mapping[str, int]
-    workers: "Sequence[Worker]"
+    workers: "Sequence[WorkerInfo]"
     status: Mapping[str, Status | None]
 
 
@@ -325,7 +325,7 @@ class Model:
         others = [worker for worker in (self.snapshot.workers if self.snapshot else ()) if self._is_other(worker)]
         return rows + [_other_row(worker) for worker in sorted(others, key=lambda worker: worker.name)]
 
-    def _is_other(self, worker: "Worker") -> bool:
+    def _is_other(self, worker: "WorkerInfo") -> bool:
         """Return True for a client program that leases jobs, or a lost supervisor that still holds some."""
         return worker.name not in self._supervisors and is_present(worker)
 
@@ -411,7 +411,7 @@ def _processes(status: Status) -> str | None:
     return f"{now}" if fewest == most else f"{now} of {fewest}:{most}"
 
 
-def _other_row(worker: "Worker") -> Row:
+def _other_row(worker: "WorkerInfo") -> Row:
     lost = worker.stalled > 0
     values = {
         "supervisor": worker.name, "state": "lost" if lost else "client", "left": None, "busy": worker.running,

@@ -13,7 +13,7 @@ from supervisor.cli.top.model import NoSnapshot, Snapshot, Status
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
-    from supervisor.engine.commands.queries import Worker
+    from supervisor.engine.commands.queries import WorkerInfo
 
 #: Part of the polling interval that answers are waited for, and the longest wait.
 _PATIENCE: Final = 0.7
@@ -40,7 +40,7 @@ class Poller:
         status = self._ask(workers)
         return Snapshot(clock.monotonic(), clock.unix(), queues, stats, client.failed(), workers, status)
 
-    def _ask(self, workers: Sequence["Worker"]) -> dict[str, Status | None]:
+    def _ask(self, workers: Sequence["WorkerInfo"]) -> dict[str, Status | None]:
         from supervisor.engine.model.errors import ReadOnlyReplica
 
         try:

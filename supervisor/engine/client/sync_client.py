@@ -47,7 +47,7 @@ from supervisor.engine.commands import lanes, limits, queries, steps, writes
 from supervisor.engine.commands.check import Check, Violation
 from supervisor.engine.commands.lanes import Deleted, LaneCounts, in_lane
 from supervisor.engine.commands.limits import Limit, LimitJobs
-from supervisor.engine.commands.queries import Cancelled, Counts, Depths, Stats, Tracked, Worker, WorkerJobs
+from supervisor.engine.commands.queries import Cancelled, Counts, Depths, Stats, Tracked, WorkerInfo, WorkerJobs
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model import options
@@ -395,7 +395,7 @@ class Client:
         """
         return self.run(limits.jobs(key, offset, count))
 
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[WorkerInfo]:
         """Return the known workers, most recently active first; at most 1,000."""
         return self.call(queries.workers)
 

@@ -100,7 +100,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerInfo:
     """A worker and its leases.
 
     `seen_unix` is the time of its last lease or renewal, `unseen_s` its age by the server's clock. `running` and
@@ -372,7 +372,7 @@ def stats(queue: str, date: object = None, *, now: float | None = None) -> Comma
 # Queries of workers.
 
 
-def workers(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Command[list[Worker]]:
+def workers(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Command[list[WorkerInfo]]:
     """Read up to `count` (0 to 1,000) workers, the most recently seen first."""
     return Command(scripts.WORKERS, (now_ms(now), *_page(offset, count)), _parse_workers)
 
@@ -602,9 +602,9 @@ def _parse_pause(reply: object) -> dict[str, Any]:
     return {"paused_by": by, "paused_unix": since_unix}
 
 
-def _parse_workers(reply: list[Any]) -> list[Worker]:
+def _parse_workers(reply: list[Any]) -> list[WorkerInfo]:
     return [
-        Worker(
+        WorkerInfo(
             name.decode(), running, stalled, seen_ms / 1000, unseen_ms / 1000, parse_names(klasses), parse_names(queues)
         )
         for name, seen_ms, running, stalled, unseen_ms, klasses, queues in reply

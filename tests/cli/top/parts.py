@@ -5,7 +5,7 @@ import datetime
 from supervisor.cli.top.controller import Controller
 from supervisor.cli.top.model import Model, Snapshot
 from supervisor.cli.top.view import UNICODE, Context, View
-from supervisor.engine.commands.queries import Depths, Spread, Stats, Worker
+from supervisor.engine.commands.queries import Depths, Spread, Stats, WorkerInfo
 
 #: Times of the last snapshot: monotonic and wall time.
 NOW_AT = 1000.0
@@ -68,7 +68,7 @@ def model_of(*polls):
 
 
 def worker(name, running=0, stalled=0, ago_s=1.0):
-    return Worker(name, running, stalled, NOW_UNIX - ago_s, ago_s)
+    return WorkerInfo(name, running, stalled, NOW_UNIX - ago_s, ago_s)
 
 
 class Shown:

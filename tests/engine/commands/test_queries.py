@@ -231,8 +231,8 @@ def test_workers_are_listed_by_recency_with_their_leases(client, clock):
     q.lease("second", 1, ttl=100)
     clock.tick(4)
     assert client.workers() == [
-        queries.Worker("second", running=1, stalled=0, seen_unix=clock.now - 4, unseen_s=4),
-        queries.Worker("first", running=0, stalled=2, seen_unix=clock.now - 5, unseen_s=5),
+        queries.WorkerInfo("second", running=1, stalled=0, seen_unix=clock.now - 4, unseen_s=4),
+        queries.WorkerInfo("first", running=0, stalled=2, seen_unix=clock.now - 5, unseen_s=5),
     ]
 
 
