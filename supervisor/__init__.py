@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from supervisor.child.around import Ending, around_job
     from supervisor.child.context import JobContext
     from supervisor.child.handler import Handler
     from supervisor.child.handlers import (
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         on_exit,
     )
     from supervisor.child.typed_put import HandlerOptions, TypedPut
+    from supervisor.engine.client.around_put import Put
     from supervisor.engine.client.async_client import AsyncClient, AsyncConfig, AsyncLane, AsyncQueue
     from supervisor.engine.client.async_handles import AsyncJob, AsyncLease, AsyncRecurringJob
     from supervisor.engine.client.connection import EmbeddedServerWarning
@@ -78,6 +80,7 @@ _HOMES = {
     "Died": "engine.model.outcomes",
     "Duration": "engine.model.validation",
     "EmbeddedServerWarning": "engine.client.connection",
+    "Ending": "child.around",
     "Event": "engine.client.event_stream",
     "EventStream": "engine.client.event_stream",
     "Fail": "child.handlers",
@@ -102,6 +105,7 @@ _HOMES = {
     "OutcomeUnknown": "engine.model.errors",
     "ParkedJob": "engine.commands.limits",
     "Progress": "engine.model.jobs",
+    "Put": "engine.client.around_put",
     "PutJobs": "engine.model.errors",
     "JobToPut": "engine.model.job_to_put",
     "PutOptions": "engine.model.jobs",
@@ -123,6 +127,7 @@ _HOMES = {
     "WorkerInfo": "engine.commands.queries",
     "WorkerJobs": "engine.commands.queries",
     "after_fork": "child.handlers",
+    "around_job": "child.around",
     "before_fork": "child.handlers",
     "handler": "child.handlers",
     "on_exit": "child.handlers",
@@ -148,6 +153,7 @@ __all__ = [
     "Died",
     "Duration",
     "EmbeddedServerWarning",
+    "Ending",
     "Event",
     "EventStream",
     "Fail",
@@ -173,6 +179,7 @@ __all__ = [
     "OutcomeUnknown",
     "ParkedJob",
     "Progress",
+    "Put",
     "PutJobs",
     "PutOptions",
     "Queue",
@@ -193,6 +200,7 @@ __all__ = [
     "WorkerInfo",
     "WorkerJobs",
     "after_fork",
+    "around_job",
     "before_fork",
     "handler",
     "on_exit",

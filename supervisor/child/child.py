@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -21,10 +21,11 @@ import orjson
 from setproctitle import setproctitle
 
 from supervisor import clock, messages, sandbox
-from supervisor.child import explanations, printing
+from supervisor.child import around, explanations, printing
+from supervisor.child.around import Ending
 from supervisor.child.context import JobContext
 from supervisor.child.handler import Handler
-from supervisor.child.handlers import Ending, Fail, Interrupted, Retry, SoftTimeout, foreign_frames, hooks
+from supervisor.child.handlers import Fail, Interrupted, Retry, SoftTimeout, foreign_frames, hooks
 from supervisor.child.parameters import WrongShape
 from supervisor.child.talk import Talk, handle_notices
 from supervisor.linux import kernel
@@ -136,6 +137,7 @@ class Child:
         self._loops: Loops | None = None  # made for the first async handler
         self._printing = printing.Printing() if boot.jobs_per_child != 1 else None
         self._pid = os.getpid()
+        self._raised: BaseException | None = None  # by the handler of this job, for functions of `around_job`
 
     def serve(self) -> int:
         """Serve jobs, and return the exit status."""
@@ -203,14 +205,14 @@ class Child:
         started_at = clock.monotonic()
         job = JobContext(message, self._workdir.path, *self._job_calls)
         self._talk.begin(job)
-        ends = _begin_around(job) if hooks.around_job else ()
+        ends = around.begin(job) if around.registered else ()
         verb, parts = self._perform(job, self._handlers[message.klass])
         self._data_room.limit(0)  # otherwise the next job's payload would count against this job's limit
         run_s = clock.monotonic() - started_at
         if os.getpid() != self._pid:
             os._exit(0)  # a fork made by the handler has returned from it, and must not answer for this child
         if ends:
-            _end_around(ends, verb, parts)
+            self._end_around(ends, verb, parts)
         printing.flush()
         kernel.become_subreaper()  # a handler may have cleared it
         is_reusable = sandbox.end_strays()
@@ -224,6 +226,11 @@ class Child:
         self._talk.end()
         self._answer(verb, message.token, run_s, parts)
         return verb, is_reusable
+
+    def _end_around(self, ends: Sequence[around.End], verb: Verb, parts: list[bytes]) -> None:
+        trouble = None if verb in (Verb.COMPLETED, Verb.FOLLOWED) else messages.unpack_trouble(parts[0])
+        around.end(ends, Ending(_OUTCOMES[verb], trouble, self._raised))
+        self._raised = None  # it holds all that the handler held
 
     def _confine(self, confinement: Confinement, klass: str) -> None:
         self._confinement = None
@@ -278,6 +285,7 @@ class Child:
                 arguments = handler.arguments_of(job)
             except WrongShape as error:
                 self._talk.must_not_interrupt()
+                self._keep(error)
                 return Verb.FAILED, [messages.pack_trouble(Trouble("broken", str(error)))]
             result = self._call(handler, job, arguments)
             self._talk.must_not_interrupt()
@@ -314,9 +322,18 @@ class Child:
         return self._memory_limit_bytes if own is None else own
 
     def _call(self, handler: Handler[..., Any], job: JobContext, arguments: Mapping[str, Any]) -> Any:
-        result = handler.function(job, **arguments)
-        # A decorator may hide that a handler is async, so the result decides, too.
-        return self._run_in_loop(result, job) if handler.is_async or type(result) is CoroutineType else result
+        try:
+            result = handler.function(job, **arguments)
+            # A decorator may hide that a handler is async, so the result decides, too.
+            is_async = handler.is_async or type(result) is CoroutineType
+            return self._run_in_loop(result, job) if is_async else result
+        except BaseException as error:
+            self._keep(error)
+            raise
+
+    def _keep(self, error: BaseException) -> None:
+        if around.registered:
+            self._raised = error
 
     def _run_in_loop(self, work: Coroutine[Any, Any, Any], job: JobContext) -> Any:
         if self._loops is None:
@@ -334,27 +351,6 @@ def _used() -> tuple[float, int]:
     own, waited = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     # Fields by number (user, system, peak KiB): names take three times as long, and every job is asked.
     return own[0] + own[1] + waited[0] + waited[1], max(own[2], waited[2]) * 1024
-
-
-def _begin_around(job: JobContext) -> list[Callable[[Ending], object]]:
-    """Call the `around_job` functions. Returns what they want called at the job's end."""
-    ends = []
-    for around in hooks.around_job:
-        try:
-            ends.append(around(job))
-        except Exception as error:  # noqa: BLE001  foreign code, which must not fail the job
-            _print(f"what is to be around a job has not begun: {type(error).__name__}: {_message_of(error)}")
-    return ends
-
-
-def _end_around(ends: Sequence[Callable[[Ending], object]], verb: Verb, parts: list[bytes]) -> None:
-    trouble = None if verb in (Verb.COMPLETED, Verb.FOLLOWED) else messages.unpack_trouble(parts[0])
-    ending = Ending(_OUTCOMES[verb], trouble)
-    for end in reversed(ends):
-        try:
-            end(ending)
-        except Exception as error:  # noqa: BLE001  foreign code, which must not fail the job
-            _print(f"what is to be around a job has not ended: {type(error).__name__}: {_message_of(error)}")
 
 
 def _describe(error: BaseException) -> Trouble:

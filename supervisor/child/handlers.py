@@ -15,14 +15,14 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from supervisor.child.handler import Handler, HandlersError, module_of
 from supervisor.config import parse_duration, parse_size
 from supervisor.engine.model.jobs import checked_options
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.validation import Duration, in_seconds
-from supervisor.messages import MAX_DELAY_S, HandlerSettings, Trouble
+from supervisor.messages import MAX_DELAY_S, HandlerSettings
 
 if TYPE_CHECKING:
     from supervisor.child.context import JobContext
@@ -100,17 +100,6 @@ _ORDERS = (Retry, Fail, Interrupted)
 _registered: list[Handler[..., Any]] = []
 
 
-class Ending(NamedTuple):
-    """How a run ended: completed, retried, failed or interrupted, and why."""
-
-    outcome: str
-    trouble: Trouble | None = None
-
-
-#: Called with the job before its handler. The function that it returns is called when the handler has ended.
-Around = Callable[["JobContext"], Callable[[Ending], object]]
-
-
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """Functions that handlers have registered, in the order of registration."""
@@ -119,7 +108,6 @@ class Hooks:
     after_fork: list[Callable[[], object]] = field(default_factory=list)
     on_exit: list[Callable[[], object]] = field(default_factory=list)
     confined: list[Callable[[], object]] = field(default_factory=list)
-    around_job: list[Around] = field(default_factory=list)
 
 
 hooks = Hooks()
@@ -158,16 +146,6 @@ def when_confined(function: H) -> H:
     This is after the @after_fork functions; where handlers differ in their sandbox, it is at the first job.
     """
     return _hook("when_confined", hooks.confined, function)
-
-
-def around_job(function: Around) -> Around:
-    """Have `function(job)` called before each handler, and the function that it returns, with an Ending, after it.
-
-    Both run in the child and count towards the job's time. Neither is interrupted. An exception of either becomes a
-    line in the job's output.
-    """
-    hooks.around_job.append(function)
-    return function
 
 
 def _hook(name: str, registered: list[Callable[[], object]], function: H) -> H:

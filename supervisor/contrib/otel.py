@@ -11,11 +11,12 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor import clock
-from supervisor.child.handlers import Ending, around_job, on_exit, when_confined
+from supervisor.child.around import Ending, around_job
+from supervisor.child.handlers import on_exit, when_confined
 from supervisor.config import parse_duration
 
 try:
@@ -52,7 +53,7 @@ def instrument(
         raise TypeError(f"provider must be a TracerProvider, a function that makes one, or None: {provider!r:.100}")
     spans = _Spans(provider, _checked_budget(flush))
     when_confined(spans.open)
-    around_job(spans.begin)
+    around_job(spans.around)
     on_exit(spans.flush)
 
 
@@ -84,8 +85,8 @@ class _Spans:
         except Exception as error:  # noqa: BLE001  foreign code, which must not fail the jobs
             _print(f"this child has no spans: {type(error).__name__}: {error}")
 
-    def begin(self, job: "JobContext") -> Callable[[Ending], None]:
-        """Start the job's span and make it current. Returns the function that ends it."""
+    def around(self, job: "JobContext") -> Generator[None, Ending, None]:
+        """Have a span be current while the handler runs."""
         self._any = True
         nothing = context.Context()  # an earlier job may have left a span current, which is not this job's cause
         cause = _PROPAGATOR.extract({"traceparent": job.trace}, nothing) if job.trace else nothing
@@ -93,13 +94,10 @@ class _Spans:
             f"process {job.klass}", cause, trace.SpanKind.CONSUMER, _attributes(job), record_exception=False
         )
         token = context.attach(trace.set_span_in_context(span, cause))
-
-        def end(ending: Ending) -> None:
-            context.detach(token)
-            _set_outcome(span, ending)
-            span.end()
-
-        return end
+        ending = yield
+        context.detach(token)
+        _set_outcome(span, ending)
+        span.end()
 
     def flush(self) -> None:
         """Send the spans of a child that is about to exit. A thread that takes too long ends with the process."""

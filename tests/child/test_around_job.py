@@ -1,59 +1,113 @@
 """Functions of `around_job` learn a job's begin and end, and cannot harm the job."""
 
+import contextlib
+
 import pytest
 
-from supervisor.child import child
-from supervisor.child.handlers import Ending, around_job, hooks
-from supervisor.messages import Trouble, Verb, pack_trouble
+from supervisor.child import around
+from supervisor.child.around import Ending, around_job
+from supervisor.messages import Trouble
 
 
-@pytest.fixture
-def around():
-    """Registers functions for one test."""
-    before = list(hooks.around_job)
-    yield around_job
-    hooks.around_job[:] = before
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    monkeypatch.setattr(around, "registered", [])
 
 
-def play(job, verb, parts):
-    child._end_around(child._begin_around(job), verb, parts)
+def play(ending, job="job"):
+    around.end(around.begin(job), ending)
 
 
-def test_around_job_ends_in_reverse_order(around):
+def test_around_job_ends_in_reverse_order():
     told = []
-    for name in ("outer", "inner"):
-        around(lambda job, name=name: told.append((name, job)) or (lambda ending: told.append((name, ending))))
-    play("job", Verb.COMPLETED, [b"1"])
-    ending = Ending("completed", None)
+
+    @around_job
+    def outer(job):
+        told.append(("outer", job))
+        told.append(("outer", (yield)))
+
+    @around_job
+    def inner(job):
+        told.append(("inner", job))
+        told.append(("inner", (yield)))
+
+    ending = Ending("completed")
+    play(ending)
     assert told == [("outer", "job"), ("inner", "job"), ("inner", ending), ("outer", ending)]
 
 
-@pytest.mark.parametrize(
-    ("verb", "outcome"), [(Verb.RETRIED, "retried"), (Verb.FAILED, "failed"), (Verb.INTERRUPTED, "interrupted")]
-)
-def test_around_job_learns_the_reason(around, verb, outcome):
-    told = []
-    around(lambda job: told.append)
-    trouble = Trouble("ValueError", "no", "a traceback", 1.0)
-    play("job", verb, [pack_trouble(trouble)])
-    assert told == [Ending(outcome, trouble)]
-
-
-def test_exception_in_around_job_is_printed_and_others_still_run(around, capsys):
+def test_context_manager_gets_the_exception_and_cannot_swallow_it():
     told = []
 
+    @around_job
+    @contextlib.contextmanager
+    def plain(job):
+        try:
+            yield
+        except KeyError as error:
+            told.append(error)
+
+    class Timer:
+        def __init__(self, job):
+            told.append(job)
+
+        def __enter__(self):
+            told.append("enter")
+
+        def __exit__(self, kind, error, trace):
+            told.append(kind)
+            return True
+
+    around_job(Timer)
+    error = KeyError("x")
+    play(Ending("failed", Trouble("KeyError", "x"), error))
+    assert told == ["job", "enter", KeyError, error]
+    told.clear()
+    play(Ending("completed"))
+    assert told == ["job", "enter", None]
+
+
+def test_exception_in_around_job_is_printed_and_others_still_run(capsys):
+    told = []
+
+    @around_job
     def begin_badly(job):
         raise ValueError("no begin")
+        yield
 
-    def end_badly(ending):
+    @around_job
+    def good(job):
+        told.append((yield))
+
+    @around_job
+    def end_badly(job):
+        yield
         raise ValueError("no end")
 
-    around(begin_badly)
-    around(lambda job: told.append)
-    around(lambda job: end_badly)
-    play("job", Verb.COMPLETED, [b""])
+    @around_job
+    def twice(job):
+        yield
+        yield
+
+    @around_job
+    def never(job):
+        yield from ()
+
+    around_job(lambda job: 7)
+    play(Ending("completed"))
     assert told == [Ending("completed")]
-    assert capsys.readouterr().err == (
-        "leasehold: what is to be around a job has not begun: ValueError: no begin\n"
-        "leasehold: what is to be around a job has not ended: ValueError: no end\n"
-    )
+    said = capsys.readouterr().err
+    for line in (
+        "begin_badly has not begun: ValueError: no begin",
+        "never has not begun: RuntimeError: it has ended without a yield",
+        "has not begun: TypeError: it must be a generator, or return a context manager, not 7",
+        "has not ended: RuntimeError: it has yielded twice",
+        "has not ended: ValueError: no end",
+    ):
+        assert line in said
+    assert said.count("\n") == 5
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(TypeError, match="@around_job takes a function of the job, not 7"):
+        around_job(7)

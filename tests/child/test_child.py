@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 
 from supervisor import messages
+from supervisor.child import around
 from supervisor.child import child as running
-from supervisor.child.handlers import Handler, hooks
+from supervisor.child.handlers import Handler
 from supervisor.child.talk import handle_notices
 from supervisor.linux import kernel
 from supervisor.messages import Notice, Verb
@@ -89,8 +90,12 @@ def test_waiting_child_rehearses_without_calling_hooks(tmp_path, monkeypatch, pi
     rehearsed = replace(running.REHEARSAL_HANDLER, function=lambda _job: os.write(tells, b"rehearses,") and None)
     monkeypatch.setattr(running, "REHEARSAL_HANDLER", rehearsed)
     monkeypatch.setattr(running, "setproctitle", lambda text: os.write(tells, text.encode() + b","))
-    around = lambda job: os.write(tells, f"around {job.jid},".encode()) and (lambda _ending: None)  # noqa: E731
-    monkeypatch.setattr(running, "hooks", replace(hooks, around_job=[around]))
+
+    def tell(job):
+        os.write(tells, f"around {job.jid},".encode())
+        yield
+
+    monkeypatch.setattr(around, "registered", [tell])
     with serving(tmp_path, lambda job: os.write(tells, b"handler,") and None) as (process, jobs, talk):
         said = b""
         while not said.endswith(b"rehearses,leasehold: child 1 idle,"):

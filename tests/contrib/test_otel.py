@@ -8,8 +8,10 @@ import time
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
+from supervisor.child import around
+from supervisor.child.around import Ending
 from supervisor.child.context import JobContext
-from supervisor.child.handlers import Ending, hooks
+from supervisor.child.handlers import hooks
 from supervisor.contrib import otel
 from supervisor.messages import JobMessage
 
@@ -17,7 +19,7 @@ from supervisor.messages import JobMessage
 @pytest.fixture
 def registered():
     """Removes all registered functions."""
-    lists = (hooks.confined, hooks.around_job, hooks.on_exit)
+    lists = (hooks.confined, around.registered, hooks.on_exit)
     before = [list(each) for each in lists]
     yield lambda: [len(each) - len(had) for each, had in zip(lists, before, strict=True)]
     for each, had in zip(lists, before, strict=True):
@@ -55,7 +57,7 @@ def test_failing_provider_costs_only_the_spans(registered, capsys):
     hooks.confined[-1]()
     assert capsys.readouterr().err == "leasehold: this child has no spans: ValueError: no exporter\n"
     message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], None, False, 0.0, False, b"{}")
-    hooks.around_job[-1](JobContext(message, "/", print, print))(Ending("completed"))
+    around.end(around.begin(JobContext(message, "/", print, print)), Ending("completed"))
     hooks.on_exit[-1]()
 
 

@@ -39,6 +39,17 @@ def checked_wait_s(argument: str, seconds: float) -> float:
     return seconds
 
 
+def dicts_of(given: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return put_many's jobs as dicts of their own. Raises TypeError naming the argument."""
+    return [{**_mapping(one)} for one in checked_each("jobs", given, "dicts of put's arguments")]
+
+
+def _mapping(one: object) -> Mapping[str, Any]:
+    if type(one) is not dict and not isinstance(one, Mapping):
+        raise TypeError(f"jobs must be dicts of put's arguments, not {type(one).__name__}: {one!r:.100}")
+    return one
+
+
 def checked_many(queue: str, given: Iterable[Mapping[str, Any]]) -> list[list[NewJob]]:
     """Check put_many's jobs, all before the first is sent, and return them in batches.
 
@@ -48,9 +59,7 @@ def checked_many(queue: str, given: Iterable[Mapping[str, Any]]) -> list[list[Ne
     room = room_bytes = 0
     make = NewJobs(queue).make
     for one in checked_each("jobs", given, "dicts of put's arguments"):
-        if type(one) is not dict and not isinstance(one, Mapping):
-            raise TypeError(f"jobs must be dicts of put's arguments, not {type(one).__name__}: {one!r:.100}")
-        arguments = dict(one)
+        arguments = dict(_mapping(one))
         if "klass" not in arguments:
             raise TypeError(f"jobs must each have a klass: {one!r:.100}")
         if arguments.pop("queue", queue) != queue:

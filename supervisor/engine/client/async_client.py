@@ -19,6 +19,7 @@ from supervisor.engine.client.answers import (
     at_most,
     checked_many,
     checked_wait_s,
+    dicts_of,
     found,
     in_steps,
     jid_of,
@@ -27,6 +28,7 @@ from supervisor.engine.client.answers import (
     served,
     worker_of,
 )
+from supervisor.engine.client.around_put import A, AroundPut, Put, around, checked
 from supervisor.engine.client.async_handles import AsyncJob, AsyncLease, AsyncRecurringJob
 from supervisor.engine.client.async_store import AsyncStore
 from supervisor.engine.client.connection import (
@@ -99,8 +101,19 @@ class AsyncClient:
             shown = shown_address(pool.connection_kwargs)
         #: The configuration of the namespace, in Redis.
         self.config = AsyncConfig(self)
+        self.around_puts: list[AroundPut] = []
         self._longest_wait_s = longest_wait_s(pool.connection_kwargs)
         self._store = AsyncStore(pool, shown, self._namespace.prefix)
+
+    def around_put(self, around: A) -> A:
+        """Have `around(put)` run around each put, add and put_many of this client. Returns the function.
+
+        It is a generator that yields once, or a context manager. It may change the dicts in `put.jobs` before anything
+        is checked or sent; what it raises then refuses the put. After its yield `put.answers` has what was answered;
+        an error of the put is raised at the yield. The first function is the outermost. It must not block for long.
+        """
+        self.around_puts.append(checked(around))
+        return around
 
     async def __aenter__(self) -> Self:
         return self
@@ -505,12 +518,18 @@ class AsyncQueue:
         not given keep the job's values. If another job that has not ended holds the `unique` key, nothing changes, and
         the answer is its jid. Raises DependencyError if the job would wait for itself.
         """
+        if self._client.around_puts:
+            [jid] = await self._put_around("put", [{**options, "klass": klass, "data": data}])
+            return str(jid)
         job = new_job("put", self.name, klass, data, options)
         [answer] = await self._client.put_jobs([job])
         return jid_of(job, answer)
 
     async def add(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> bool:
         """Create a job. Returns False, and changes nothing, if its jid exists or another job holds the `unique` key."""
+        if self._client.around_puts:
+            [answer] = await self._put_around("add", [{**options, "klass": klass, "data": data}])
+            return answer is True
         [answer] = await self._client.put_jobs([new_job("add", self.name, klass, data, options)])
         return answer is True
 
@@ -525,7 +544,19 @@ class AsyncQueue:
         `jobs` of the error name those that were put, perhaps put, and not put. OutcomeUnknown comes before other
         errors.
         """
+        if self._client.around_puts:
+            return [str(jid) for jid in await self._put_around("put", dicts_of(jobs))]
         return await self._client.put_batches(checked_many(self.name, jobs))
+
+    async def _put_around(self, verb: Literal["put", "add"], jobs: list[dict[str, Any]]) -> list[str | bool]:
+        with around(self._client.around_puts, Put(verb, self.name, jobs)) as put:
+            if verb == "add":
+                one = {**put.jobs[0]}
+                job = new_job("add", self.name, one.pop("klass"), one.pop("data", None), one)
+                put.answers = list(await self._client.put_jobs([job]))
+            else:
+                put.answers = list(await self._client.put_batches(checked_many(self.name, put.jobs)))
+        return put.answers
 
     async def recur(self, klass: str, data: Any = None, **options: Unpack[RecurOptions]) -> str:
         """Create a recurring job, and return its jid. It puts the jobs <jid>-1, <jid>-2 …

@@ -20,6 +20,7 @@ from supervisor.engine.client.answers import (
     at_most,
     checked_many,
     checked_wait_s,
+    dicts_of,
     found,
     in_steps,
     jid_of,
@@ -28,6 +29,7 @@ from supervisor.engine.client.answers import (
     served,
     worker_of,
 )
+from supervisor.engine.client.around_put import A, AroundPut, Put, around, checked
 from supervisor.engine.client.connection import (
     Clock,
     Share,
@@ -99,8 +101,19 @@ class Client:
             shown = shown_address(pool.connection_kwargs)
         #: The configuration of the namespace, in Redis.
         self.config = Config(self)
+        self.around_puts: list[AroundPut] = []
         self._longest_wait_s = longest_wait_s(pool.connection_kwargs)
         self._store = Store(pool, shown, self._namespace.prefix)
+
+    def around_put(self, around: A) -> A:
+        """Have `around(put)` run around each put, add and put_many of this client. Returns the function.
+
+        It is a generator that yields once, or a context manager. It may change the dicts in `put.jobs` before anything
+        is checked or sent; what it raises then refuses the put. After its yield `put.answers` has what was answered;
+        an error of the put is raised at the yield. The first function is the outermost. It must not block for long.
+        """
+        self.around_puts.append(checked(around))
+        return around
 
     def __enter__(self) -> Self:
         return self
@@ -502,12 +515,18 @@ class Queue:
         not given keep the job's values. If another job that has not ended holds the `unique` key, nothing changes, and
         the answer is its jid. Raises DependencyError if the job would wait for itself.
         """
+        if self._client.around_puts:
+            [jid] = self._put_around("put", [{**options, "klass": klass, "data": data}])
+            return str(jid)
         job = new_job("put", self.name, klass, data, options)
         [answer] = self._client.put_jobs([job])
         return jid_of(job, answer)
 
     def add(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> bool:
         """Create a job. Returns False, and changes nothing, if its jid exists or another job holds the `unique` key."""
+        if self._client.around_puts:
+            [answer] = self._put_around("add", [{**options, "klass": klass, "data": data}])
+            return answer is True
         [answer] = self._client.put_jobs([new_job("add", self.name, klass, data, options)])
         return answer is True
 
@@ -522,7 +541,19 @@ class Queue:
         `jobs` of the error name those that were put, perhaps put, and not put. OutcomeUnknown comes before other
         errors.
         """
+        if self._client.around_puts:
+            return [str(jid) for jid in self._put_around("put", dicts_of(jobs))]
         return self._client.put_batches(checked_many(self.name, jobs))
+
+    def _put_around(self, verb: Literal["put", "add"], jobs: list[dict[str, Any]]) -> list[str | bool]:
+        with around(self._client.around_puts, Put(verb, self.name, jobs)) as put:
+            if verb == "add":
+                one = {**put.jobs[0]}
+                job = new_job("add", self.name, one.pop("klass"), one.pop("data", None), one)
+                put.answers = list(self._client.put_jobs([job]))
+            else:
+                put.answers = list(self._client.put_batches(checked_many(self.name, put.jobs)))
+        return put.answers
 
     def recur(self, klass: str, data: Any = None, **options: Unpack[RecurOptions]) -> str:
         """Create a recurring job, and return its jid. It puts the jobs <jid>-1, <jid>-2 …

@@ -193,6 +193,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Client.worker": ({}, {"name": names()}),
     "Client.deregister": ({}, {"worker": names()}),
     "Client.check": ({}, {"repair": BOOLS}),
+    "Client.around_put": ({"around": print}, {"around": [None, 5, "f"]}),
     "Client.events": (
         {},
         {"queue": names(None), "jid": names(None), "worker": names(None), "tracked": BOOLS},

@@ -1,0 +1,102 @@
+"""Runs the functions of `around_job` before and after a handler. Runs in children.
+
+Owns the order: the first registered is the outermost. No function of theirs can fail a job or change its outcome.
+"""
+
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from supervisor.messages import Trouble
+
+if TYPE_CHECKING:
+    from supervisor.child.context import JobContext
+
+
+class Ending(NamedTuple):
+    """How a run ended: completed, retried, failed or interrupted; and why, in words and as the exception that left the
+    handler.
+    """
+
+    outcome: str
+    trouble: Trouble | None = None
+    exception: BaseException | None = None
+
+
+#: A generator function, which yields once and gets the Ending there, or a function that returns a context manager.
+Around = Callable[["JobContext"], Generator[Any, Ending, Any] | AbstractContextManager[Any]]
+A = TypeVar("A", bound=Around)
+End = Callable[[Ending], object]
+
+registered: list[Around] = []
+
+
+def around_job(function: A) -> A:
+    """Have `function(job)` run around each handler: a generator that yields once, or a context manager.
+
+    The generator gets an `Ending` from its yield. The context manager gets the exception that left the handler, and
+    cannot swallow it. Both halves run in the child, count towards the job's time, and are not interrupted. An exception
+    of either becomes a line in the job's output. The first function is the outermost. They are not called again for a
+    job whose child dies.
+    """
+    if not callable(function):
+        raise TypeError(f"@around_job takes a function of the job, not {function!r}")
+    registered.append(function)
+    return function
+
+
+def begin(job: "JobContext") -> list[End]:
+    """Run the first halves. Returns the second ones, in the order of the first."""
+    ends: list[End] = []
+    for function in registered:
+        try:
+            ends.append(_begun(function, job))
+        except Exception as error:  # noqa: BLE001  foreign code, which must not fail the job
+            _tell("has not begun", function, error)
+    return ends
+
+
+def end(ends: Sequence[End], ending: Ending) -> None:
+    """Run the second halves, the last one first."""
+    for one in reversed(ends):
+        try:
+            one(ending)
+        except Exception as error:  # noqa: BLE001  foreign code, which must not fail the job
+            _tell("has not ended", one, error)
+
+
+def _begun(function: Around, job: "JobContext") -> End:
+    made = function(job)
+    if isinstance(made, Generator):
+        for _ in made:
+            return partial(_send, made)
+        raise RuntimeError("it has ended without a yield")
+    if not isinstance(made, AbstractContextManager):
+        raise TypeError(f"it must be a generator, or return a context manager, not {made!r:.100}")
+    made.__enter__()
+    return partial(_leave, made)
+
+
+def _send(generator: Generator[Any, Ending, Any], ending: Ending) -> None:
+    try:
+        generator.send(ending)
+    except StopIteration:
+        return
+    generator.close()
+    raise RuntimeError("it has yielded twice")
+
+
+def _leave(manager: AbstractContextManager[Any], ending: Ending) -> None:
+    error = ending.exception
+    manager.__exit__(None if error is None else type(error), error, None if error is None else error.__traceback__)
+
+
+def _tell(what: str, function: object, error: Exception) -> None:
+    """Write a line to the job's output."""
+    name = getattr(getattr(function, "func", function), "__qualname__", "")
+    try:
+        sys.stderr.write(f"leasehold: around_job {name} {what}: {type(error).__name__}: {error}\n")
+    except (OSError, ValueError):
+        return  # a handler has closed stderr

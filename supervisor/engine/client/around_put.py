@@ -1,0 +1,48 @@
+"""Runs the functions of `around_put` before and after a put. Runs in applications and commands. Must not do I/O."""
+
+import inspect
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from supervisor.engine.model.errors import LeaseholdError
+
+
+@dataclass(slots=True)
+class Put:
+    """One call of put, add or put_many, before it is checked and sent.
+
+    `verb`: put or add. `queue`: its name. `jobs`: a dict of put's arguments for each job; what a function changes in
+    them is put. `answers`: once they are put, the jids that put answers, or the bool of add.
+    """
+
+    verb: str
+    queue: str
+    jobs: list[dict[str, Any]]
+    answers: list[str | bool] = field(default_factory=list)
+
+
+#: A generator function, which yields once, or a function that returns a context manager.
+AroundPut = Callable[[Put], Generator[Any, None, Any] | AbstractContextManager[Any]]
+A = TypeVar("A", bound=AroundPut)
+
+
+def checked(function: A) -> A:
+    """Return the function. Raises TypeError if it cannot be called."""
+    if not callable(function):
+        raise TypeError(f"around must be a function of the put, not {function!r:.100}")
+    return function
+
+
+@contextmanager
+def around(functions: Sequence[AroundPut], put: Put) -> Iterator[Put]:
+    """Run functions around a put, the first one outermost. What one raises before the put refuses it."""
+    with ExitStack() as stack:
+        for function in functions:
+            manager: Any = contextmanager(function) if inspect.isgeneratorfunction(function) else function
+            stack.enter_context(manager(put))
+        yield put
+        return
+    # Only a function that swallows an exception comes here.
+    raise LeaseholdError("a function of around_put has swallowed the error of a put: what was put is unknown")

@@ -1,0 +1,98 @@
+"""Functions of `around_job` in a real child: each outcome, with its exception."""
+
+import json
+
+import pytest
+
+from tests.process.apps import start_app
+
+APP = """
+import json
+from supervisor import Fail, Retry, around_job
+
+
+@around_job
+def outer(job):
+    count("outer")
+    ending = yield
+    line = [job.data and job.klass, ending.outcome, ending.trouble and ending.trouble.group, repr(ending.exception)]
+    with open(HERE / "endings", "a") as file:
+        file.write(json.dumps(line) + "\\n")
+
+
+@around_job
+class Inner:
+    def __init__(self, job): ...
+    def __enter__(self): ...
+    def __exit__(self, kind, error, trace):
+        print("inner", kind and kind.__name__)
+        return True
+
+
+@handler
+def good(job): ...
+
+
+@handler
+async def late(job):
+    raise KeyError("late")
+
+
+@handler
+def again(job):
+    if job.attempt == 1:
+        raise Retry(0)
+
+
+@handler
+def wrong(job):
+    raise Fail("never", "no")
+
+
+@handler
+def shaped(job, user: int): ...
+
+
+@handler(name="hold_here")
+def hold_here(job):
+    wait_at("gate")
+"""
+
+
+@pytest.mark.parametrize("jobs_per_child", [1, 0])
+def test_around_job_sees_each_outcome_and_its_exception(stage, jobs_per_child):
+    pool = start_app(stage, APP, processes=1, jobs_per_child=jobs_per_child, on_error="fail")
+    jids = [stage.queue.put(klass, 1) for klass in ("good", "late", "wrong", "shaped", "again")]
+    stage.wait_until(lambda: set(stage.states(jids)) <= {"complete", "failed"}, "the end of all")
+    assert pool.drain() == 0
+    endings = [json.loads(line) for line in (stage.directory / "endings").read_text().splitlines()]
+    assert [ending[:3] for ending in endings] == [
+        ["good", "completed", None],
+        ["late", "failed", "KeyError"],
+        ["wrong", "failed", "never"],
+        ["shaped", "failed", "broken"],
+        ["again", "retried", None],
+        ["again", "completed", None],
+    ]
+    assert [ending[3].partition("(")[0] for ending in endings] == [
+        "None",
+        "KeyError",
+        "Fail",
+        "WrongShape",
+        "Retry",
+        "None",
+    ]
+    assert pool.find("job.printed", line="inner KeyError") != []
+    stage.assert_nothing_left()
+
+
+def test_around_job_learns_of_an_interruption(stage):
+    stage.gate("gate")
+    pool = start_app(stage, APP, processes=1, drain_timeout="0s")
+    jid = stage.queue.put("hold_here", 1)
+    stage.wait_until(lambda: (stage.directory / "gates/gate.reached").exists(), "the handler")
+    assert pool.drain() == 0
+    ending = json.loads((stage.directory / "endings").read_text())
+    assert ending[:2] == ["hold_here", "interrupted"] and "drain" in ending[3]
+    stage.client.cancel(jid)
+    stage.assert_nothing_left()
