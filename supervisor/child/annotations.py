@@ -14,12 +14,10 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError
 from typing_extensions import TypedDict
 
-from supervisor.child.parameters import WrongShape, wrong_shape
+from supervisor.child.parameters import WrongShape, is_plain, wrong_shape
 
 #: Messages of ours in place of pydantic's, which speak of fields and inputs.
 _MESSAGES: Final = {"missing": "is missing", "extra_forbidden": "is no parameter"}
-#: What orjson writes as the annotation says, so that no adapter is needed.
-_PLAIN_RESULTS: Final = (inspect.Signature.empty, None, type(None), Any, object, str, int, float, bool, dict, list)
 
 
 class Shape:
@@ -123,10 +121,7 @@ def _resolved(function: Callable[..., Any], name: str, annotation: Any) -> Any:
 def result_adapter(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
     """Return what dumps the results of a handler, by its return annotation. None: plain JSON does."""
     try:
-        annotation = inspect.signature(function).return_annotation
-        if annotation is inspect.Signature.empty:
-            return None
-        kind = _resolved(function, "return", annotation)
-        return None if kind in _PLAIN_RESULTS else TypeAdapter(kind)
+        kind = _resolved(function, "return", inspect.signature(function).return_annotation)
+        return None if is_plain(kind) else TypeAdapter(kind)
     except (TypeError, ValueError, pydantic.errors.PydanticUserError):
         return None  # an annotation that is not meant for data

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack
 
-from supervisor.child.parameters import Parameters, WrongShape, parameters_of
+from supervisor.child.parameters import Parameters, WrongShape, is_plain, parameters_of
 from supervisor.child.typed_put import HandlerOptions, TypedPut
 from supervisor.engine.model.job_to_put import JobToPut
 from supervisor.messages import MAX_DELAY_S, HandlerSettings
@@ -132,8 +132,8 @@ class Handler(Generic[P, R]):
     @functools.cached_property
     def result_adapter(self) -> "TypeAdapter[Any] | None":
         """What dumps the results, by the return annotation. None: plain JSON does."""
-        if "return" not in getattr(self.function, "__annotations__", {}):
-            return None
+        if is_plain(getattr(self.function, "__annotations__", {}).get("return")):
+            return None  # without pydantic, which takes 20 MB
         try:
             from supervisor.child.annotations import result_adapter
         except ModuleNotFoundError as error:

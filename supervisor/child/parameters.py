@@ -7,7 +7,8 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin
 
 from supervisor.engine.model.validation import to_data
 
@@ -17,6 +18,20 @@ if TYPE_CHECKING:
 #: So many wrong fields are named. A list of a million wrong numbers has as many.
 _MOST_NAMED: Final = 20
 _KEYWORD: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+#: Annotations of values that plain JSON writes as they say, also as text.
+_PLAIN: Final = (None, type(None), Any, object, str, int, float, bool, dict, list)
+_PLAIN_TEXTS: Final = frozenset({"None", "Any", "object", "str", "int", "float", "bool", "dict", "list"})
+
+
+def is_plain(annotation: object) -> bool:
+    """Return whether plain JSON writes values of an annotation as it says."""
+    if isinstance(annotation, str):
+        return annotation in _PLAIN_TEXTS
+    if get_origin(annotation) in (dict, list, Union, UnionType):
+        return all(is_plain(part) for part in get_args(annotation))
+    return annotation in _PLAIN
 
 
 class WrongShape(ValueError):

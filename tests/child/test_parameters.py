@@ -266,8 +266,18 @@ def test_result_is_dumped_by_its_annotation(annotation, result, body):
     assert adapter.dump_json(result) == body
 
 
-@pytest.mark.parametrize("annotation", [None, dict, int, Any, types.SimpleNamespace, "Nowhere"])
+@pytest.mark.parametrize(
+    "annotation",
+    [None, dict, int, Any, dict[str, int], list[dict[str, Any]], str | None, types.SimpleNamespace, "Nowhere"],
+)
 def test_result_of_a_plain_or_strange_annotation_is_plain_json(annotation):
     def send(job) -> annotation: ...
 
+    assert Handler(send, None, HandlerSettings()).result_adapter is None
+
+
+def test_plain_annotation_of_a_result_loads_no_pydantic(monkeypatch):
+    def send(job) -> dict[str, list[int]] | None: ...
+
+    monkeypatch.setitem(sys.modules, "supervisor.child.annotations", None)  # its import would raise
     assert Handler(send, None, HandlerSettings()).result_adapter is None
