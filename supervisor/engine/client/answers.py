@@ -15,7 +15,7 @@ from supervisor.engine.model.jobs import JobRecord, LeaseRecord, NewJob, NewJobs
 from supervisor.engine.model.outcomes import ENDLESS, MOST_QUEUES, REFUSED, TOO_MANY_QUEUES, Answer, Completed, Outcome
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.recurring import Recurring
-from supervisor.engine.model.validation import DATA_BYTES, UNSET, checked_each, checked_number, to_state
+from supervisor.engine.model.validation import DATA_BYTES, UNSET, Duration, checked_each, checked_seconds, to_state
 
 #: Jobs that a client's sweep takes in one call.
 SWEPT: Final = 200
@@ -32,10 +32,11 @@ NOTHING: Final = Grant(0.0, None, [], [])
 # Arguments of calls.
 
 
-def checked_wait_s(argument: str, seconds: float) -> float:
+def checked_wait_s(argument: str, longest: Duration) -> float:
     """Return the longest time to wait. Raises TypeError or ValueError naming the argument."""
-    if checked_number(argument, seconds) < 0:
-        raise ValueError(f"{argument} must be 0 or more seconds: {seconds!r}")
+    seconds = checked_seconds(argument, longest)
+    if seconds < 0:
+        raise ValueError(f"{argument} must be 0 or more seconds: {longest!r}")
     return seconds
 
 

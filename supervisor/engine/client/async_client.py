@@ -58,7 +58,7 @@ from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.outcomes import Answer, Outcome
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.recurring import CronMissing, DueCron, RecurOptions, following
-from supervisor.engine.model.validation import UNSET, checked_each, checked_int
+from supervisor.engine.model.validation import UNSET, Duration, checked_each, checked_int, checked_seconds
 
 
 class AsyncClient:
@@ -173,26 +173,27 @@ class AsyncClient:
         worker: str,
         queues: Sequence[str],
         count: int = 1,
-        ttl: float | None = None,
+        ttl: Duration | None = None,
         order: str = "strict",
-        block: float = 0,
+        block: Duration = 0,
     ) -> list[AsyncLease]:
-        """Lease up to `count` (at most 1,000) jobs for `ttl` seconds (default: the queue's heartbeat).
+        """Lease up to `count` (at most 1,000) jobs for `ttl` (default: the queue's heartbeat).
 
         `queues` may be globs (`email-*`) and exclusions (`!email-bulk`). One lease serves 1,000 queues at most. `order`
         is strict (as listed), round-robin (going on where the worker's last lease stopped), random or weighted
-        (`high:3`). `block` waits up to so many seconds for the first job. Without it a lease may give none, because it
+        (`high:3`). `block` waits up to so long for the first job. Without it a lease may give none, because it
         reads 16 more jobs than are wanted, and those may not start now. The next call goes on behind them.
         """
         wanted = Queues(queues, order)
         deadline_at, woken = times.monotonic() + checked_wait_s("block", block), False
+        ttl_s = None if ttl is None else checked_seconds("ttl", ttl)
         while True:
             names = await self._resolve(wanted)
             grant = NOTHING
             if names:
                 weights = wanted.weights(names)
                 grant = await self.call(
-                    writes.lease, worker, names, count, ttl_s=ttl, order=order, weights=weights, woken=woken
+                    writes.lease, worker, names, count, ttl_s=ttl_s, order=order, weights=weights, woken=woken
                 )
             left_s = deadline_at - times.monotonic()
             if await self._spawn(grant.due, grant.now_unix) and not grant.leases:
@@ -282,13 +283,14 @@ class AsyncClient:
         """
         return await self.run(queries.cancelled(jid))
 
-    async def wait(self, jid: str, timeout: float) -> Any:
-        """Wait until a job has ended, at most `timeout` seconds, and return its result.
+    async def wait(self, jid: str, timeout: Duration) -> Any:
+        """Wait until a job has ended, at most `timeout`, and return its result.
 
         Raises JobFailed if it fails, and TimeoutError. Raises JobNotFound if there is no such job, if it is cancelled,
         or if completed jobs are not kept.
         """
-        deadline_at = times.monotonic() + checked_wait_s("timeout", timeout)
+        longest_s = checked_wait_s("timeout", timeout)
+        deadline_at = times.monotonic() + longest_s
         while True:
             state = await self.call(writes.wait_for, jid)
             if state in ENDED:
@@ -297,7 +299,7 @@ class AsyncClient:
                     return result
             left_s = deadline_at - times.monotonic()
             if left_s <= 0:
-                raise TimeoutError(f"job {jid} has not ended within {timeout:g} s")
+                raise TimeoutError(f"job {jid} has not ended within {longest_s:g} s")
             await self._store.pop([self._namespace.ended(jid)], min(left_s, self._longest_wait_s))
 
     async def completed(self, offset: int = 0, count: int = 25) -> list[AsyncJob]:
@@ -436,7 +438,7 @@ class AsyncClient:
         served(worker, await self.call(writes.serve, worker, queues, order))
 
     async def ask(
-        self, workers: str | Sequence[str] | None, what: str, timeout: float = 5.0, argument: Any = None
+        self, workers: str | Sequence[str] | None, what: str, timeout: Duration = 5.0, argument: Any = None
     ) -> dict[str, Any]:
         """Ask running supervisors (None: all that live) for something, like "stacks", and wait for their answers.
 
@@ -444,8 +446,9 @@ class AsyncClient:
         question stands for at least a minute, so that a busy worker can take it up. Raises LeaseholdError, and asks
         nobody, if a named worker does not exist.
         """
-        deadline_at = times.monotonic() + checked_wait_s("timeout", timeout)
-        question, stands_s = new_jid(), max(timeout, writes.ASK_S)
+        longest_s = checked_wait_s("timeout", timeout)
+        deadline_at = times.monotonic() + longest_s
+        question, stands_s = new_jid(), max(longest_s, writes.ASK_S)
         answers = Answers(await self.call(writes.ask, question, workers, what, argument, stands_s=stands_s))
         while answers.missing and (left_s := deadline_at - times.monotonic()) > 0:
             wait_s = min(left_s, self._longest_wait_s)
@@ -565,7 +568,9 @@ class AsyncQueue:
         """
         return await self._client.call(writes.recur, self.name, klass, data, options)
 
-    async def lease(self, worker: str, count: int = 1, ttl: float | None = None, block: float = 0) -> list[AsyncLease]:
+    async def lease(
+        self, worker: str, count: int = 1, ttl: Duration | None = None, block: Duration = 0
+    ) -> list[AsyncLease]:
         """Lease jobs of this queue, as AsyncClient.lease does."""
         return await self._client.lease(worker, [self.name], count, ttl, block=block)
 

@@ -18,7 +18,7 @@ from supervisor.engine.client.connection import unreachable
 from supervisor.engine.client.pools import uncounted_connection
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.keys import Namespace, checked_name
-from supervisor.engine.model.validation import checked_number
+from supervisor.engine.model.validation import Duration, checked_seconds
 
 #: The events and their own fields. Every event of a job also has its jid, queue, klass, and whether it is tracked.
 #: A release has a reason if its worker gives one. The message of a failure is cut after 512 bytes. `by` names who did
@@ -109,8 +109,8 @@ class EventFilter:
 class _Patience:
     """Says how long to wait for the next reply, and what silence means."""
 
-    def __init__(self, timeout: float | None) -> None:
-        seconds = math.inf if timeout is None else checked_number("timeout", timeout)
+    def __init__(self, timeout: Duration | None) -> None:
+        seconds = math.inf if timeout is None else checked_seconds("timeout", timeout)
         if seconds < 0:
             raise ValueError(f"timeout must be 0 or more seconds: {timeout!r}")
         self._end_at = clock.monotonic() + seconds
@@ -199,7 +199,7 @@ class EventStream:
             raise StopIteration
         return event
 
-    def get(self, timeout: float | None = None) -> Event | None:
+    def get(self, timeout: Duration | None = None) -> Event | None:
         """Wait for the next event, for at most `timeout` seconds (None = for ever), and return it.
 
         Returns None if none came, or if the stream is closed.
@@ -280,7 +280,7 @@ class AsyncEventStream:
             raise StopAsyncIteration
         return event
 
-    async def get(self, timeout: float | None = None) -> Event | None:
+    async def get(self, timeout: Duration | None = None) -> Event | None:
         """As EventStream.get. Cancelled, it loses nothing."""
         patience = _Patience(timeout)
         while not self._closed:

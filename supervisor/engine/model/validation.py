@@ -95,10 +95,11 @@ def moment_ms(argument: str, value: object) -> int:
     return milliseconds(argument, in_unix_seconds(argument, value), least=0)
 
 
-def checked_number(argument: str, value: object) -> float:
-    """Return the value if it is a finite number. Raises TypeError or ValueError naming the argument."""
-    milliseconds(argument, value)
-    return value  # type: ignore[return-value]  # just checked
+def checked_seconds(argument: str, value: object) -> float:
+    """Return a Duration as a finite number of seconds. Raises TypeError or ValueError naming the argument."""
+    seconds = in_seconds(argument, value)
+    milliseconds(argument, seconds)
+    return seconds  # type: ignore[return-value]  # just checked
 
 
 def checked_progress(fraction: object, text: object) -> tuple[float, str]:

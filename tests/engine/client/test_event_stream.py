@@ -295,7 +295,7 @@ def test_impossible_filters_are_refused_before_sending(wanted, error, message):
         Client("redis://127.0.0.1:1/0", "x").events(**wanted)
 
 
-@pytest.mark.parametrize(("timeout", "error"), [(-1, ValueError), ("1", TypeError), (float("nan"), ValueError)])
+@pytest.mark.parametrize(("timeout", "error"), [(-1, ValueError), ("soon", ValueError), (float("nan"), ValueError)])
 def test_a_bad_time_out_is_refused(live, timeout, error):
     with live.events() as stream, pytest.raises(error, match="timeout must be"):
         stream.get(timeout)

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from uuid import UUID
@@ -193,3 +194,16 @@ def test_results_and_checkpoints_name_what_json_has_not(client):
         lease.checkpoint({"at": datetime(2031, 7, 1)})
     with pytest.raises(TypeError, match=r"result\['at'\] is a datetime.datetime"):
         lease.complete({"at": datetime(2031, 7, 1)})
+
+
+def test_clients_take_a_duration_wherever_they_wait(live):
+    assert live.lease("w", ["q"], ttl="10s", block="10ms") == []
+    jid = live.queue("q").put("k")
+    (lease,) = live.queue("q").lease("w", ttl=timedelta(minutes=1), block=timedelta(0))
+    assert 50 < lease.expires_unix - time.time() <= 61
+    with pytest.raises(TimeoutError, match=r"has not ended within 0.01 s"):
+        live.wait(jid, "10ms")
+    with pytest.raises(ValueError, match="block must be seconds, a duration or a timedelta: 'soon'"):
+        live.lease("w", ["q"], block="soon")
+    with live.events() as events:
+        assert events.get("10ms") is None
