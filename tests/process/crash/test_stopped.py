@@ -16,7 +16,7 @@ def test_stopped_master_settles_nothing_after_a_take_over(stage):
     first = stage.start(processes=1, lease_ttl="1s").wait_ready()
     gate = stage.gate("gate")
     jid = stage.queue.put("good.hold", gate)
-    stage.wait_for_starts(jid)
+    stage.wait_until_start_is_known(jid)
     first.send(signal.SIGSTOP)
     second = stage.start(processes=1, lease_ttl="1s").wait_ready()
     assert stage.wait_for_starts(jid, 2)[1].attempt == 2
