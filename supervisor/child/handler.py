@@ -99,7 +99,7 @@ class Handler(Generic[P, R]):
         function: Any = self.function
         return self.name or f"{function.__module__}.".removeprefix(f"{root}.") + function.__name__
 
-    def put(self, *args: P.args, **kwargs: P.kwargs) -> str:
+    def put(self, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Put a job with these parameters by the default client, and return its jid. Blocks for a round trip.
 
         The default client is one `Client()` a process. Raises ValueError, before anything is written, for parameters
@@ -107,11 +107,11 @@ class Handler(Generic[P, R]):
         """
         return self._typed.put(*args, **kwargs)
 
-    async def aput(self, *args: P.args, **kwargs: P.kwargs) -> str:
+    async def aput(self, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Put a job, as `put` does, by one `AsyncClient()` an event loop."""
         return await self._typed.aput(*args, **kwargs)
 
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> JobToPut:
+    def job(self, /, *args: P.args, **kwargs: P.kwargs) -> JobToPut:
         """Return a job with these parameters that is ready to be put. Raises ValueError as `put` does.
 
         It is for `put_many`, `depends`, `then`, and `job.put` in a handler.

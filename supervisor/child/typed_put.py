@@ -61,7 +61,7 @@ class TypedPut(Generic[P]):
         kept = {name: value for name, value in self._options.items() if name not in replaced}
         return type(self)(self._handler, {**kept, **given}, client)
 
-    def put(self, *args: P.args, **kwargs: P.kwargs) -> str:
+    def put(self, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Put a job, as `Handler.put` does."""
         data, options = self._data(args, kwargs), {**self._options}
         queue = options.pop("queue", DEFAULT_QUEUE)
@@ -72,7 +72,7 @@ class TypedPut(Generic[P]):
             raise TypeError(f"client must be a Client, and for aput an AsyncClient, not {type(client).__name__}")
         return client.queue(queue).put(self._handler.klass, data, **options)
 
-    async def aput(self, *args: P.args, **kwargs: P.kwargs) -> str:
+    async def aput(self, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Put a job, as `Handler.aput` does."""
         data, options = self._data(args, kwargs), {**self._options}
         queue = options.pop("queue", DEFAULT_QUEUE)
@@ -83,7 +83,7 @@ class TypedPut(Generic[P]):
             raise TypeError(f"client must be an AsyncClient, and for put a Client, not {type(client).__name__}")
         return await client.queue(queue).put(self._handler.klass, data, **options)
 
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> JobToPut:
+    def job(self, /, *args: P.args, **kwargs: P.kwargs) -> JobToPut:
         """Return a job that is ready to be put, as `Handler.job` does."""
         data = self._data(args, kwargs)
         return JobToPut(

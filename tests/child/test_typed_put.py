@@ -109,6 +109,15 @@ def test_handler_without_parameters_puts_no_data(client):
         send.put(user=7)
 
 
+def test_parameters_may_have_any_name(client):
+    @handler(name="k")
+    def send(job, put, args=0, kwargs=0, client=0, self=0): ...
+
+    names = {"put": 1, "args": 2, "kwargs": 3, "client": 4, "self": 5}
+    assert client.job(send.put(**names)).data == names
+    assert send.with_options(lane="x").job(**names).data == names
+
+
 def test_async_puts_share_a_client_that_ends_with_their_loop(welcome, client):
     async def put_twice():
         return await asyncio.gather(welcome.aput(user=1), welcome.aput(user=2), welcome.aput(user=3))
