@@ -353,6 +353,11 @@ SETTINGS: tuple[Setting, ...] = (
         switch=True,
     ),
     Setting(
+        "debug", "debug", _switch, "no", "",
+        "for development: one child at a time, on this terminal and without time limits, so that breakpoint() works",
+        switch=True,
+    ),
+    Setting(
         "max-deaths", "max_deaths", _count, None, "N",
         "crashes of its child after which a job fails for good; 0: no limit (default: max-deaths of the config in"
         " Redis)",
@@ -462,6 +467,7 @@ class RunConfig:
     on_cut_off: str
     reload_timeout_s: float  # 0: none
     watch: bool
+    debug: bool
     max_deaths: int | None  # None: the config in Redis; 0: no limit
     memory_limit_bytes: int  # 0: none
     memory_budget_bytes: int  # 0: none
@@ -481,6 +487,7 @@ class RunConfig:
     autoscale: str  # empty: no autoscaling
     exit_when_idle_s: float  # 0: never
     warnings: tuple[str, ...] = ()
+    terminal: str = ""  # path of the terminal that handlers get; empty: none
 
     @classmethod
     def load(
@@ -495,6 +502,8 @@ class RunConfig:
         if values["sandbox"] == "strict" and _shows_password(values, flags):
             raise ConfigError([_SHOWS_PASSWORD])
         values["log"] = values["log"] or ("text" if terminal else "json")
+        if values["debug"]:
+            values["processes"], values["jobs_per_child"] = (1, 1), 1
         values["processes_auto"] = values["processes"] is None
         if values["processes_auto"]:
             values["processes"], values["processes_reason"] = usable_cpus()
@@ -575,6 +584,8 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
 def _warnings(values: Mapping[str, Any], flags: Mapping[str, object], environ: Mapping[str, str]) -> Iterator[str]:
     last_s = REAP_S + LAST_EXCHANGE_S
     ladder_s = values["drain_timeout_s"] + values["term_grace_s"] + last_s
+    if values["debug"]:
+        yield "--debug: one job at a time, on this terminal and without a time limit. It is for development only."
     if not values["term_grace_s"]:
         yield (
             "--term-grace 0: what a drain, a reload or a cancellation interrupts is killed in the same moment; nothing"
@@ -640,6 +651,7 @@ _FIELDS = {each.name for each in fields(RunConfig)} - {
     "processes_reason",
     "processes_auto",
     "memory_budget_reason",
+    "terminal",
     "warnings",
 }
 assert {setting.field for setting in SETTINGS} == _FIELDS, "the table of settings and RunConfig name the same things"

@@ -73,6 +73,7 @@ class Boot:
     child_user: list[int] = field(default_factory=list)  # uid and gid; empty: the level decides
     directory: str = ""  # entered before anything is imported; empty: stay
     held_back: list[str] = field(default_factory=list)  # names of variables that handlers do not get
+    terminal: str = ""  # path of the terminal that children get as stdin, stdout and stderr; empty: none
 
 
 class Spawn(NamedTuple):

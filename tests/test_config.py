@@ -46,6 +46,7 @@ def test_defaults():
         on_cut_off="go-on",
         reload_timeout_s=0.0,
         watch=False,
+        debug=False,
         max_deaths=None,
         memory_limit_bytes=0,
         memory_budget_bytes=2**30,
@@ -159,6 +160,12 @@ def test_a_switch_is_a_bare_flag_or_a_yes_no_variable():
     assert not load({}, {"LEASEHOLD_WATCH": "no"}).watch
 
 
+def test_debugging_takes_one_process_and_one_job_a_child():
+    told = load({"debug": "yes", "processes": "2:8", "jobs-per-child": "0"})
+    assert (told.debug, told.processes, told.processes_most, told.jobs_per_child) == (True, 1, 1, 1)
+    assert [warning for warning in told.warnings if warning.startswith("--debug:")] != []
+
+
 def test_names_and_paths_are_repeated_flags_or_a_comma_separated_variable(tmp_path):
     told = load({"env": ["HOME", "STAGE"]}, {"LEASEHOLD_SANDBOX_READ": f"/usr, {tmp_path}"})
     assert (told.env, told.sandbox_read) == (("HOME", "STAGE"), (Path("/usr"), tmp_path))
@@ -241,6 +248,7 @@ BAD = [
     ("on-cut-off", "goon"),
     ("reload-timeout", "never"),
     ("watch", "true"),
+    ("debug", "true"),
     ("watch", ""),
     ("memory-limit", "256 MB"),
     ("memory-budget", "half"),

@@ -79,6 +79,8 @@ def run(
     own = Workdir(workdir)
     try:
         sandbox.enter(own, boot.open_files)
+        if boot.terminal:
+            _take_terminal(boot.terminal)
         if confinement.common is not None:
             confinement.enter(confinement.common, workdir, (jobs.fileno(), talk.fileno()))
         own_pid = os.getpid()
@@ -100,6 +102,14 @@ def run(
     finally:
         printing.flush()
         os._exit(status)
+
+
+def _take_terminal(path: str) -> None:
+    """Use a terminal in place of /dev/null and of the pipe for output. Its signals stay with the master's session."""
+    terminal = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    for standard in (0, 1, 2):
+        os.dup2(terminal, standard)
+    os.close(terminal)
 
 
 def _exit_status(leaving: SystemExit) -> int:

@@ -3,8 +3,7 @@
 from collections.abc import Collection
 
 _DEBUGGER = (
-    "a handler has no terminal: breakpoint() reads /dev/null and quits; call the function with a job of your own,"
-    " outside of the pool"
+    "a handler has no terminal: breakpoint() reads /dev/null and quits; `leasehold run --debug` gives handlers yours"
 )
 
 _held_back: Collection[str] = ()

@@ -37,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
     flags = given(args)
     check_package()
     config = RunConfig.load(flags, os.environ, terminal=sys.stderr.isatty())
+    if config.debug:
+        config = dataclasses.replace(config, terminal=terminal_of(sys.stdin.fileno()))
     check_queues(config, "--queue" if flags["queue"] or "LEASEHOLD_QUEUE" not in os.environ else "LEASEHOLD_QUEUE")
     with server_url(config.redis_url) as url:
         from supervisor.master import master
@@ -62,6 +64,16 @@ def check_package() -> None:
             f" `supervisor`: give it an environment of its own, and here pip uninstall supervisor, then {cure}."
         )
     raise ConfigError([sentence])
+
+
+def terminal_of(fd: int) -> str:
+    """Return the path of the terminal at a descriptor. Raises ConfigError if there is none."""
+    try:
+        return os.ttyname(fd)
+    except OSError as error:
+        raise ConfigError(
+            ["--debug gives handlers the terminal on stdin, and there is none: start it in a terminal."]
+        ) from error
 
 
 def check_queues(config: RunConfig, name: str) -> None:

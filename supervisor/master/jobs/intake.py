@@ -104,6 +104,8 @@ class Intake:
             admission.leases_for_idle_only = not self._choice.all_alike(at_hand)
 
     def _limit_s(self, lease: LeaseRecord, settings: HandlerSettings | None) -> float:
+        if self._config.debug:
+            return 0.0
         if lease.timeout_s is not None:
             return lease.timeout_s
         if settings is not None and settings.timeout_s is not None:

@@ -65,6 +65,7 @@ def boot_of(config: RunConfig, workdir: Path, open_files: int, directory: str = 
         child_user=list(config.child_user or ()),
         directory=directory,
         held_back=environment.of(config)[1],
+        terminal=config.terminal,
     )
 
 
