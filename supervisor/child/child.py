@@ -5,7 +5,6 @@ decides what an outcome means.
 """
 
 import errno
-import functools
 import importlib
 import os
 import resource
@@ -13,20 +12,17 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Coroutine, Mapping, Sequence
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
 
-import orjson
 from setproctitle import setproctitle
 
 from supervisor import clock, messages, sandbox
-from supervisor.child import around, explanations, printing
-from supervisor.child.around import Ending
+from supervisor.child import around, printing
 from supervisor.child.context import JobContext
 from supervisor.child.handler import Handler
-from supervisor.child.handlers import Fail, Interrupted, Retry, SoftTimeout, foreign_frames, hooks
-from supervisor.child.parameters import WrongShape
+from supervisor.child.handlers import hooks
+from supervisor.child.runner import Runner, print_line
 from supervisor.child.talk import Talk, handle_notices
 from supervisor.linux import kernel
 from supervisor.messages import INLINE_COMPLETION_BYTES, HandlerSettings, JobMessage, Trouble, Verb
@@ -34,17 +30,9 @@ from supervisor.sandbox import DataRoom
 from supervisor.sandbox.confinement import Confinement
 from supervisor.sandbox.workdir import Workdir
 
-if TYPE_CHECKING:
-    from supervisor.child.event_loop import Loops
-
 _TOO_LARGE: Final = Trouble(
     "result-too-large", "what is to follow this job has more bytes than --workdir-limit lets it write into a file"
 )
-#: Outcomes as functions of `around_job` get them.
-_OUTCOMES: Final = {
-    Verb.COMPLETED: "completed", Verb.FOLLOWED: "completed", Verb.RETRIED: "retried", Verb.FAILED: "failed",
-    Verb.INTERRUPTED: "interrupted", Verb.OVERFLOWED: "failed",
-}  # fmt: skip
 
 
 def _do_nothing(_job: object) -> None:
@@ -60,7 +48,8 @@ _SOON_S: Final = 0.01
 
 
 def prepare(handlers: Mapping[str, Handler[..., Any]]) -> None:
-    """Import in the zygote what each child would otherwise import with its first job."""
+    """Do in the zygote what each child would otherwise do with its first job."""
+    REHEARSAL_HANDLER.prepare(REHEARSAL_KLASS)
     if any(handler.is_async for handler in handlers.values()):
         importlib.import_module("supervisor.child.event_loop")
 
@@ -137,17 +126,14 @@ class Child:
         self._workdir = workdir
         self._handlers = handlers
         self._jobs_per_child = boot.jobs_per_child
-        self._on_error = boot.on_error
-        self._memory_limit_bytes = boot.memory_limit_bytes
         # Not None: handlers differ in their sandbox, and the first job decides.
         self._confinement = confinement if confinement.common is None else None
         self._own_fds = jobs.fileno(), talk.fileno()
         self._open_files = kernel.most_open_files()
         self._data_room = DataRoom()
-        self._loops: Loops | None = None  # made for the first async handler
+        self._runner = Runner(self._talk, boot.on_error, boot.memory_limit_bytes, self._data_room.limit)
         self._printing = printing.Printing() if boot.jobs_per_child != 1 else None
         self._pid = os.getpid()
-        self._raised: BaseException | None = None  # by the handler of this job, for functions of `around_job`
 
     def serve(self) -> int:
         """Serve jobs, and return the exit status."""
@@ -187,7 +173,7 @@ class Child:
         job = JobContext(messages.unpack_job(REHEARSAL_JOB), self._workdir.path, *self._job_calls)
         clock.time_of_day()
         self._talk.begin(job)
-        self._perform(job, REHEARSAL_HANDLER)
+        self._runner.perform(job, REHEARSAL_HANDLER)
         self._data_room.limit(0)
         self._talk.end()
         self._show_idle()
@@ -216,13 +202,13 @@ class Child:
         job = JobContext(message, self._workdir.path, *self._job_calls)
         self._talk.begin(job)
         ends = around.begin(job) if around.registered else ()
-        verb, parts = self._perform(job, self._handlers[message.klass])
+        verb, parts = self._runner.perform(job, self._handlers[message.klass])
         self._data_room.limit(0)  # otherwise the next job's payload would count against this job's limit
         run_s = clock.monotonic() - started_at
         if os.getpid() != self._pid:
             os._exit(0)  # a fork made by the handler has returned from it, and must not answer for this child
         if ends:
-            self._end_around(ends, verb, parts)
+            self._runner.end_around(ends, verb, parts)
         printing.flush()
         kernel.become_subreaper()  # a handler may have cleared it
         is_reusable = sandbox.end_strays()
@@ -237,16 +223,11 @@ class Child:
         self._answer(verb, message.token, run_s, parts)
         return verb, is_reusable
 
-    def _end_around(self, ends: Sequence[around.End], verb: Verb, parts: list[bytes]) -> None:
-        trouble = None if verb in (Verb.COMPLETED, Verb.FOLLOWED) else messages.unpack_trouble(parts[0])
-        around.end(ends, Ending(_OUTCOMES[verb], trouble, self._raised))
-        self._raised = None  # it holds all that the handler held
-
     def _confine(self, confinement: Confinement, klass: str) -> None:
         self._confinement = None
         confinement.enter(self._handlers[klass].settings.profile, self._workdir.path, self._own_fds)
         if threading.active_count() > 1:
-            _print("threads that @after_fork functions have started before the first job are not in its sandbox")
+            print_line("threads that @after_fork functions have started before the first job are not in its sandbox")
         for hook in hooks.confined:
             hook()
 
@@ -267,92 +248,6 @@ class Child:
         finally:
             os.close(memfd)
 
-    def _perform(self, job: JobContext, handler: Handler[..., Any]) -> tuple[Verb, list[bytes]]:
-        """Run the handler, and return its outcome.
-
-        A notice may be raised at any instruction of the handler, and while a SoftTimeout is being described.
-        """
-        try:
-            try:
-                return self._run(job, handler)
-            except SoftTimeout as error:
-                self._talk.must_not_interrupt()
-                return self._failed(job, handler, error, "timeout")
-        except Interrupted as interrupted:
-            return Verb.INTERRUPTED, [messages.pack_trouble(Trouble(None, interrupted.reason))]
-        finally:
-            self._talk.must_not_interrupt()
-
-    def _run(self, job: JobContext, handler: Handler[..., Any]) -> tuple[Verb, list[bytes]]:
-        try:
-            job.data  # noqa: B018  decoded here, so that a broken payload does not look like the handler's mistake
-        except ValueError as error:
-            return Verb.FAILED, [messages.pack_trouble(Trouble("broken", f"the payload is not JSON: {error}"))]
-        try:
-            self._talk.may_interrupt(job.token)
-            self._data_room.limit(self._memory_limit_of(handler))
-            try:
-                arguments = handler.arguments_of(job)
-            except WrongShape as error:
-                self._talk.must_not_interrupt()
-                self._keep(error)
-                return Verb.FAILED, [messages.pack_trouble(Trouble("broken", str(error)))]
-            result = self._call(handler, job, arguments)
-            self._talk.must_not_interrupt()
-        except (Interrupted, SoftTimeout, SystemExit):
-            raise
-        except Retry as retry:
-            self._talk.must_not_interrupt()
-            delay_s = _backoff_s(handler, job) if retry.delay is None else retry.delay
-            return Verb.RETRIED, [messages.pack_trouble(Trouble(None, str(retry), None, delay_s))]
-        except Fail as fail:
-            return Verb.FAILED, [messages.pack_trouble(Trouble(fail.group, str(fail)))]
-        except BaseException as error:  # noqa: BLE001  the child's boundary: a handler may raise anything
-            self._talk.must_not_interrupt()
-            if isinstance(error, MemoryError) and self._memory_limit_of(handler):
-                return Verb.OVERFLOWED, [messages.pack_trouble(_describe(error))]
-            return self._failed(job, handler, error)
-        encoded = _encode_result(result, handler)
-        completion = job.completion(encoded)
-        if completion is None:
-            return Verb.COMPLETED, [encoded]
-        return Verb.FOLLOWED, messages.pack_completion(completion)
-
-    def _failed(
-        self, job: JobContext, handler: Handler[..., Any], error: BaseException, group: str | None = None
-    ) -> tuple[Verb, list[bytes]]:
-        trouble = _describe(error)
-        trouble = trouble._replace(group=group or trouble.group)
-        if handler.gives_up(error, self._on_error):
-            return Verb.FAILED, [messages.pack_trouble(trouble)]
-        return Verb.RETRIED, [messages.pack_trouble(trouble._replace(delay_s=_backoff_s(handler, job)))]
-
-    def _memory_limit_of(self, handler: Handler[..., Any]) -> int:
-        own = handler.settings.memory_bytes
-        return self._memory_limit_bytes if own is None else own
-
-    def _call(self, handler: Handler[..., Any], job: JobContext, arguments: Mapping[str, Any]) -> Any:
-        try:
-            result = handler.function(job, **arguments)
-            # A decorator may hide that a handler is async, so the result decides, too.
-            is_async = handler.is_async or type(result) is CoroutineType
-            return self._run_in_loop(result, job) if is_async else result
-        except BaseException as error:
-            self._keep(error)
-            raise
-
-    def _keep(self, error: BaseException) -> None:
-        if around.registered:
-            self._raised = error
-
-    def _run_in_loop(self, work: Coroutine[Any, Any, Any], job: JobContext) -> Any:
-        if self._loops is None:
-            from supervisor.child.event_loop import Loops
-
-            self._loops = Loops()
-        cause_of_cancel = functools.partial(self._talk.cause_of_cancel, job.token)
-        return self._loops.run(work, self._talk.may_cancel, cause_of_cancel)
-
 
 def _used() -> tuple[float, int]:
     """Return what this process, and those that it has waited for, have used: processor seconds, and peak bytes of
@@ -361,50 +256,3 @@ def _used() -> tuple[float, int]:
     own, waited = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     # Fields by number (user, system, peak KiB): names take three times as long, and every job is asked.
     return own[0] + own[1] + waited[0] + waited[1], max(own[2], waited[2]) * 1024
-
-
-def _describe(error: BaseException) -> Trouble:
-    """Describe an exception as a failure. Its class is the group. The traceback leaves out our own frames."""
-    text = "".join(traceback.format_exception(type(error), error, foreign_frames(error.__traceback__)))
-    return Trouble(type(error).__name__, explanations.hinted(error, _message_of(error)), text)
-
-
-def _message_of(error: BaseException) -> str:
-    try:
-        return str(error) or type(error).__name__
-    except Exception as second:  # noqa: BLE001  foreign __str__ may raise anything
-        return f"{type(error).__name__}, whose text cannot be had ({type(second).__name__})"
-
-
-def _backoff_s(handler: Handler[..., Any], job: JobContext) -> float | None:
-    """Return the delay of the handler's own `backoff`. None: the default applies."""
-    try:
-        return handler.backoff_s(job.failures)
-    except BaseException as error:  # noqa: BLE001  a foreign function may raise anything
-        _print(f"backoff= of {job.klass} is not used: {type(error).__name__}: {_message_of(error)}")
-        return None
-
-
-def _encode_result(result: Any, handler: Handler[..., Any]) -> bytes:
-    """Return the result as JSON. If it cannot be kept, write so to the job's output and return nothing."""
-    if result is None:
-        return b""
-    try:
-        adapter = handler.result_adapter
-        body = orjson.dumps(result) if adapter is None else adapter.dump_json(result, warnings=False)
-    except Exception as error:  # noqa: BLE001  types of a handler may have serializers of their own
-        _print(f"the result is not kept: {error}")
-        return b""
-    if len(body) > messages.MAX_RESULT_BYTES:
-        most = messages.MAX_RESULT_BYTES
-        _print(f"the result is not kept: {len(body)} bytes, the limit is {most}")
-        return b""
-    return body
-
-
-def _print(text: str) -> None:
-    """Write a line to the job's output."""
-    try:
-        sys.stderr.write(f"leasehold: {text}\n")
-    except (OSError, ValueError):
-        return  # a handler has closed stderr

@@ -372,11 +372,8 @@ def load(root: str, level: str = "basic") -> dict[str, Handler[..., Any]]:
     for handlers without a level of their own. Runs foreign code, which may raise anything. Raises HandlersError if
     there is no such module, no handler, or a klass twice.
     """
-    working_directory = str(Path.cwd())
-    if working_directory not in sys.path:
-        sys.path.insert(0, working_directory)
     root = module_of(root)
-    _import_all(root)
+    import_all(root)
     found: dict[str, Handler[..., Any]] = {}
     for registered in _registered:
         klass = registered.klass_below(root)
@@ -391,7 +388,19 @@ def load(root: str, level: str = "basic") -> dict[str, Handler[..., Any]]:
     return found
 
 
-def _import_all(root: str) -> None:
+def registered() -> Sequence[Handler[..., Any]]:
+    """Return the handlers of all modules that this process has imported, in the order of their definition."""
+    return _registered
+
+
+def import_all(root: str) -> None:
+    """Import a module or package and all below it, from the working directory or the import path.
+
+    Raises HandlersError if there is none of this name, and whatever foreign code raises.
+    """
+    working_directory = str(Path.cwd())
+    if working_directory not in sys.path:
+        sys.path.insert(0, working_directory)
     try:
         package = importlib.import_module(root)
     except ModuleNotFoundError as error:

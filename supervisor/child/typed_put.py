@@ -4,7 +4,8 @@ Owns the default clients. Must not load redis before the first put: children imp
 """
 
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, Unpack
 from weakref import WeakKeyDictionary
@@ -136,6 +137,20 @@ class TypedPut(Generic[P]):
 _clients: "dict[tuple[Any, ...], Client]" = {}
 _OfLoop = dict[tuple[Any, ...], tuple["AsyncClient", AsyncGenerator[None]]]
 _async_clients: "WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop]" = WeakKeyDictionary()
+
+
+@contextmanager
+def default_client(client: "Client") -> Iterator[None]:
+    """Have the typed puts of this process use a client, as long as the variables name the same server."""
+    key = _server()
+    before = _clients.get(key)
+    _clients[key] = client
+    try:
+        yield
+    finally:
+        del _clients[key]
+        if before is not None:
+            _clients[key] = before
 
 
 def _server() -> tuple[Any, ...]:
