@@ -61,6 +61,7 @@ MAY_IMPORT = {
     "master.report": f"{_LEAVES} engine ops master.inbox master.timers {_MASTER} master.requests",
     "master": f"{_LEAVES} engine ops {_MASTER} master.inbox master.timers master.requests master.report",
     "contrib": "clock config child",
+    "testing": "clock config engine messages child master.model",
     "otel": "contrib",
     "cli.lib": f"{_LEAVES} engine ops",
     "cli.commands": f"{_LEAVES} engine ops master cli.lib",

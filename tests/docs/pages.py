@@ -7,6 +7,7 @@ ROOT = Path(__file__).parents[2]
 README, INDEX = ROOT / "README.md", ROOT / "deploy/README.md"
 FIRST_STEPS = ROOT / "supervisor/docs/first-ten-minutes.md"
 PROMISES = ROOT / "supervisor/docs/promises.md"
+TESTING = ROOT / "supervisor/docs/testing.md"
 CONTRACT, ARCHITECTURE = ROOT / "handlers/README.md", ROOT / "supervisor/ARCHITECTURE.md"
 CONTRIBUTING = ROOT / "supervisor/CONTRIBUTING.md"
 GUIDE, PARITY = ROOT / "supervisor/engine/README.md", ROOT / "tests/engine/PARITY.md"
@@ -32,7 +33,7 @@ class Manual:
 
 OPERATIONS = Manual()
 PAGES = [
-    *(README, CONTRACT, GUIDE, PARITY, FIRST_STEPS, PROMISES, ROOT / "supervisor/docs/comparison.md"),
+    *(README, CONTRACT, GUIDE, PARITY, FIRST_STEPS, TESTING, PROMISES, ROOT / "supervisor/docs/comparison.md"),
     *(ROOT / "deploy/CHANGELOG.md", *OPERATIONS.pages, *INTERNALS),
 ]
 Page = Path | Manual

@@ -5,7 +5,8 @@ Runs in applications and commands (never in zygote or child). Must not: send any
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -102,10 +103,30 @@ def find_namespace(namespace: str | None) -> Namespace:
     return Namespace(os.environ.get("LEASEHOLD_NAMESPACE") or "leasehold" if namespace is None else namespace)
 
 
+#: The clock of all clients without one of their own. None: the server's.
+_moved_clock: Clock | None = None
+
+
+@contextmanager
+def moved_clock(clock: Clock) -> Iterator[None]:
+    """Have all clients without a clock of their own use this one meanwhile: those of a test."""
+    global _moved_clock
+    before, _moved_clock = _moved_clock, clock
+    try:
+        yield
+    finally:
+        _moved_clock = before
+
+
+def _usual_clock() -> float:
+    clock = _moved_clock
+    return None if clock is None else clock()  # type: ignore[return-value]  # commands take None as the server's clock
+
+
 def checked_clock(clock: Clock | None) -> Clock:
-    """Return the injected clock, or one that returns None, which stands for the server's. Raises TypeError."""
+    """Return the injected clock, or the usual one, which returns None for the server's. Raises TypeError."""
     if clock is None:
-        return lambda: None  # type: ignore[return-value]  # commands take None as the server's clock
+        return _usual_clock
     if not callable(clock):
         raise TypeError(f"clock must be callable, not {type(clock).__name__}: {clock!r:.100}")
     return clock

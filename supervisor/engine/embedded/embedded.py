@@ -78,6 +78,11 @@ class Embedded:
         """Release the share. The last release stops the server, without waiting for that. Idempotent."""
         self._holds.close()
 
+    def await_end(self, timeout_s: float) -> bool:
+        """Block until the server has ended behind its last release. Returns False if it has not by then."""
+        with contextlib.ExitStack() as holds:
+            return _lock(_open(self.directory / keeper.RUNNING, holds), fcntl.LOCK_EX, timeout_s)
+
     def __enter__(self) -> Self:
         return self
 

@@ -1,0 +1,185 @@
+"""Runs jobs in the process of pytest, by the code of a child and the rules of the master.
+
+Owns the handlers that it has prepared. Must not settle a job.
+"""
+
+import functools
+import inspect
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import orjson
+
+from supervisor import messages
+from supervisor.child import around, handlers
+from supervisor.child.handler import Handler, HandlersError, module_of
+from supervisor.child.runner import OUTCOMES, Runner
+from supervisor.config import IN_POOL
+from supervisor.messages import Verb
+from supervisor.testing.recording import RecordingContext
+from supervisor.testing.run import Run
+
+if TYPE_CHECKING:
+    import asyncio
+
+_HIDDEN: Final = ("LEASEHOLD_REDIS_URL", "LEASEHOLD_NAMESPACE")
+
+
+class Ended(NamedTuple):
+    """How a run has ended. `verb`, `body`: as a child reports it. `verb` None: the child has died, with the wait
+    `status`, or after the MemoryError whose traceback `overflow` is.
+    """
+
+    run: Run
+    verb: Verb | None
+    body: bytes = b""
+    status: int | None = None
+    overflow: str | None = None
+
+
+class _NoNotices:
+    """No master sends notices: faults raise in the handler what a notice would."""
+
+    def may_interrupt(self, token: int) -> None:
+        return
+
+    def must_not_interrupt(self) -> None:
+        return
+
+    def may_cancel(self, task: "asyncio.Task[Any] | None") -> None:
+        return
+
+    def cause_of_cancel(self, token: int) -> BaseException | None:
+        return None
+
+
+class InProcess:
+    def __init__(self, root: str, workdir: str) -> None:
+        """`root`: the package of handlers, imported when a klass is not known. `workdir`: empty for each job."""
+        self._root = root
+        self.workdir = workdir
+        self._runner = Runner(_NoNotices(), "retry", 0, lambda _bytes: None, keeps_errors=True)
+        self._prepared: dict[str, Handler[..., Any]] = {}
+        self._seen = 0  # registered handlers
+
+    def handler_of(self, klass: str) -> Handler[..., Any]:
+        """Return the handler of a klass, ready to run. Imports the package if need be. Raises HandlersError."""
+        self._prepare()
+        if klass not in self._prepared:
+            missing = self._import()
+            self._prepare()
+            if klass not in self._prepared:
+                known = ", ".join(sorted(self._prepared)) or "none"
+                raise HandlersError(
+                    f"no handler of klass {klass!r} is known{missing}; known are: {known}. Import its module in the"
+                    " test, or name its package by the ini option leasehold_handlers"
+                )
+        return self._prepared[klass]
+
+    def _import(self) -> str:
+        """Import the package, and return why it has no handlers, if so."""
+        try:
+            handlers.import_all(module_of(self._root))
+        except HandlersError as error:
+            return f" ({error})"
+        return ""
+
+    def _prepare(self) -> None:
+        registered = handlers.registered()
+        for one in registered[self._seen :]:
+            try:
+                klass = one.klass
+            except ValueError:
+                continue  # a module outside of the package: its jobs have no klass
+            watched = replace(one, function=_watched(one.function), settings=one.settings.within("basic"))
+            watched.prepare(klass)
+            self._prepared[klass] = watched
+        self._seen = len(registered)
+
+    def run(self, job: RecordingContext, handler: Handler[..., Any]) -> Ended:
+        """Run one job to its end. Blocks as long as the handler does."""
+        with self._as_a_child():
+            ends = around.begin(job) if around.registered else ()
+            self._runner.raised = None
+            try:
+                verb, parts = self._runner.perform(job, handler)
+            except SystemExit as leaving:
+                return _died(job, _exit_status(leaving), leaving)
+            error = self._runner.raised
+            if job.has_crashed:
+                return _died(job, signal.SIGKILL, None)
+            if verb == Verb.OVERFLOWED:
+                return _died(job, None, error, messages.unpack_trouble(parts[0]).traceback)
+            if ends:
+                self._runner.end_around(ends, verb, parts)
+        job.report_progress()
+        return _ended(job, verb, b"".join(parts), error)
+
+    @contextmanager
+    def _as_a_child(self) -> Iterator[None]:
+        """Be in an empty directory, and have what handlers see in the environment."""
+        before, here = {name: os.environ.pop(name) for name in _HIDDEN if name in os.environ}, os.getcwd()
+        os.environ[IN_POOL] = "1"
+        os.chdir(self.workdir)
+        try:
+            yield
+        finally:
+            os.chdir(here)
+            del os.environ[IN_POOL]
+            os.environ.update(before)
+            if os.listdir(self.workdir):
+                shutil.rmtree(self.workdir, ignore_errors=True)
+                os.makedirs(self.workdir, mode=0o700, exist_ok=True)
+
+
+def _watched(function: Any) -> Any:
+    """Return the function with the points `start` and `return`."""
+
+    @functools.wraps(function)
+    def watched(job: RecordingContext, /, **arguments: Any) -> Any:
+        job.reach("start")
+        result = function(job, **arguments)
+        if inspect.iscoroutine(result):
+            return _awaited(job, result)
+        job.reach("return")
+        return result
+
+    return watched
+
+
+async def _awaited(job: RecordingContext, work: Any) -> Any:
+    result = await work
+    job.reach("return")
+    return result
+
+
+def _exit_status(leaving: SystemExit) -> int:
+    """Return the wait status of a child whose handler has called sys.exit."""
+    code = leaving.code
+    return ((code & 0xFF) if isinstance(code, int) else int(code is not None)) << 8
+
+
+def _died(job: RecordingContext, status: int | None, error: BaseException | None, overflow: str | None = None) -> Ended:
+    return Ended(_run(job, "died", error=error, traceback=overflow or ""), None, b"", status, overflow)
+
+
+def _ended(job: RecordingContext, verb: Verb, body: bytes, error: BaseException | None) -> Ended:
+    if verb in (Verb.COMPLETED, Verb.FOLLOWED):
+        raw = body if verb == Verb.COMPLETED else messages.unpack_completion(body).result
+        return Ended(_run(job, OUTCOMES[verb], result=orjson.loads(raw) if raw else None), verb, body)
+    group, message, frames, _delay_s = messages.unpack_trouble(body)
+    return Ended(
+        _run(job, OUTCOMES[verb], error=error, group=group, message=message, traceback=frames or ""), verb, body
+    )
+
+
+def _run(job: RecordingContext, outcome: str, **known: Any) -> Run:
+    return Run(
+        job.jid, job.klass, job.attempt, outcome,
+        puts=job.puts, progress=job.reported, checkpoints=job.checkpoints, **known,
+    )  # fmt: skip

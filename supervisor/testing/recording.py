@@ -1,0 +1,106 @@
+"""A handler's context that records what the handler does, and has faults. Used in the process of pytest."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import orjson
+
+from supervisor.child.context import JobContext
+from supervisor.engine.model.job_to_put import JobToPut
+from supervisor.engine.model.jobs import LeaseRecord, new_jid
+from supervisor.engine.model.validation import UNSET, Duration, to_data
+from supervisor.messages import JobMessage, ProgressReport
+from supervisor.testing.faults import Crashed
+
+_FIELDS: Final = frozenset(
+    {
+        *("jid", "queue", "priority", "failures", "deaths", "interruptions", "tags", "lane", "persistent", "waited_s"),
+        *("saved", "trace", "token"),
+    }
+)
+
+
+def message_of(lease: LeaseRecord) -> JobMessage:
+    """Return a leased job as its child receives it."""
+    return JobMessage(
+        lease.token, lease.jid, lease.klass, lease.queue, lease.priority, lease.failures, lease.deaths,
+        lease.interruptions, lease.tags, lease.lane, lease.persistent, lease.waited_s, lease.is_bytes, lease.raw,
+        lease.raw_saved, 0, lease.trace,
+    )  # fmt: skip
+
+
+def message_for(klass: str, data: object, record: dict[str, Any]) -> JobMessage:
+    """Return a job that lies in no queue, as its child would receive it. Raises TypeError or ValueError."""
+    unknown = sorted(record.keys() - _FIELDS)
+    if unknown:
+        raise TypeError(f"a context has no {unknown[0]!r}; it has {', '.join(sorted(_FIELDS))}")
+    kind, raw = to_data("data", data)
+    saved = record.pop("saved", None)
+    given = {
+        "token": 1,
+        "jid": new_jid(),
+        "klass": klass,
+        "queue": "default",
+        "is_bytes": kind == "bytes",
+        "payload": raw,
+    }
+    counts = dict.fromkeys(("priority", "failures", "deaths", "interruptions"), 0)
+    rest: dict[str, Any] = {"tags": [], "lane": None, "persistent": False, "waited_s": 0.0}
+    return JobMessage(**{**given, **counts, **rest, **record}, saved=None if saved is None else orjson.dumps(saved))
+
+
+class RecordingContext(JobContext):
+    """A JobContext that keeps what its handler does: `puts`, `reported` and `checkpoints`, in order."""
+
+    def __init__(
+        self,
+        message: JobMessage,
+        workdir: str,
+        report: Callable[[int, ProgressReport], None],
+        store: Callable[[int, bytes], None],
+        reach: Callable[[str], None],
+    ) -> None:
+        """`reach(point)` is told where the handler is, and raises what is to happen there."""
+        super().__init__(message, workdir, report, store)
+        self.puts: list[JobToPut] = []
+        self.reported: list[tuple[float, str]] = []
+        self.checkpoints: list[Any] = []
+        self.has_crashed = False
+        self._reach = reach
+        self._reached: dict[str, int] = {}
+
+    def reach(self, point: str) -> None:
+        """Say where the handler is. Raises what is to happen there; after a crash, in any call of the job."""
+        if self.has_crashed:
+            raise Crashed(point)
+        try:
+            self._reach(point)
+        except Crashed:
+            self.has_crashed = True
+            raise
+
+    def _number(self, call: str) -> int:
+        number = self._reached[call] = self._reached.get(call, 0) + 1
+        return number
+
+    def _put(self, queue: str, klass: str, data: Any = None, **options: Any) -> str:
+        self.reach(f"put {self._number('put')}")
+        jid = super()._put(queue, klass, data, **options)
+        self.puts.append(JobToPut({**options, "queue": queue, "klass": klass, "data": data, "jid": jid}))
+        return jid
+
+    def next(self, queue: str, data: Any = UNSET, delay: Duration = 0, depends: Iterable[str | JobToPut] = ()) -> None:
+        self.reach("next")
+        super().next(queue, data, delay, depends)
+
+    def progress(self, fraction: float, text: str = "") -> None:
+        super().progress(fraction, text)
+        self.reported.append((float(fraction), text))
+        self.reach(f"progress {self._number('progress')}")
+
+    def checkpoint(self, state: Any) -> None:
+        number = self._number("checkpoint")
+        self.reach(f"before checkpoint {number}")
+        super().checkpoint(state)
+        self.checkpoints.append(orjson.loads(orjson.dumps(state)))
+        self.reach(f"checkpoint {number}")

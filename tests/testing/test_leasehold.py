@@ -1,0 +1,325 @@
+"""Handlers run in the process of their tests, as a child would run them."""
+
+import asyncio
+import os
+import subprocess
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from supervisor import Client, Fail, Interrupted, JobContext, NoServer, Retry, StoreUnavailable, handler
+from supervisor.child.handlers import HandlersError
+from supervisor.testing import Leasehold
+
+
+@handler(name="mail.welcome", queue="mail")
+def welcome(job: JobContext, user: int, template: str = "plain") -> dict[str, int]:
+    return {"user": user}
+
+
+@handler(name="mail.receipt")
+def receipt(job: JobContext, user: int) -> None:
+    job.progress(0.5, "half")
+    job.checkpoint({"user": user})
+    job.put(welcome.job(user=user))
+    job.put("default", "mail.other", {"user": user}, delay="1h")
+
+
+@handler(name="mail.other")
+def other(job: JobContext) -> None: ...
+
+
+@handler(name="flaky", retries=2, backoff=60)
+def flaky(job: JobContext) -> int:
+    if job.failures < 2:
+        raise ConnectionError("no route")
+    return job.attempt
+
+
+@handler(name="slow")
+async def slow(job: JobContext) -> str:
+    await asyncio.sleep(0)
+    return os.getcwd()
+
+
+@handler(name="refuses")
+def refuses(job: JobContext, how: str) -> None:
+    if how == "fail":
+        raise Fail("no-money", "there is none")
+    if how == "retry":
+        raise Retry(delay="5m", message="later")
+    if how == "exit":
+        raise SystemExit(3)
+    if how == "client":
+        Client()
+    if how == "put":
+        welcome.put(user=1)
+
+
+@handler(name="stays")
+def stays(job: JobContext) -> str:
+    try:
+        job.checkpoint(1)
+    except Interrupted as interrupted:
+        return f"stopped for {interrupted.reason}"
+    return "done"
+
+
+def test_job_runs_with_its_parameters_and_keeps_its_result(leasehold):
+    jid = welcome.put(user=7)
+    [run] = leasehold.run()
+    assert (run.jid, run.outcome, run.check()) == (jid, "completed", {"user": 7})
+    job = leasehold.client.job(jid)
+    assert (job.state, job.queue, job.result) == ("complete", "mail", {"user": 7})
+
+
+def test_wrong_data_is_broken_and_calls_no_handler(leasehold):
+    jid = leasehold.queue("mail").put("mail.welcome", {"user": "seven"})
+    run = leasehold.run(jid)
+    assert (run.outcome, run.group) == ("failed", "broken") and "user" in run.message
+    with pytest.raises(AssertionError, match=r"mail\.welcome .* failed \(broken"):
+        run.check()
+
+
+def test_followers_run_when_they_are_due(leasehold):
+    receipt.put(user=3)
+    [first, second] = leasehold.run()
+    assert [put["klass"] for put in first.puts] == ["mail.welcome", "mail.other"]
+    assert (first.progress, first.checkpoints) == ([(0.5, "half")], [{"user": 3}])
+    assert second.klass == "mail.welcome"
+    leasehold.assert_put(welcome, user=3)
+    leasehold.assert_put("mail.other", user=3)
+    assert leasehold.run() == []
+    leasehold.advance("59m")
+    assert leasehold.run() == []
+    leasehold.advance(timedelta(minutes=1))
+    assert [run.klass for run in leasehold.run()] == ["mail.other"]
+
+
+def test_idle_run_moves_the_clock_over_each_back_off(leasehold):
+    began_unix = leasehold.now
+    jid = flaky.put()
+    runs = leasehold.run(until="idle")
+    assert [run.outcome for run in runs] == ["retried", "retried", "completed"]
+    assert isinstance(runs[0].error, ConnectionError) and "no route" in runs[0].traceback
+    assert leasehold.now == pytest.approx(began_unix + 120)
+    assert leasehold.client.job(jid).result == 3
+
+
+@pytest.mark.parametrize(
+    ("how", "outcome", "group", "words"),
+    [
+        ("fail", "failed", "no-money", "there is none"),
+        ("retry", "retried", None, "later"),
+        ("client", "retried", "NoServer", "a handler's process"),
+        ("put", "retried", "NoServer", "job.put(welcome.job(…))"),
+    ],
+)
+def test_ways_to_end_are_those_of_a_child(leasehold, how, outcome, group, words):
+    refuses.put(how=how)
+    [run] = leasehold.run()
+    assert (run.outcome, run.group) == (outcome, group) and words in run.message
+
+
+def test_exit_of_a_handler_is_a_death(leasehold):
+    refuses.with_options(max_deaths=1).put(how="exit")
+    [run] = leasehold.run()
+    assert run.outcome == "died"
+    assert leasehold.client.failed() == {"died:exit-3": 1}
+
+
+def test_async_handler_runs_in_a_directory_of_its_own(leasehold):
+    here = os.getcwd()
+    slow.put()
+    [run] = leasehold.run()
+    assert run.check() != here and os.getcwd() == here
+
+
+def test_one_job_runs_and_the_others_keep_their_order(leasehold):
+    jids = [other.put() for _ in range(4)]
+    assert leasehold.run(jids[2]).jid == jids[2]
+    assert [run.jid for run in leasehold.run()] == [jids[0], jids[1], jids[3]]
+    with pytest.raises(ValueError, match="it is complete"):
+        leasehold.run(jids[2])
+    with pytest.raises(ValueError, match="there is no job 'x'"):
+        leasehold.run("x")
+    later = other.with_options(delay="1h").put()
+    with pytest.raises(ValueError, match=r"it is scheduled; leasehold\.advance"):
+        leasehold.run(later)
+
+
+def test_recurring_jobs_come_as_the_clock_passes_them(leasehold):
+    leasehold.queue().recur("mail.other", every=3600, jid="hourly")
+    leasehold.run()
+    leasehold.advance("2h")
+    assert {run.klass for run in leasehold.run(until="idle")} == {"mail.other"}
+
+
+def test_klass_without_handler_is_named_and_its_job_stays(leasehold):
+    jid = leasehold.queue().put("mail.welcom")
+    with pytest.raises(HandlersError, match=r"'mail.welcom' is known; known are: .*mail\.welcome"):
+        leasehold.run()
+    assert leasehold.client.job(jid).state == "waiting"
+
+
+def test_assert_put_tells_what_was_put(leasehold):
+    welcome.put(user=1)
+    leasehold.assert_put(welcome, times=0, user=2)
+    with pytest.raises(AssertionError) as raised:
+        leasehold.assert_put(welcome, user=2)
+    assert 'mail.welcome, user=2 was put 0 times, not 1; put were\n  mail.welcome {"user":1} in mail, waiting' in str(
+        raised.value
+    )
+
+
+def test_handler_alone_gets_a_context(leasehold):
+    @dataclass
+    class Sent:
+        users: list[int]
+
+    context = leasehold.context(receipt, {"user": 5}, failures=1, saved={"done": True})
+    assert receipt(context, user=5) is None
+    assert (context.attempt, context.saved, context.data) == (2, {"done": True}, {"user": 5})
+    assert [(put["klass"], put.queue) for put in context.puts] == [("mail.welcome", "mail"), ("mail.other", "default")]
+    assert context.checkpoints == [{"user": 5}] and context.reported == [(0.5, "half")]
+    assert leasehold.puts() == []
+    with pytest.raises(TypeError, match="a context has no 'atempt'"):
+        leasehold.context(receipt, atempt=1)
+
+
+def test_crash_keeps_what_was_stored_and_the_job_runs_again(leasehold):
+    receipt.put(user=1)
+    leasehold.crash(at="checkpoint 1")
+    died, again, _welcome = leasehold.run()
+    assert (died.outcome, died.checkpoints, again.outcome) == ("died", [{"user": 1}], "completed")
+    leasehold.assert_put(welcome, times=1)
+
+
+def test_interruption_reaches_the_handler(leasehold):
+    stays.put()
+    leasehold.interrupt(at="checkpoint 1", reason="cancelled")
+    assert leasehold.run()[0].check() == "stopped for cancelled"
+    receipt.put(user=1)
+    leasehold.interrupt(at="put 2")
+    stopped, again, *_ = leasehold.run()
+    assert (stopped.outcome, stopped.message, again.attempt) == ("interrupted", "drain", 2)
+
+
+def test_time_limit_reaches_the_handler(leasehold):
+    other.put()
+    leasehold.timeout()
+    assert leasehold.run()[0].group == "timeout"
+
+
+def test_outage_refuses_puts(leasehold):
+    with leasehold.outage(), pytest.raises(StoreUnavailable):
+        welcome.put(user=1)
+    assert leasehold.puts() == []
+    welcome.put(user=1)
+    leasehold.assert_put(welcome)
+
+
+def test_application_s_own_client_has_the_queue_and_its_clock(leasehold):
+    leasehold.advance("24h")
+    with Client() as client:
+        client.queue("default").put("mail.other", delay="10s")
+    leasehold.advance("10s")
+    assert len(leasehold.run()) == 1
+
+
+def test_real_supervisor_runs_the_jobs(leasehold, tmp_path, monkeypatch):
+    (tmp_path / "handlers").mkdir()
+    (tmp_path / "handlers/__init__.py").touch()
+    (tmp_path / "handlers/sums.py").write_text(
+        "from supervisor import handler\n\n\n@handler\ndef add(job, a: int, b: int) -> int:\n    return a + b\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), _root()))))
+    with leasehold.pool(processes=1) as pool:
+        jid = leasehold.queue().put("sums.add", {"a": 1, "b": 2})
+        assert leasehold.client.wait(jid, "30s") == 3
+        with pytest.raises(RuntimeError, match="server's clock"):
+            leasehold.advance("1s")
+    assert not os.path.exists(f"/proc/{pool.pid}")
+    leasehold.advance("1s")
+    with pytest.raises(RuntimeError, match="before advance"), leasehold.pool():
+        pass
+
+
+def test_supervisor_that_does_not_boot_is_told_with_its_log(leasehold, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", _root())
+    with pytest.raises(AssertionError, match="no module 'nowhere'"), leasehold.pool(handlers="nowhere"):
+        pass
+
+
+def _root() -> str:
+    import supervisor
+
+    return str(os.path.dirname(os.path.dirname(supervisor.__file__)))
+
+
+def test_fault_that_is_not_reached_fails_the_test(pytester_run):
+    done = pytester_run(
+        """
+        from supervisor import handler
+
+        @handler(name="one")
+        def one(job): ...
+
+        def test_it(leasehold):
+            one.put()
+            leasehold.crash(at="checkpoint 2")
+            leasehold.run()
+        """
+    )
+    assert "no handler has come to 'checkpoint 2'" in done.stdout and done.returncode == 1
+
+
+def test_failed_test_shows_what_its_jobs_did(pytester_run):
+    done = pytester_run(
+        """
+        from supervisor import handler
+
+        @handler(name="one")
+        def one(job):
+            raise LookupError("where is it?")
+
+        def test_it(leasehold):
+            one.put()
+            assert leasehold.run()[0].outcome == "completed"
+        """
+    )
+    assert "jobs that leasehold has run" in done.stdout and "where is it?" in done.stdout
+
+
+@pytest.fixture
+def pytester_run(tmp_path):
+    """Run a file of tests in a pytest of its own, as an application would."""
+
+    def run(text, *arguments):
+        import sys
+        import textwrap
+
+        (tmp_path / "test_app.py").write_text(textwrap.dedent(text))
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments], cwd=tmp_path,
+            capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": _root()},
+        )  # fmt: skip
+
+    return run
+
+
+def test_places_and_arguments_are_checked(leasehold: Leasehold):
+    for at in ("checkpoint", "checkpoint 0", "put", "end", ""):
+        with pytest.raises(ValueError, match="write 'start'"):
+            leasehold.crash(at=at)
+    with pytest.raises(ValueError, match="seconds, 0 or more"):
+        leasehold.advance(-1)
+    with pytest.raises(ValueError, match="give a jid, or until='idle'"):
+        leasehold.run("x", until="idle")  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="a handler or the name of a klass"):
+        leasehold.assert_put(7)  # type: ignore[arg-type]
+    with pytest.raises(NoServer):
+        raise NoServer("x")
