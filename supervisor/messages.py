@@ -94,6 +94,7 @@ class Ready:
     `handlers`: name -> settings (`HandlerSettings` as a dict). `threads`, `descriptors`: what the import left running
     and open, in words. `before_fork`: True if a hook of the handlers runs before each fork. `sandbox`: each part of the
     sandbox, with "on" or the reason why it is not. `files`: the files that the handlers were loaded from.
+    `recurrences`: name -> queue, rhythm and options of the recurring job that a handler declares.
     """
 
     handlers: dict[str, dict[str, Any]]
@@ -102,6 +103,7 @@ class Ready:
     before_fork: bool = False
     sandbox: dict[str, str] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
+    recurrences: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ import orjson
 
 from supervisor.child.handler import Handler, HandlersError
 from supervisor.child.handlers import foreign_frames, load
-from supervisor.engine.model.validation import in_seconds
 from supervisor.messages import HandlerSettings
 
 _UNSET: Final = asdict(HandlerSettings().within("basic"))
@@ -45,7 +44,7 @@ def describe(handler: Handler[..., Any]) -> dict[str, Any]:
     """Return what can be said of a handler without its code.
 
     `data`, `result`: JSON schemas; None where any JSON fits. `parameters`: their names in order. `settings`: those that
-    were declared. `options`: what each of its typed puts has.
+    were declared. `options`: what each of its typed puts has. `rhythm`: of its recurring job.
     """
     parameters = handler.parameters
     settings = {name: value for name, value in asdict(handler.settings).items() if value != _UNSET[name]}
@@ -56,14 +55,9 @@ def describe(handler: Handler[..., Any]) -> dict[str, Any]:
         "data": None if parameters is None else _data_schema(handler),
         "result": _result_schema(handler),
         "settings": settings,
-        "options": {name: _plain(name, value) for name, value in handler.put_options.items()},
+        "options": handler.plain_options,
+        "rhythm": dict(handler.rhythm),
     }
-
-
-def _plain(name: str, value: Any) -> Any:
-    if name == "expires":
-        return in_seconds(name, value)
-    return list(value) if name == "tags" else value
 
 
 def _data_schema(handler: Handler[..., Any]) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack
 
 from supervisor.child.parameters import Parameters, WrongShape, is_plain, parameters_of
-from supervisor.child.typed_put import HandlerOptions, TypedPut
+from supervisor.child.typed_put import DEFAULT_QUEUE, HandlerOptions, TypedPut
 from supervisor.engine.model.job_to_put import JobToPut
+from supervisor.engine.model.validation import in_seconds
 from supervisor.messages import MAX_DELAY_S, HandlerSettings
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class Handler(Generic[P, R]):
 
     A call runs the plain function, in this process. `put`, `aput` and `job` make jobs of the function's parameters.
     `settings`: what a supervisor does with its jobs; None where the `run` flag or the default decides. `put_options`:
-    what each job of `put`, `aput` and `job` has unless `with_options` says otherwise.
+    what each job of `put`, `aput` and `job` has unless `with_options` says otherwise. `rhythm`: cron and tz, or every,
+    of the recurring job that supervisors put for it; empty: none.
     """
 
     function: Callable[Concatenate["JobContext", P], R]
@@ -52,6 +54,7 @@ class Handler(Generic[P, R]):
     retry_on: tuple[type[BaseException], ...] | None = None
     fail_on: tuple[type[BaseException], ...] = ()
     put_options: Mapping[str, Any] = field(default_factory=dict)
+    rhythm: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         functools.update_wrapper(self, self.function, updated=())
@@ -122,6 +125,17 @@ class Handler(Generic[P, R]):
         """Return `put`, `aput` and `job` with other options: those of `Queue.put`, the queue, and the client."""
         return self._typed.with_options(**options)
 
+    @property
+    def plain_options(self) -> dict[str, Any]:
+        """Return `put_options` as JSON has them."""
+        plain = {name: list(value) if name == "tags" else value for name, value in self.put_options.items()}
+        return {**plain, "expires": in_seconds("expires", plain["expires"])} if "expires" in plain else plain
+
+    @property
+    def recurrence(self) -> dict[str, Any] | None:
+        """Return the queue, the rhythm and the options of its recurring job, as JSON. None: it does not recur."""
+        return {"queue": DEFAULT_QUEUE, **self.plain_options, **self.rhythm} if self.rhythm else None
+
     # runs
 
     @functools.cached_property
@@ -145,9 +159,13 @@ class Handler(Generic[P, R]):
     def prepare(self, klass: str) -> None:
         """Read parameters and result, before the first fork. Raises HandlersError."""
         try:
-            self.parameters, self.result_adapter  # noqa: B018  both are kept from here on
+            parameters, _ = self.parameters, self.result_adapter  # both are kept from here on
         except TypeError as error:
             raise HandlersError(f"handler {klass!r}: {error}") from error
+        if self.rhythm and parameters is not None and parameters.required:
+            raise HandlersError(
+                f"handler {klass!r} recurs without data, so its parameter {parameters.required[0]!r} needs a default"
+            )
 
     def arguments_of(self, job: "JobContext") -> dict[str, Any]:
         """Return what the function gets beside the context. Raises WrongShape, and what foreign validators raise."""

@@ -21,6 +21,7 @@ from supervisor.child.handler import Handler, HandlersError, module_of
 from supervisor.config import parse_duration, parse_size
 from supervisor.engine.model.jobs import checked_options
 from supervisor.engine.model.keys import checked_name
+from supervisor.engine.model.rhythm import checked_rhythm
 from supervisor.engine.model.validation import Duration, in_seconds
 from supervisor.messages import MAX_DELAY_S, HandlerSettings
 
@@ -183,6 +184,9 @@ def handler(
     unique: bool | str | None = None,
     tags: Sequence[str] | None = None,
     expires: Duration | None = None,
+    cron: str | None = None,
+    tz: str | None = None,
+    every: Duration | None = None,
 ) -> Callable[[Callable[Concatenate["JobContext", P], R]], Handler[P, R]]: ...
 
 
@@ -211,6 +215,9 @@ def handler(
     unique: bool | str | None = None,
     tags: Sequence[str] | None = None,
     expires: Duration | None = None,
+    cron: str | None = None,
+    tz: str | None = None,
+    every: Duration | None = None,
 ) -> Any:
     """Register a function, or coroutine function, under its module path and name (or `name`). Returns a Handler.
 
@@ -231,6 +238,8 @@ def handler(
     `fail_on`: exceptions after which the job has failed for good. `retry_on`: exceptions after which it runs again; any
     other then fails it, unless `on_error` says otherwise.
     `queue lane priority limit unique tags expires`: what each job of `put`, `aput` and `job` has, as for `Queue.put`.
+    `cron` with `tz`, or `every`: supervisors of this code put a recurring job, whose jid is the klass. Its jobs have
+    these options and no data.
 
     None leaves the choice to the `run` flag or the default. Raises ValueError or TypeError.
     """
@@ -253,6 +262,8 @@ def handler(
         queue=queue, lane=lane, priority=priority, limit=limit, unique=unique, tags=tags, expires=expires
     )
 
+    rhythm = _rhythm(cron, tz, every)
+
     def register(function: Function) -> Handler[..., Any]:
         if isinstance(function, Handler):
             function = function.function  # a function may be registered under several names
@@ -261,7 +272,7 @@ def handler(
         if name is None and not hasattr(function, "__name__"):
             raise TypeError(f"@handler: {function!r} has no name of its own; give it one with name=")
         is_async = inspect.iscoroutinefunction(function)
-        made = Handler(function, name, settings, is_async, steps, retried, failed or (), put_options)
+        made = Handler(function, name, settings, is_async, steps, retried, failed or (), put_options, rhythm)
         _registered.append(made)
         return made
 
@@ -326,6 +337,18 @@ def _put_options(**given: Any) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise ValueError(f"@handler: {error}") from error
     return options
+
+
+def _rhythm(cron: str | None, tz: str | None, every: Duration | None) -> dict[str, Any]:
+    """Return the rhythm of a recurring job. Raises ValueError for one that no recurring job could have."""
+    if cron is None and every is None:
+        if tz is not None:
+            raise ValueError(f"@handler(tz={tz!r}) goes with cron")
+        return {}
+    try:
+        return checked_rhythm(cron, tz, every)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"@handler: {error}") from error
 
 
 def _count(option: str, value: int | None) -> int | None:

@@ -68,6 +68,7 @@ from supervisor.master.processes.zygotes import Zygotes
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.chores import Chores
 from supervisor.master.redis.connection import Connection
+from supervisor.master.redis.declaring import Declaring
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.departure import Departure
 from supervisor.master.redis.grants import Grants
@@ -257,7 +258,7 @@ class Parts:
             renewing, self.settling, relay,
             Chores(identity, serving, times, self.admission, self.maintenance, self.backlog, counts),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
-            TimesLookup(times, renewing), leasing,
+            Declaring(demand, events), TimesLookup(times, renewing), leasing,
         )  # fmt: skip
         waiting = Waiting(demand, leasing, renewing, serving, session.wakeups, session.listeners, self.idle_exit)
         self.pump = RedisPump(session, speakers, leasing, self.grants, waiting, counts, self.inbox.give_way)

@@ -48,6 +48,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "master.paused": ("info", ("running", "signal", "by", "sender_pid", "sender_uid", "sender")),
     "master.resumed": ("info", ("signal", "by", "sender_pid", "sender_uid", "sender")),
     "queues.changed": ("info", ("queues", "order", "count")),
+    "recurring.declared": ("info", ("put", "removed")),
     "queues.resolved": ("info", ("added", "removed", "count")),
     "master.warned": ("warning", ("message",)),
     "signal.received": ("info", ("signal", "sender_pid", "sender_uid", "sender", "effect")),

@@ -100,7 +100,8 @@ def _load(
     profiles = {loaded_handler.settings.profile for loaded_handler in loaded.values()}
     confinement = confinements.Confinement(boot, profiles, guard.bind)
     report = {part: messages.escaped(state) for part, state in confinement.report.items()}
-    ready = Ready(settings, threads, descriptors, bool(handlers.hooks.before_fork), report, files)
+    recurrences = {name: declared for name, handler in loaded.items() if (declared := handler.recurrence) is not None}
+    ready = Ready(settings, threads, descriptors, bool(handlers.hooks.before_fork), report, files, recurrences)
     return loaded, confinement, ready
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import textwrap
+from datetime import timedelta
 
 import pytest
 
@@ -284,3 +285,31 @@ def test_traceback_begins_with_foreign_code():
         frames = handlers.foreign_frames(error.__traceback__)
     assert frames.tb_frame.f_code.co_filename == __file__
     assert handlers.foreign_frames(None) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"every": 0}, "every must be seconds"),
+        ({"every": True}, "every must be seconds"),
+        ({"every": "often"}, "'often' is not a duration"),
+        ({"every": 60, "cron": "* * * * *"}, "every and cron: give one of them"),
+        ({"every": 60, "tz": "UTC"}, "tz goes with cron"),
+        ({"tz": "UTC"}, "tz='UTC'. goes with cron"),
+        ({"cron": "* * * *"}, "cron must have five fields"),
+        ({"cron": "61 * * * *"}, "cron must be minute hour"),
+        ({"cron": "* * * * *", "tz": "Nowhere"}, "tz must be a time zone"),
+    ],
+)
+def test_rhythm_is_checked_where_it_is_declared(options, words):
+    with pytest.raises(ValueError, match=words):
+        handlers.handler(**options)
+
+
+def test_declared_recurrence_has_the_options_of_each_put():
+    @handlers.handler(name="k", every="10m", queue="bulk", tags=("a",), expires=timedelta(hours=1))
+    def job(context): ...
+
+    assert job.recurrence == {"queue": "bulk", "every": 600, "tags": ["a"], "expires": 3600}
+    assert handlers.handler(name="k", cron="0 6 * * *")(job).recurrence == {"queue": "default", "cron": "0 6 * * *"}
+    assert handlers.handler(name="k")(job).recurrence is None

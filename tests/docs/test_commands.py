@@ -27,6 +27,7 @@ ELSEWHERE = {
     "Run it": "tests/process/jobs/test_demo.py runs the demo, test_new_user.py with TEST_FULL=1 the whole line",
     "Test it": "this is what runs",
     "From a handler to a drained pool": "test_new_user.py",
+    "Test a handler": "test_testing.py",
 }
 _NO_ENGINE = "there is no engine; tests/deploy/test_dockerfile.py does the image's steps"
 #: Lines in other fences: how they begin, and who looks at them.

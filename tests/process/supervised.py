@@ -64,6 +64,7 @@ _KEPT_WHOLE = {
     "tag-counts",
     "cancelled",
     "cancelled-by",
+    "declared",
 }
 
 

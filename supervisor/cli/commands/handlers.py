@@ -31,7 +31,8 @@ def run(args: argparse.Namespace) -> int:
         say_json([handler._asdict() for handler in handlers])
         return 0
     rows = [
-        (each.klass, _parameters(each.data), _words({**each.options, **each.settings}), each.doc) for each in handlers
+        (each.klass, _parameters(each.data), _words({**each.options, **each.rhythm, **each.settings}), each.doc)
+        for each in handlers
     ]
     table(("klass", "parameters", "declared", "about"), rows)
     return 0

@@ -30,6 +30,7 @@ class Described(NamedTuple):
     result: dict[str, Any] | None
     settings: dict[str, Any]
     options: dict[str, Any]
+    rhythm: dict[str, Any]
 
 
 def add_handlers(parser: argparse.ArgumentParser) -> None:

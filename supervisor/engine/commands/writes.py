@@ -33,7 +33,7 @@ from supervisor.engine.model.outcomes import (
     needs_memory,
 )
 from supervisor.engine.model.queue_order import Queues, checked_order
-from supervisor.engine.model.recurring import DueCron, Recurring, changes_of, new_recurrence, parse_due
+from supervisor.engine.model.recurring import Declared, DueCron, Recurring, changes_of, new_recurrence, parse_due
 from supervisor.engine.model.scripts import Script
 from supervisor.engine.model.validation import (
     EXACT_INT,
@@ -498,6 +498,27 @@ def update_recurring(known: Recurring, changes: Mapping[str, Any], *, now: float
     """Change the given settings of a recurring job. Answers False if it no longer exists."""
     new = changes_of(known, changes, clock.unix() if now is None else now)
     return Command(scripts.RECUR, (now_ms(now), "update", *new.arguments), bool)
+
+
+def declare(
+    plain: Sequence[str], recurring: Sequence[Declared], *, now: float | None = None
+) -> Command[tuple[list[str], list[str]]]:
+    """Put and change the recurring jobs that code declares, and remove those that it has declared before.
+
+    `plain`: klasses of the code that do not recur, at most 1,000. `recurring`: at most 100. What was declared in the
+    same way before stays as it is, also if it was changed or removed since. Answers the jids put or changed, and those
+    removed.
+    """
+    checked_batch("recurring", recurring)
+    args: list[Argument] = [now_ms(now), "\n".join(checked_name("plain", klass) for klass in plain)]
+    for one in recurring:
+        args += (one.digest, *one.recurrence.arguments)
+    return Command(scripts.DECLARE, tuple(args), _parse_declared)
+
+
+def _parse_declared(reply: list[list[bytes]]) -> tuple[list[str], list[str]]:
+    put, removed = ([jid.decode() for jid in jids] for jids in reply)
+    return put, removed
 
 
 def unrecur(jid: str, *, now: float | None = None) -> Command[bool]:

@@ -5,6 +5,7 @@ zone, and the script takes each one exactly once.
 """
 
 import datetime
+import hashlib
 import math
 import zoneinfo
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -230,6 +231,23 @@ def new_recurrence(queue: str, klass: str, data: object, options: Mapping[str, A
         first_ms=first,
         fields=claim_on({**rhythm, **_checked_fields(options)}, klass, kind, raw),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A recurring job that code declares for a klass, whose name is its jid. `digest`: of all but its next time."""
+
+    recurrence: NewRecurrence
+    digest: str
+
+
+def declared(klass: str, declaration: Mapping[str, Any], now_unix: float) -> Declared:
+    """Check what code declares for a klass: queue, rhythm and options. Raises as new_recurrence does."""
+    options = {**declaration, "jid": klass}
+    queue = options.pop("queue", "default")
+    new = new_recurrence(queue, klass, None, options, now_unix)
+    said = orjson.dumps((new.queue, sorted(new.fields.items())))
+    return Declared(new, hashlib.sha1(said, usedforsecurity=False).hexdigest())
 
 
 def changes_of(known: Recurring, changes: Mapping[str, Any], now_unix: float) -> NewRecurrence:

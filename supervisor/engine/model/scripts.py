@@ -174,6 +174,7 @@ ANSWER = load("answer")
 DESIRE = load("desire")
 RETIRE = load("retire")
 SKILLS = load("skills")
+DECLARE = load("declare")
 LAYOUTS = load("layouts")
 CONVERT = load("convert")
 EXPAND = load("expand")
@@ -181,7 +182,23 @@ SCORES = load("scores")
 
 ALL = tuple(script for script in globals().values() if isinstance(script, Script))
 #: A master's scripts. It loads these on each connect, and Redis does nothing else meanwhile.
-OF_A_WORKER = (LEASE, SETTLE, RENEW, RESUME, SWEEP, SPAWN, DEREGISTER, TELL, TIMING, NAMES, WISH, ASKS, ANSWER, SKILLS)
+OF_A_WORKER = (
+    LEASE,
+    SETTLE,
+    RENEW,
+    RESUME,
+    SWEEP,
+    SPAWN,
+    DEREGISTER,
+    TELL,
+    TIMING,
+    NAMES,
+    WISH,
+    ASKS,
+    ANSWER,
+    SKILLS,
+    DECLARE,
+)
 
 
 @cache

@@ -241,6 +241,8 @@ def _checked(report: Control) -> Control:
         words = (*report.threads, *report.descriptors, *report.sandbox, *report.sandbox.values(), *report.files)
         if not all(isinstance(said, str) for said in words):
             raise TypeError(f"not words: {report.threads!r:.100}, {report.descriptors!r:.100}")
+        if not all(isinstance(declared, dict) for declared in report.recurrences.values()):
+            raise TypeError(f"not recurring jobs: {report.recurrences!r:.100}")
     if isinstance(report, Ready | BootFailed) and not all(isinstance(file, str) for file in report.files):
         raise TypeError(f"not the names of files: {report.files!r:.100}")
     return report

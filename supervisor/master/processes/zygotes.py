@@ -3,7 +3,7 @@
 `ZygoteStarts` adds zygotes, `ZygoteReaper` removes them, and `RollingReload` moves the roles.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from supervisor import clock
@@ -33,6 +33,7 @@ class Zygotes:
         self.kept: ZygoteHandle | None = None  # forked before the current one; forks again if that one fails
         self.handlers: dict[str, HandlerSettings] = {}  # by klass
         self.once: tuple[str, ...] = ()  # the klasses whose jobs never start twice
+        self.recurrences: Mapping[str, dict[str, Any]] = {}  # what handlers declare that recur, by klass
         self.sandbox: dict[str, str] = {}  # each part of the children's sandbox: "on", or why not
         self.measured = 0  # the zygote whose first child gave `child_bytes`; 0: none yet
         self.child_bytes = 0  # memory of a child that has run nothing
@@ -106,6 +107,7 @@ class Zygotes:
         self.current = zygote
         self.handlers = zygote.handlers
         self.once = tuple(klass for klass, settings in self.handlers.items() if settings.at_most_once)
+        self.recurrences = zygote.report.recurrences
         self.sandbox = dict(zygote.report.sandbox)
         if warning := self._budget.use_zygote(zygote.inherited):
             self._events.warn(warning)

@@ -4,7 +4,7 @@ Does no I/O.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Any, Final
 
 from supervisor.engine.commands.writes import MOST
 from supervisor.engine.worker.exchange import Wanted
@@ -68,6 +68,11 @@ class Demand:
     def klasses(self) -> Collection[str]:
         """The klasses whose jobs peers may leave to this master."""
         return self._zygotes.handlers if self._admission.is_open else ()
+
+    @property
+    def recurrences(self) -> Mapping[str, dict[str, Any]]:
+        """What the handlers declare that recur, by klass."""
+        return self._zygotes.recurrences
 
     # how many to lease
 

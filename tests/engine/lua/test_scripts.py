@@ -20,7 +20,7 @@ from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.jobs import LeaseRecord, new_job
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Returned, Unknown
-from supervisor.engine.model.recurring import DueCron
+from supervisor.engine.model.recurring import DueCron, declared
 from supervisor.engine.model.validation import UNSET
 from tests.engine.invariants import misplaced, read_namespace
 from tests.layouts import set_options
@@ -109,7 +109,7 @@ def test_lines_fit_the_page():
 def test_flags_allow_oom_and_mark_read_only_scripts():
     flags = {script.name: script.text.split("\n")[0] for script in scripts.ALL}
     assert {name for name, line in flags.items() if line == "#!lua"} == {
-        "put", "log", "recur", "await",
+        "put", "log", "recur", "declare", "await",
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "timing", "names", "list", "peek", "tagged", "tags", "tracked", "workers", "worker",
@@ -738,6 +738,11 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "each: move": lambda _: bulk.move(EVERYTHING, [*SPECIAL, "not-due", "child"], "t", now=NOW),
     "each: priority": lambda _: bulk.set_priority(EVERYTHING, SPECIAL, -9, now=NOW),
     "answer": lambda _: writes.answer("w", "first", {"children": []}, now=NOW),
+    "declare": lambda _: writes.declare(
+        ["declared-old"],
+        [declared(klass, {"every": 60, "tags": ["t"]}, NOW) for klass in ("declared-1", "declared-new")],
+        now=NOW,
+    ),
     "skills": lambda _: writes.skills("w", ["odd", "k"], ["z", "s"], now=NOW),
     "skills: fewer": lambda _: writes.skills("peer", ["k"], ["z"], now=NOW),
     "lease: what it lacks": lambda _: writes.lease("lacker", ["z"], 9, number=5, now=NOW),

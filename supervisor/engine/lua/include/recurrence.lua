@@ -11,6 +11,44 @@ function recurrence.read(jid)
   return pattern
 end
 
+-- Return the arguments of a new or changed pattern, which begin at an index with its queue; `fields` are pairs.
+function recurrence.given(argv, at)
+  local given = {
+    queue = argv[at], jid = argv[at + 1], klass = argv[at + 2], kind = argv[at + 3], data = argv[at + 4],
+    delay = argv[at + 5], first = argv[at + 6], fields = {},
+  }
+  for i = at + 8, at + 7 + 2 * argv[at + 7], 2 do
+    if argv[i] == "tags" then given.tags = argv[i + 1] else given.fields[argv[i]] = argv[i + 1] end
+  end
+  return given
+end
+
+-- Give a pattern what was given. An empty value unsets a field.
+function recurrence.apply(pattern, given)
+  if given.queue ~= "" then pattern.queue = given.queue end
+  if given.klass ~= "" then pattern.klass = given.klass end
+  for field, value in pairs(given.fields) do pattern[field] = value ~= "" and value or nil end
+end
+
+-- Store a pattern in place of the one `before`. `is_new`: without tags it has none.
+function recurrence.write(before, pattern, given, is_new)
+  local name, jid = P .. "recur:" .. pattern.jid, pattern.jid
+  if before then place(recurrence.key(before.queue), jid, false) end
+  place(recurrence.key(pattern.queue), jid, pattern.next)
+  if given.kind ~= "" then
+    pattern.bytes = given.kind == "bytes" and 1 or nil
+    store(P .. "recurdata:" .. jid, given.data)
+  end
+  if given.tags or is_new then
+    pattern.tagged = given.tags and given.tags ~= "" and 1 or nil
+    if pattern.tagged then store(P .. "recurtags:" .. jid, given.tags) else drop(P .. "recurtags:" .. jid) end
+  end
+  plan_fields(name, pattern, before and read_fields(name) or {})
+  stage.check_room(pattern.queue)
+  stage.know_queue(pattern.queue)
+  wake(pattern.queue)
+end
+
 -- If an earlier recurrence of this jid has used the number, a sequence is a number that it cannot have used.
 local function fresh_jid(pattern)
   pattern.count = (tonumber(pattern.count) or 0) + 1

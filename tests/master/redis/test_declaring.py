@@ -1,0 +1,57 @@
+"""What handlers declare is told once for each release of the code."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from supervisor.master.redis.declaring import Declaring
+
+
+@pytest.fixture
+def demand():
+    return SimpleNamespace(klasses=(), recurrences={})
+
+
+@pytest.fixture
+def declaring(demand):
+    told = []
+    events = SimpleNamespace(warn=told.append, emit=lambda *said, **fields: told.append((said, fields)), told=told)
+    return Declaring(demand, events)
+
+
+def test_each_release_is_told_once(demand, declaring):
+    assert declaring.parts(0.0) == ()
+    demand.klasses, demand.recurrences = {"a": 1, "b": 1}, {"b": {"every": 60, "queue": "q"}}
+    [part] = declaring.parts(0.0)
+    assert part.command.args[1] == "a" and "b" in part.command.args
+    assert declaring.parts(0.0) == ()
+
+
+def test_new_zygote_with_the_same_code_is_told_nothing(demand, declaring):
+    demand.klasses = {"a": 1}
+    assert len(declaring.parts(0.0)) == 1
+    demand.klasses = {"a": 1}
+    assert declaring.parts(0.0) == ()
+    demand.klasses = {"a": 1, "b": 1}
+    assert len(declaring.parts(0.0)) == 1
+
+
+def test_lost_answer_is_asked_for_again(demand, declaring):
+    demand.klasses = {"a": 1}
+    [part] = declaring.parts(0.0)
+    part.lost()
+    assert len(declaring.parts(0.0)) == 1
+
+
+def test_declaration_that_cannot_be_put_is_told_and_harms_no_other(demand, declaring):
+    demand.klasses = {"a": 1, "b": 1}
+    demand.recurrences = {"a": {"cron": "x"}, "b": {"every": 60}}
+    [part] = declaring.parts(0.0)
+    assert "b" in part.command.args
+    assert "the recurring job that a declares is not put: cron must have five fields" in declaring._events.told[0]
+
+
+def test_many_declarations_go_in_batches(demand, declaring):
+    demand.klasses = {f"k{number}": 1 for number in range(250)}
+    demand.recurrences = {klass: {"every": 60} for klass in demand.klasses}
+    assert len(declaring.parts(0.0)) == 3

@@ -1,0 +1,54 @@
+"""Recurring jobs that handlers declare: put, changed and removed with the code that declares them."""
+
+import signal
+
+from tests.process.apps import start_app, write_app
+
+OFTEN = '@handler(every=0.2, tags=["often"])\ndef often(job, times: int = 1):\n    count("calls")\n'
+RARELY = OFTEN.replace("every=0.2", 'cron="0 6 * * *", tz="Europe/Berlin"')
+NEVER = OFTEN.replace('every=0.2, tags=["often"]', "")
+
+
+def calls(stage):
+    path = stage.directory / "calls"
+    return path.stat().st_size if path.exists() else 0
+
+
+def finish(stage, *pools):
+    for pool in pools:
+        assert pool.drain() == 0
+    stage.client.queue("default").delete()
+    stage.assert_nothing_left()
+
+
+def test_declared_job_follows_the_code_over_reloads_and_a_rollback(stage):
+    pool = start_app(stage, OFTEN, processes=1)
+    stage.wait_until(lambda: calls(stage) >= 2, "two of its jobs")
+    assert stage.client.recurring("often").tags == ["often"]
+    for source, cron in ((RARELY, "0 6 * * *"), (OFTEN, None), (NEVER, "gone"), (OFTEN, None)):
+        write_app(stage, source)
+        pool.send(signal.SIGHUP)
+        stage.wait_until(
+            lambda cron=cron: getattr(stage.client.recurring("often"), "cron", "gone") == cron, f"cron {cron}"
+        )
+    finish(stage, pool)
+
+
+def test_restart_leaves_what_an_operator_has_removed(stage):
+    first = start_app(stage, OFTEN, processes=1)
+    stage.wait_until(lambda: calls(stage) >= 1, "a job")
+    stage.client.unrecur("often")
+    second = start_app(stage, OFTEN, processes=1)
+    second.wait_ready()
+    stage.wait_until(lambda: any("often" in worker.klasses for worker in stage.client.workers()
+                                 if worker.name == second.worker), "its report")  # fmt: skip
+    assert stage.client.recurring("often") is None
+    assert second.find("recurring.declared") == []
+    finish(stage, first, second)
+
+
+def test_handler_whose_parameter_has_no_default_does_not_boot(stage):
+    pool = start_app(stage, "@handler(every=60)\ndef often(job, times: int): ...\n", processes=1)
+    assert pool.wait() == 71
+    assert "'often' recurs without data, so its parameter 'times' needs a default" in str(pool.events)
+    stage.assert_nothing_left()
