@@ -14,6 +14,7 @@ import orjson
 from supervisor import clock
 from supervisor.child.handler import Handler
 from supervisor.child.handlers import Interrupted, SoftTimeout
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Queue
 from supervisor.engine.client.sync_handles import Job, Lease
 from supervisor.engine.commands import writes
@@ -182,13 +183,13 @@ class Leasehold:
     def _marked(self, lease: Lease) -> Lease:
         """Return a new lease of the job, by which the engine knows that it must not start twice."""
         lease.release(started=False)
-        grant = self.client.call(writes.lease, WORKER, [lease.queue], 1, once=[lease.klass])
-        return Lease(grant.leases[0], self.client)
+        grant = calls_of(self.client).call(writes.lease, WORKER, [lease.queue], 1, once=[lease.klass])
+        return Lease(grant.leases[0], calls_of(self.client))
 
     def _context_of(self, lease: Lease) -> RecordingContext:
         def report(token: int, progress: ProgressReport) -> None:
             renewal = writes.Renewal(lease.jid, token, progress=(progress.fraction, progress.text))
-            self.client.call(writes.renew, WORKER, [renewal])
+            calls_of(self.client).call(writes.renew, WORKER, [renewal])
 
         def store(_token: int, state: bytes) -> None:
             lease.checkpoint(orjson.Fragment(state))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.writes import Command
@@ -35,7 +36,7 @@ class Line:
         self._lanes = itertools.cycle([f"client-{i}" for i in range(lanes)] or [None])
         self._options = options
         for first in range(0, jobs, 1000):
-            client.run(self._put(min(1000, jobs - first)))
+            calls_of(client).run(self._put(min(1000, jobs - first)))
 
     def _put(self, n: int) -> Command[Any]:
         jobs = [
@@ -50,7 +51,7 @@ class Line:
 
         def timed(verb: str, command: Command[Any]) -> Any:
             before = server.spent_s()
-            answer = client.run(command)
+            answer = calls_of(client).run(command)
             took[f"{verb} µs"] = (server.spent_s() - before) / batch * 1e6
             return answer
 

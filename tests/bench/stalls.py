@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Lease
 from supervisor.engine.commands import writes
@@ -142,12 +143,12 @@ def settle_parent(client: Client, hands: Hands) -> Act:
 
 def renew(client: Client, hands: Hands) -> Act:
     entries = [Renewal(each.jid, each.token, started=True) for each in hands.leased(client)]
-    return lambda: client.call(writes.renew, FILLER, entries)
+    return lambda: calls_of(client).call(writes.renew, FILLER, entries)
 
 
 def resume(client: Client, hands: Hands) -> Act:
     known = [(each.jid, each.token) for each in hands.leased(client)[::2]]
-    return lambda: client.call(writes.resume, FILLER, 1, known)
+    return lambda: calls_of(client).call(writes.resume, FILLER, 1, known)
 
 
 def of_jids(call: Callable[[Client, list[str]], object], kind: str = "plain", running: bool = False) -> Prepare:
@@ -195,7 +196,7 @@ CALLS: Mapping[str, Prepare] = {
     "cancel, waiting": of_jids(lambda client, jids: client.cancel(*jids)),
     "cancel, two tags": of_jids(lambda client, jids: client.cancel(*jids), "two tags"),
     "cancel, running": of_jids(lambda client, jids: client.cancel(*jids), running=True),
-    "release by an operator": of_jids(lambda client, jids: client.call(writes.release, jids), running=True),
+    "release by an operator": of_jids(lambda client, jids: calls_of(client).call(writes.release, jids), running=True),
     "unfail": after(lambda client, hands: hands.failed(client), lambda client: client.unfail("bench", QUEUE, BATCH)),
     "sweep": sweep,
     "deregister": after(lambda client, hands: hands.leased(client), lambda client: client.deregister(FILLER)),

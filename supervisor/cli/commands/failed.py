@@ -18,6 +18,7 @@ from supervisor.cli.lib.payload import add_data_flag, is_given, read_payload
 from supervisor.cli.lib.shown import age, as_dict
 from supervisor.cli.lib.terminal import counted, note, say, say_json, table
 from supervisor.config import parse_duration
+from supervisor.engine.client.sync_calls import calls_of
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
@@ -183,7 +184,7 @@ def _retry_named(args: argparse.Namespace) -> int:
     with connect(args) as client, arguments():
         before = jobs_of(client, args.jids)
         failed = [job.jid for job in before if job.state == "failed"]
-        moved = client.call(writes.unfail_jobs, failed) if failed else 0
+        moved = calls_of(client).call(writes.unfail_jobs, failed) if failed else 0
         after = dict(zip(args.jids, client.jobs(*args.jids), strict=True)) if moved < len(args.jids) else {}
     if moved:
         say(f"put back {' '.join(failed) if moved == len(failed) else counted(moved, 'job')}")
@@ -203,7 +204,7 @@ def _retry_chosen(args: argparse.Namespace) -> int:
         wanted = _filter(args)
         run_bulk(
             args, client, chosen, Operation("retry", "put back", wanted.words if wanted else ""),
-            lambda jids: BulkResult(client.call(writes.unfail_jobs, jids, group=args.group), []),
+            lambda jids: BulkResult(calls_of(client).call(writes.unfail_jobs, jids, group=args.group), []),
             None if wanted is None else lambda jids: _sifted(client, wanted, jids),
         )  # fmt: skip
     return 0

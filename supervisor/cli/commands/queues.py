@@ -16,6 +16,7 @@ from supervisor.cli.lib.served import ask_servers
 from supervisor.cli.lib.shown import pause_words, span
 from supervisor.cli.lib.supervisors import user_at_host
 from supervisor.cli.lib.terminal import counted, note, say, say_json, table
+from supervisor.engine.client.sync_calls import calls_of
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
@@ -88,7 +89,7 @@ def _counts(client: "Client", patterns: list[str]) -> "dict[str, Depths]":
     names = queues_of(client, patterns)
     found: dict[str, Depths] = {}
     for first in range(0, len(names), MOST):
-        found |= client.call(queries.depths, names[first : first + MOST])
+        found |= calls_of(client).call(queries.depths, names[first : first + MOST])
     return found
 
 

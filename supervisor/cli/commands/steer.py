@@ -17,6 +17,7 @@ from supervisor.cli.lib.payload import add_data_flag, is_given, read_payload
 from supervisor.cli.lib.supervisors import user_at_host
 from supervisor.cli.lib.terminal import note, say
 from supervisor.config import parse_duration
+from supervisor.engine.client.sync_calls import calls_of
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
@@ -129,7 +130,11 @@ def _cancel_chosen(args: argparse.Namespace) -> None:
         chosen = choice(args, NOT_ENDED)
         operation = Operation("cancel", "cancelled")
         run_bulk(
-            args, client, chosen, operation, lambda jids: client.call(bulk.cancel, chosen, jids, by=user_at_host())
+            args,
+            client,
+            chosen,
+            operation,
+            lambda jids: calls_of(client).call(bulk.cancel, chosen, jids, by=user_at_host()),
         )
 
 
@@ -184,7 +189,7 @@ def _fail_chosen(args: argparse.Namespace) -> None:
         chosen = choice(args, NOT_ENDED)
         run_bulk(
             args, client, chosen, Operation("fail", "failed", f" in group {args.into}"),
-            lambda jids: client.call(bulk.fail, chosen, jids, args.into, args.message),
+            lambda jids: calls_of(client).call(bulk.fail, chosen, jids, args.into, args.message),
         )  # fmt: skip
 
 
@@ -227,7 +232,7 @@ def _move_chosen(args: argparse.Namespace, client: "Client") -> None:
     chosen = choice(args, NOT_BEGUN)
     run_bulk(
         args, client, chosen, Operation("move", "moved", f" into queue {args.into}"),
-        lambda jids: client.call(bulk.move, chosen, jids, args.into),
+        lambda jids: calls_of(client).call(bulk.move, chosen, jids, args.into),
     )  # fmt: skip
 
 
@@ -249,4 +254,6 @@ def _prefer_chosen(args: argparse.Namespace, client: "Client", number: int) -> N
 
     chosen = choice(args, NOT_BEGUN)
     operation = Operation("give", "gave", f" priority {number}")
-    run_bulk(args, client, chosen, operation, lambda jids: client.call(bulk.set_priority, chosen, jids, number))
+    run_bulk(
+        args, client, chosen, operation, lambda jids: calls_of(client).call(bulk.set_priority, chosen, jids, number)
+    )

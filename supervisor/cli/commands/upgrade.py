@@ -11,6 +11,7 @@ from supervisor.cli.lib.consent import confirm
 from supervisor.cli.lib.parser import Refusal, Subparsers
 from supervisor.cli.lib.progress import ProgressLine
 from supervisor.cli.lib.terminal import counted, say
+from supervisor.engine.client.sync_calls import calls_of
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 def _convert(args: argparse.Namespace, client: "Client") -> None:
     from supervisor.engine.commands import upgrade
 
-    found = client.follow(upgrade.look_at_all(client.clock))
+    found = calls_of(client).follow(upgrade.look_at_all(calls_of(client).clock))
     wanted = upgrade.FIRST if args.back else upgrade.THIS
     if found.layout in (wanted, "new"):
         say(_nothing_to_do(found))
@@ -78,7 +79,7 @@ def _convert(args: argparse.Namespace, client: "Client") -> None:
     if args.back:
         _back(client)
     else:
-        client.follow(upgrade.to_this(client.clock))
+        calls_of(client).follow(upgrade.to_this(calls_of(client).clock))
         say("done: the namespace has the layout of this version")
 
 
@@ -102,7 +103,7 @@ def _words(args: argparse.Namespace, client: "Client", found: "NamespaceLayout")
     )  # fmt: skip
     if not args.back:
         return f"From layout 1 to 2: the keys of {renamed} get other names. Jobs stay as they are."
-    dense = client.follow(upgrade.count_dense())
+    dense = calls_of(client).follow(upgrade.count_dense())
     return f"From layout 2 to 1: {counted(dense, 'job')} stored another way, and the keys of {renamed} renamed."
 
 
@@ -119,7 +120,7 @@ def _back(client: "Client") -> None:
 
     try:
         with ProgressLine(None) as line:
-            jobs = client.follow(upgrade.to_first(client.clock, show))
+            jobs = calls_of(client).follow(upgrade.to_first(calls_of(client).clock, show))
     except (LeaseholdError, KeyboardInterrupt) as error:
         if not done or "WRONGTYPE" in str(error):
             raise

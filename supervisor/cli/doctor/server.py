@@ -14,6 +14,7 @@ from supervisor.cli.lib.shown import by_words
 from supervisor.cli.lib.terminal import counted
 from supervisor.config import Exit, RunConfig, megabytes
 from supervisor.engine.client.examine import Examiner
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import queries, upgrade
 from supervisor.engine.commands.queries import Counts, Depths, WorkerInfo
@@ -247,10 +248,10 @@ _LOOKS_INTO_INFO: Final = (_role, _memory, _persistence, _connections)
 
 
 def _namespace(client: Client, config: RunConfig) -> Iterator[Finding]:
-    found = client.run(upgrade.look())
+    found = calls_of(client).run(upgrade.look())
     yield ok("namespace", "it is empty" if found.layout == "new" else f"it has layout {found.layout}, this version's")
     options = client.config.all()
-    yield from _options(options, config, client.run(queries.setter("paused")))
+    yield from _options(options, config, calls_of(client).run(queries.setter("paused")))
     queues = client.queues()
     yield from _queues(queues, config)
     yield from _unserved(queues, ask_servers(client, queues, _PATIENCE_S), config)

@@ -14,6 +14,7 @@ from supervisor.cli.lib.lookup import no_queue
 from supervisor.cli.lib.parser import Refusal, UsageError, near
 from supervisor.cli.lib.progress import ProgressLine
 from supervisor.cli.lib.terminal import counted, note, say
+from supervisor.engine.client.sync_calls import calls_of
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
@@ -100,7 +101,7 @@ def run_bulk(
     """
     from supervisor.engine.commands.bulk import found
 
-    jobs = client.follow(found(chosen, client.clock))
+    jobs = calls_of(client).follow(found(chosen, calls_of(client).clock))
     if passing is not None:
         jobs = {jid: jobs[jid] for jid in passing(list(jobs))}
     entries = _entries(client, chosen)
@@ -177,7 +178,7 @@ def _entries(client: "Client", chosen: "Choice") -> int:
 
     if chosen.queue is None or chosen.tag is not None or chosen.group is not None or "waiting" not in chosen.states:
         return 0
-    return client.call(queries.depths, [chosen.queue])[chosen.queue].entries
+    return calls_of(client).call(queries.depths, [chosen.queue])[chosen.queue].entries
 
 
 def _drop_entries(client: "Client", queue: str, count: int) -> int:
@@ -185,7 +186,7 @@ def _drop_entries(client: "Client", queue: str, count: int) -> int:
 
     dropped = 0
     while dropped < count:
-        step = client.call(lanes.drop, queue, "in", 0, count=min(STEP, count - dropped))
+        step = calls_of(client).call(lanes.drop, queue, "in", 0, count=min(STEP, count - dropped))
         dropped += step.dropped
         if step.next_offset < 0:
             break

@@ -23,6 +23,7 @@ from supervisor.cli.lib.progress import ProgressLine
 from supervisor.cli.lib.shown import span
 from supervisor.cli.lib.terminal import counted, note, say
 from supervisor.config import Exit
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.model.bounds import DATA_BYTES
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def _put(args: argparse.Namespace, client: "Client", batch: Batch, tally: Tally)
 
     tally.sending = batch
     try:
-        answers = client.put_jobs(batch.jobs)
+        answers = calls_of(client).put_jobs(batch.jobs)
     except LeaseholdError as error:
         _refuse(error, batch, tally)
     tally.sending = None

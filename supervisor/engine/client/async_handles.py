@@ -4,8 +4,8 @@ They act through their client, and do no I/O by themselves. Each action is one c
 ends a lease or changes a job is sent once: if its answer does not arrive, OutcomeUnknown says so.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, Unpack
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar, Unpack
 
 from supervisor.engine.client.answers import (
     checkpoint_of,
@@ -17,10 +17,9 @@ from supervisor.engine.client.answers import (
     renewed,
     updated,
 )
+from supervisor.engine.client.async_calls import AsyncCalls
 from supervisor.engine.client.records import AsyncPartialJob, AsyncPartialRecurring, fill, fill_lease
 from supervisor.engine.commands import writes
-from supervisor.engine.commands.steps import Steps
-from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.jobs import JobRecord, LeaseRecord
 from supervisor.engine.model.outcomes import Answer, Completed, Died, Failed, Outcome, Released, Retried
 from supervisor.engine.model.recurring import RecurChanges, Recurring
@@ -29,21 +28,14 @@ from supervisor.engine.model.validation import UNSET, Duration
 T = TypeVar("T")
 
 
-class AsyncCaller(Protocol):
-    """Runs the commands of leases and jobs: their client."""
-
-    async def call(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T: ...
-    async def follow(self, call: Steps[T]) -> T: ...
-
-
 class AsyncLease(LeaseRecord):
     """A leased job of an AsyncClient."""
 
-    __slots__ = ("_client",)
+    __slots__ = ("_calls",)
 
-    def __init__(self, record: LeaseRecord, client: AsyncCaller) -> None:
+    def __init__(self, record: LeaseRecord, calls: AsyncCalls) -> None:
         fill_lease(self, record)
-        self._client = client
+        self._calls = calls
 
     async def renew(self, data: Any = UNSET) -> float:
         """Lengthen the lease by the queue's heartbeat from now, and return its new end in unix seconds.
@@ -51,7 +43,7 @@ class AsyncLease(LeaseRecord):
         `data` replaces the job's data. A lease that has run out can be renewed until another worker takes the job.
         Raises LeaseLost.
         """
-        [expires_unix] = await self._client.call(writes.renew, self.worker, renewal_of(self, data))
+        [expires_unix] = await self._calls.call(writes.renew, self.worker, renewal_of(self, data))
         return renewed(self, expires_unix)
 
     async def checkpoint(self, state: Any) -> float:
@@ -60,7 +52,7 @@ class AsyncLease(LeaseRecord):
         The next worker that leases the job finds it in `lease.saved`. It is deleted when the job completes or is put
         anew. Raises LeaseLost, TypeError or ValueError.
         """
-        [expires_unix] = await self._client.call(writes.renew, self.worker, checkpoint_of(self, state))
+        [expires_unix] = await self._calls.call(writes.renew, self.worker, checkpoint_of(self, state))
         return renewed(self, expires_unix)
 
     async def complete(
@@ -105,7 +97,7 @@ class AsyncLease(LeaseRecord):
         return str(held(self, await self._settle(Died(self, reason))))
 
     async def _settle(self, outcome: Outcome) -> Answer:
-        [answer] = await self._client.call(writes.settle, self.worker, [outcome])
+        [answer] = await self._calls.call(writes.settle, self.worker, [outcome])
         return answer
 
 
@@ -116,99 +108,99 @@ class AsyncJob(AsyncPartialJob):
     An attribute that was too large for a list (`left_out`) raises LeaseholdError; `await client.job(jid)` has it.
     """
 
-    __slots__ = ("_client",)
-    _client: AsyncCaller
+    __slots__ = ("_calls",)
+    _calls: AsyncCalls
 
-    def __init__(self, record: JobRecord, client: AsyncCaller) -> None:
+    def __init__(self, record: JobRecord, calls: AsyncCalls) -> None:
         fill(self, record, JobRecord)
-        object.__setattr__(self, "_client", client)
+        object.__setattr__(self, "_calls", calls)
 
     async def cancel(self, *, by: str | None = None) -> bool:
         """Delete the job. `by` names who wants that. Returns False if it is gone or complete.
 
         Raises DependencyError if a job with the policy to wait depends on it.
         """
-        return bool(await self._client.call(writes.cancel, [self.jid], by=by))
+        return bool(await self._calls.call(writes.cancel, [self.jid], by=by))
 
     async def fail(self, group: str, message: str) -> None:
         """Fail the job in any state."""
-        found(self.jid, await self._client.call(writes.fail, self.jid, group, message))
+        found(self.jid, await self._calls.call(writes.fail, self.jid, group, message))
 
     async def move(self, queue: str, delay: Duration = 0) -> None:
         """Move the job as it is into a queue, where it begins anew, after `delay` seconds."""
-        found(self.jid, await self._client.call(writes.move, self.jid, queue, delay))
+        found(self.jid, await self._calls.call(writes.move, self.jid, queue, delay))
 
     async def unfail(self, queue: str | None = None, *, klass: str | None = None, data: Any = UNSET) -> bool:
         """Put the failed job back, into `queue` or its own, with the new data or klass if given. It begins anew.
 
         A broken entry of another program is read again. Returns False if the job has not failed, or is still broken.
         """
-        return bool(await self._client.call(writes.unfail_job, self.jid, queue, klass=klass, data=data))
+        return bool(await self._calls.call(writes.unfail_job, self.jid, queue, klass=klass, data=data))
 
     async def set_priority(self, priority: int) -> int:
         """Change the priority (lower runs sooner) and return it. A waiting job keeps its age within it."""
-        found(self.jid, await self._client.call(writes.set_priority, self.jid, priority))
+        found(self.jid, await self._calls.call(writes.set_priority, self.jid, priority))
         return priority
 
     async def release(self) -> bool:
         """Take the job from its worker, to the front of its queue. Returns False if it does not run."""
-        [is_released] = await self._client.call(writes.release, [self.jid])
+        [is_released] = await self._calls.call(writes.release, [self.jid])
         return is_released
 
     async def tag(self, *tags: str) -> list[str]:
         """Add tags, and return all tags that the job then has."""
-        return found(self.jid, await self._client.call(writes.tag, self.jid, tags))
+        return found(self.jid, await self._calls.call(writes.tag, self.jid, tags))
 
     async def untag(self, *tags: str) -> list[str]:
         """Remove tags, and return those that the job keeps."""
-        return found(self.jid, await self._client.call(writes.untag, self.jid, tags))
+        return found(self.jid, await self._calls.call(writes.untag, self.jid, tags))
 
     async def track(self) -> bool:
         """Track the job: see AsyncClient.tracked. Returns False if it was tracked already."""
-        answer = await self._client.call(writes.track, self.jid)
+        answer = await self._calls.call(writes.track, self.jid)
         return found(self.jid, None if answer is None else (answer,))[0]
 
     async def untrack(self) -> bool:
         """Track the job no longer. Returns False if it was not tracked."""
-        return await self._client.call(writes.untrack, self.jid)
+        return await self._calls.call(writes.untrack, self.jid)
 
     async def depend(self, *jids: str) -> None:
         """Make the job wait for these jobs too.
 
         Raises DependencyError if it is not in state depends, or would wait for itself.
         """
-        found(self.jid, await self._client.call(writes.depend, self.jid, jids))
+        found(self.jid, await self._calls.call(writes.depend, self.jid, jids))
 
     async def undepend(self, *jids: str, all: bool = False) -> None:
         """Make the job wait for these jobs no longer, or for none. Without any left it goes where it would have gone.
 
         Raises DependencyError if it is not in state depends.
         """
-        found(self.jid, await self._client.call(writes.undepend, self.jid, parents_given(jids, all)))
+        found(self.jid, await self._calls.call(writes.undepend, self.jid, parents_given(jids, all)))
 
 
 class AsyncRecurringJob(AsyncPartialRecurring):
     """A recurring job of an AsyncClient as it was when it was read, and what can be done to it."""
 
-    __slots__ = ("_client",)
-    _client: AsyncCaller
+    __slots__ = ("_calls",)
+    _calls: AsyncCalls
 
-    def __init__(self, record: Recurring, client: AsyncCaller) -> None:
+    def __init__(self, record: Recurring, calls: AsyncCalls) -> None:
         fill(self, record, Recurring)
-        object.__setattr__(self, "_client", client)
+        object.__setattr__(self, "_calls", calls)
 
     async def update(self, **changes: Unpack[RecurChanges]) -> None:
         """Change the given options. The count goes on. Raises LeaseholdError if the recurring job is gone."""
-        updated(self, await self._client.call(writes.update_recurring, self, changes))
+        updated(self, await self._calls.call(writes.update_recurring, self, changes))
 
     async def tag(self, *tags: str) -> list[str]:
         """Add tags for the jobs to come, and return all tags of the recurring job. Raises JobNotFound if it is gone."""
-        return found(self.jid, await self._client.call(writes.tag_recurring, self.jid, tags))
+        return found(self.jid, await self._calls.call(writes.tag_recurring, self.jid, tags))
 
     async def untag(self, *tags: str) -> list[str]:
         """Remove tags, and return those that the recurring job keeps. Raises JobNotFound if it is gone."""
-        return found(self.jid, await self._client.call(writes.untag_recurring, self.jid, tags))
+        return found(self.jid, await self._calls.call(writes.untag_recurring, self.jid, tags))
 
     async def cancel(self) -> bool:
         """Delete the recurring job. The jobs that it has put stay. Returns False if it was gone."""
-        return await self._client.call(writes.unrecur, self.jid)
+        return await self._calls.call(writes.unrecur, self.jid)

@@ -53,13 +53,13 @@ class PartialJob(_PartialRecord):
     """A job that fetches what a list left out, as it is when it is first asked for."""
 
     __slots__ = ()
-    _client: Any
+    _calls: Any
 
     def _fetch(self, name: str) -> None:
-        row = found(self.jid, self._client.call(queries.row, self.jid))
+        row = found(self.jid, self._calls.call(queries.row, self.jid))
         # Only the first use of the data fetches it. Any other attribute brings all the others along.
         names = queries.LARGE if name == "raw" else queries.LARGE.keys() - {"raw"}
-        fill(self, self._client.follow(steps.whole(self.jid, row, names)), JobRecord)
+        fill(self, self._calls.follow(steps.whole(self.jid, row, names)), JobRecord)
 
 
 class AsyncPartialJob(_PartialRecord):
@@ -75,12 +75,12 @@ class PartialRecurring(Recurring):
     """A recurring job that fetches its data when it is first asked for, if a list left it out."""
 
     __slots__ = ()
-    _client: Any
+    _calls: Any
 
     raw: bytes = _fetched(Recurring, "raw")
 
     def _fetch(self, _name: str) -> None:
-        fill(self, found(self.jid, self._client.follow(steps.recurring(self.jid))), Recurring)
+        fill(self, found(self.jid, self._calls.follow(steps.recurring(self.jid))), Recurring)
 
 
 class AsyncPartialRecurring(Recurring):

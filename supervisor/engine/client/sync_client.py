@@ -5,7 +5,7 @@ Every call is a command of `engine/commands/` that the store runs. Must not: sen
 """
 
 import datetime
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
@@ -29,11 +29,10 @@ from supervisor.engine.client.answers import (
     served,
     worker_of,
 )
-from supervisor.engine.client.around_put import A, AroundPut, Put, around, checked
+from supervisor.engine.client.around_put import A, Put, around, checked
 from supervisor.engine.client.connection import (
     Clock,
     Share,
-    T,
     checked_clock,
     find_namespace,
     find_server,
@@ -42,7 +41,7 @@ from supervisor.engine.client.connection import (
 )
 from supervisor.engine.client.event_stream import EventFilter, EventStream
 from supervisor.engine.client.pools import pool_like, pool_of
-from supervisor.engine.client.put_batches import jids_of, most_under_way
+from supervisor.engine.client.sync_calls import Calls
 from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
 from supervisor.engine.client.sync_store import Store
 from supervisor.engine.commands import lanes, limits, queries, steps, writes
@@ -50,11 +49,8 @@ from supervisor.engine.commands.check import Check, Violation
 from supervisor.engine.commands.lanes import Deleted, LaneCounts, in_lane
 from supervisor.engine.commands.limits import Limit, LimitJobs
 from supervisor.engine.commands.queries import Cancelled, Counts, Depths, Stats, Tracked, WorkerInfo, WorkerJobs
-from supervisor.engine.commands.steps import Steps
-from supervisor.engine.commands.writes import Command
 from supervisor.engine.model import options
-from supervisor.engine.model.errors import LeaseholdError
-from supervisor.engine.model.jobs import JobRecord, NewJob, PutOptions, new_jid, new_job
+from supervisor.engine.model.jobs import JobRecord, PutOptions, new_jid, new_job
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.outcomes import Answer, Outcome
 from supervisor.engine.model.queue_order import Queues
@@ -87,8 +83,7 @@ class Client:
         existing connection whose address and credentials are used; it is never closed.
         """
         self._namespace = find_namespace(namespace)
-        #: Unix seconds of an injected clock. None: the server's clock is used.
-        self.clock = checked_clock(clock)
+        clock = checked_clock(clock)
         self._share: Share | None = None
         if redis is None:
             address = find_server(url)
@@ -99,11 +94,11 @@ class Client:
         else:
             pool = pool_like(redis_py, redis)
             shown = shown_address(pool.connection_kwargs)
-        #: The configuration of the namespace, in Redis.
-        self.config = Config(self)
-        self.around_puts: list[AroundPut] = []
         self._longest_wait_s = longest_wait_s(pool.connection_kwargs)
         self._store = Store(pool, shown, self._namespace.prefix)
+        self._calls = Calls(self._store, clock)
+        #: The configuration of the namespace, in Redis.
+        self.config = Config(self._calls)
 
     def around_put(self, around: A) -> A:
         """Have `around(put)` run around each put, add and put_many of this client. Returns the function.
@@ -112,7 +107,7 @@ class Client:
         is checked or sent; what it raises then refuses the put. After its yield `put.answers` has what was answered;
         an error of the put is raised at the yield. The first function is the outermost. It must not block for long.
         """
-        self.around_puts.append(checked(around))
+        self._calls.around_puts.append(checked(around))
         return around
 
     def __enter__(self) -> Self:
@@ -130,43 +125,7 @@ class Client:
         if share is not None:
             share.release()
 
-    def call(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T:
-        """Run the command that `build` (of engine/commands/) makes of the arguments at this time."""
-        return self.run(build(*args, now=self.clock(), **kwargs))
-
-    def run(self, command: Command[T]) -> T:
-        """Run a command of engine/commands/writes.py or queries.py."""
-        return self._store.run(command)
-
-    def follow(self, call: Steps[T]) -> T:
-        """Run a call of several commands, of engine/commands/steps.py."""
-        answer: Any = None
-        refusal: LeaseholdError | None = None
-        try:
-            while True:
-                command = call.throw(refusal) if refusal else call.send(answer)
-                try:
-                    answer, refusal = self.run(command), None
-                except LeaseholdError as error:
-                    refusal = error
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
-
     # leasing
-
-    def put_batches(self, batches: Sequence[Sequence[NewJob]]) -> list[str]:
-        """Put batches of checked jobs, and return what put answers for each; put_many is what applications call."""
-        if not batches:
-            return []
-        commands = (writes.put(batch, now=self.clock()) for batch in batches)
-        return jids_of(batches, self._store.run_ahead(commands, most_under_way(batches)))
-
-    def put_jobs(self, jobs: Sequence[NewJob]) -> list[bool | str]:
-        """Put checked jobs in one batch; Queue.put is what applications call.
-
-        Each answer says whether anything was done, or is the jid of another job that holds the unique key.
-        """
-        return self.call(writes.put, jobs)
 
     def lease(
         self,
@@ -192,14 +151,14 @@ class Client:
             grant = NOTHING
             if names:
                 weights = wanted.weights(names)
-                grant = self.call(
+                grant = self._calls.call(
                     writes.lease, worker, names, count, ttl_s=ttl_s, order=order, weights=weights, woken=woken
                 )
             left_s = deadline_at - times.monotonic()
             if self._spawn(grant.due, grant.now_unix) and not grant.leases:
                 continue
             if grant.leases or left_s <= 0 or count == 0:
-                return [Lease(record, self) for record in grant.leases]
+                return [Lease(record, self._calls) for record in grant.leases]
             wait_s = pause_s(grant, left_s, self._longest_wait_s)
             if wait_s > 0:
                 # A pattern has no wake-up key of its own; its name stands for the queues that do not exist yet.
@@ -207,7 +166,7 @@ class Client:
                 woken = self._store.pop(keys, wait_s) is not None
 
     def _resolve(self, wanted: Queues) -> tuple[str, ...]:
-        return at_most(wanted, self.run(queries.names()) if wanted.has_globs else ())
+        return at_most(wanted, self._calls.run(queries.names()) if wanted.has_globs else ())
 
     def _spawn(self, due: Sequence[DueCron], now_unix: float) -> bool:
         """Put the jobs of the cron recurrences that are due, and return whether there were any."""
@@ -217,7 +176,7 @@ class Client:
                 run_at, next_unix = following(one, now_unix)
             except CronMissing:
                 continue  # a worker that has the library does it; its absence here is no reason not to lease
-            taken = self.call(writes.spawn, one, run_at, next_unix)
+            taken = self._calls.call(writes.spawn, one, run_at, next_unix)
             spawned = spawned or (taken and bool(run_at))
         return spawned
 
@@ -232,7 +191,7 @@ class Client:
         outcomes = list(checked_each("outcomes", outcomes, "outcomes"))
         if not outcomes:
             return []
-        return self.follow(steps.settle(worker_of(outcomes), in_steps(outcomes), self.clock()))
+        return self._calls.follow(steps.settle(worker_of(outcomes), in_steps(outcomes), self._calls.clock()))
 
     def sweep(self, count: int = 100) -> int:
         """Take up to `count` (at most 1,000) jobs from workers that are lost for longer than the grace.
@@ -243,7 +202,7 @@ class Client:
         left, offset = checked_int("count", count, 1, writes.MOST), 0
         while True:
             most = min(left, SWEPT)
-            swept = self.call(writes.sweep, most, offset=offset)
+            swept = self._calls.call(writes.sweep, most, offset=offset)
             self._spawn(swept.due, swept.now_unix)
             left -= swept.taken
             if swept.taken < most:
@@ -255,16 +214,16 @@ class Client:
 
     def job(self, jid: str) -> Job | None:
         """Return a job as it is now; None if there is none."""
-        record = self.follow(steps.job(jid, self.clock))
-        return Job(record, self) if record else None
+        record = self._calls.follow(steps.job(jid, self._calls.clock))
+        return Job(record, self._calls) if record else None
 
     def jobs(self, *jids: str) -> list[Job | None]:
         """Return up to 1,000 jobs as they are now, and None for each that does not exist.
 
         Data above 64 KiB, or beyond 1 MiB of all jobs, is fetched when it is first asked for.
         """
-        records = self.call(queries.jobs, jids)
-        return [Job(record, self) if record else None for record in records]
+        records = self._calls.call(queries.jobs, jids)
+        return [Job(record, self._calls) if record else None for record in records]
 
     def cancel(self, *jids: str, by: str | None = None) -> list[str]:
         """Delete up to 1,000 jobs in any state but complete, all or none, and return the jids of those that existed.
@@ -273,14 +232,14 @@ class Client:
         the events. Raises DependencyError if a job that is not listed waits for one of them. Jobs whose policy is to
         fail or run then do so.
         """
-        return self.call(writes.cancel, jids, by=by)
+        return self._calls.call(writes.cancel, jids, by=by)
 
     def cancelled(self, jid: str) -> Cancelled | None:
         """Return when and by whom a job was cancelled. None: it was not, or Redis has forgotten it.
 
         The newest 10,000 cancellations are kept for up to seven days, also those by the deletion of a queue.
         """
-        return self.run(queries.cancelled(jid))
+        return self._calls.run(queries.cancelled(jid))
 
     def wait(self, jid: str, timeout: Duration) -> Any:
         """Wait until a job has ended, at most `timeout`, and return its result.
@@ -291,7 +250,7 @@ class Client:
         longest_s = checked_wait_s("timeout", timeout)
         deadline_at = times.monotonic() + longest_s
         while True:
-            state = self.call(writes.wait_for, jid)
+            state = self._calls.call(writes.wait_for, jid)
             if state in ENDED:
                 result = result_of(jid, self.job(jid))
                 if result is not UNSET:
@@ -303,7 +262,7 @@ class Client:
 
     def completed(self, offset: int = 0, count: int = 25) -> list[Job]:
         """Return completed jobs, newest first."""
-        return self._acting(self.call(queries.listed, "complete", None, offset, count))
+        return self._acting(self._calls.call(queries.listed, "complete", None, offset, count))
 
     @overload
     def failed(self) -> dict[str, int]: ...
@@ -314,8 +273,8 @@ class Client:
     ) -> dict[str, int] | tuple[int, list[Job]]:
         """Return the number of failed jobs of each group; or one group's number and some of its jobs, newest first."""
         if group is None:
-            return self.call(queries.failed_groups)
-        total, records = self.call(queries.failed_jobs, group, start, limit)
+            return self._calls.call(queries.failed_groups)
+        total, records = self._calls.call(queries.failed_jobs, group, start, limit)
         return total, self._acting(records)
 
     def unfail(
@@ -326,59 +285,59 @@ class Client:
         They go into `queue`, or each into its own, with the new data or klass if given. Each begins anew. A broken
         entry of another program is read again, and stays failed if it is still broken.
         """
-        return self.call(writes.unfail, group, queue, count, klass=klass, data=data)
+        return self._calls.call(writes.unfail, group, queue, count, klass=klass, data=data)
 
     def log(self, jid: str, message: str, data: Any = None) -> None:
         """Write a line into a job's history. Raises JobNotFound."""
-        found(jid, self.call(writes.log, jid, message, data))
+        found(jid, self._calls.call(writes.log, jid, message, data))
 
     def track(self, jid: str) -> bool:
         """Track a job. Returns False if it was tracked already. Raises JobNotFound."""
-        answer = self.call(writes.track, jid)
+        answer = self._calls.call(writes.track, jid)
         return found(jid, None if answer is None else (answer,))[0]
 
     def untrack(self, jid: str) -> bool:
         """Track a job no longer, also one that is gone. Returns False if it was not tracked."""
-        return self.call(writes.untrack, jid)
+        return self._calls.call(writes.untrack, jid)
 
     def tracked(self) -> Tracked[Job]:
         """Return the tracked jobs, and the jids of those that are gone: the 1,000 that were tracked last."""
-        tracked = self.call(queries.tracked)
+        tracked = self._calls.call(queries.tracked)
         return Tracked(self._acting(tracked.jobs), tracked.expired)
 
     def tagged(self, tag: str, offset: int = 0, count: int = 25) -> tuple[int, list[Job]]:
         """Return how many jobs have a tag, and some of them, oldest tagged first."""
-        total, records = self.call(queries.tagged, tag, offset, count)
+        total, records = self._calls.call(queries.tagged, tag, offset, count)
         return total, self._acting(records)
 
     def tags(self, offset: int = 0, count: int = 25) -> dict[str, int]:
         """Return the tags, most used first, with how many jobs have each."""
-        return self.run(queries.tags(offset, count))
+        return self._calls.run(queries.tags(offset, count))
 
     def _acting(self, records: Sequence[JobRecord]) -> list[Job]:
-        return [Job(record, self) for record in records]
+        return [Job(record, self._calls) for record in records]
 
     # queues and workers
 
     def queue(self, name: str) -> "Queue":
         """Return a queue by its name, without a round trip. A queue comes into being with its first put."""
-        return Queue(self, name)
+        return Queue(self._calls, self, name)
 
     def queues(self) -> dict[str, Depths]:
         """Return all known queues, in the order of their first put, with their counts and the age of the oldest job."""
-        return self.follow(steps.all_pages(lambda offset: queries.depths((), offset, now=self.clock())))
+        return self._calls.follow(steps.all_pages(lambda offset: queries.depths((), offset, now=self._calls.clock())))
 
     def recurring(self, jid: str) -> RecurringJob | None:
         """Return a recurring job; None if there is none."""
-        record = self.follow(steps.recurring(jid))
-        return RecurringJob(record, self) if record else None
+        record = self._calls.follow(steps.recurring(jid))
+        return RecurringJob(record, self._calls) if record else None
 
     def unrecur(self, jid: str) -> bool:
         """Delete a recurring job. The jobs that it has put stay; a later `recur` of its jid counts anew.
 
         Returns False if there was none.
         """
-        return self.call(writes.unrecur, jid)
+        return self._calls.call(writes.unrecur, jid)
 
     def limit(self, key: str, running: int | None = None, rate: str | None = None, *, by: str | None = None) -> Limit:
         """Limit the jobs put with `limit=key`, over all queues and workers, and return the limit's present state.
@@ -388,8 +347,8 @@ class Client:
         sets it, in at most 128 bytes.
         """
         if running is not None or rate is not None:
-            self.call(limits.limit, key, running, rate, by=by)
-        by_key = self.run(limits.read(key))
+            self._calls.call(limits.limit, key, running, rate, by=by)
+        by_key = self._calls.run(limits.read(key))
         return by_key[key]
 
     def unlimit(self, key: str, half: str | None = None) -> bool:
@@ -397,26 +356,26 @@ class Client:
 
         Returns False if there was none.
         """
-        return self.call(limits.unlimit, key, half)
+        return self._calls.call(limits.unlimit, key, half)
 
     def limits(self) -> dict[str, Limit]:
         """Return all limits, in the order in which they were set first."""
-        return self.follow(steps.all_pages(lambda offset: limits.read(None, offset), least=1))
+        return self._calls.follow(steps.all_pages(lambda offset: limits.read(None, offset), least=1))
 
     def limit_jobs(self, key: str, offset: int = 0, count: int = 25) -> LimitJobs:
         """Return jobs that hold a limit, in the order of their leases, and jobs parked under it, by queue and lane.
 
         Each list has up to `count` (0 to 1,000) jobs, from `offset` on.
         """
-        return self.run(limits.jobs(key, offset, count))
+        return self._calls.run(limits.jobs(key, offset, count))
 
     def workers(self) -> list[WorkerInfo]:
         """Return the known workers, most recently active first; at most 1,000."""
-        return self.call(queries.workers)
+        return self._calls.call(queries.workers)
 
     def worker(self, name: str) -> WorkerJobs:
         """Return the jids that a worker holds."""
-        return self.call(queries.worker, name)
+        return self._calls.call(queries.worker, name)
 
     def deregister(self, worker: str) -> int:
         """Forget a worker, and return how many jobs it held.
@@ -424,7 +383,7 @@ class Client:
         They go to the front of their queues, uncounted, and their tokens are void. A living master stops those jobs and
         goes on under a new name.
         """
-        return self.call(writes.deregister, worker)
+        return self._calls.call(writes.deregister, worker)
 
     def serve(self, worker: str, queues: Sequence[str], order: str | None = None) -> None:
         """Make a running supervisor serve these queues (names, globs, exclusions) from now on, in this order.
@@ -432,7 +391,7 @@ class Client:
         `order` None keeps the order that it has. Its running jobs go on. Raises LeaseholdError if there is no such
         worker.
         """
-        served(worker, self.call(writes.serve, worker, queues, order))
+        served(worker, self._calls.call(writes.serve, worker, queues, order))
 
     def ask(
         self, workers: str | Sequence[str] | None, what: str, timeout: Duration = 5.0, argument: Any = None
@@ -446,7 +405,7 @@ class Client:
         longest_s = checked_wait_s("timeout", timeout)
         deadline_at = times.monotonic() + longest_s
         question, stands_s = new_jid(), max(longest_s, writes.ASK_S)
-        answers = Answers(self.call(writes.ask, question, workers, what, argument, stands_s=stands_s))
+        answers = Answers(self._calls.call(writes.ask, question, workers, what, argument, stands_s=stands_s))
         while answers.missing and (left_s := deadline_at - times.monotonic()) > 0:
             wait_s = min(left_s, self._longest_wait_s)
             answers.take(self._store.pop([self._namespace.answer(question)], wait_s))
@@ -458,9 +417,9 @@ class Client:
         `repair` mends them, and each violation says how. A hundred keys take a round trip. A check that is broken off
         leaves its repairs in place.
         """
-        walk = Check(self._namespace.prefix, repair, self.clock)
+        walk = Check(self._namespace.prefix, repair, self._calls.clock)
         for step in walk.steps():
-            walk.answered(self.run(step))
+            walk.answered(self._calls.run(step))
         return walk.violations
 
     def events(
@@ -476,13 +435,13 @@ class Client:
 class Config:
     """The configuration of a Client's namespace. Options of a queue are also written `<option>-<queue>`."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
 
     def get(self, option: str) -> options.Value:
         """Return an option's value: as set, else its default. Raises ValueError for an unknown option."""
         options.checked_option(option)
-        return options.value_in(self._client.run(queries.settings()), option)
+        return options.value_in(self._calls.run(queries.settings()), option)
 
     def set(self, option: str, value: options.Value, *, by: str | None = None) -> None:
         """Set an option. `by` names who does, and is kept with a pause.
@@ -490,24 +449,25 @@ class Config:
         Raises ValueError for an unknown option, or for a value that it cannot have.
         """
         known, queue = options.checked_option(option)
-        self._client.call(writes.configure, known.name, queue, options.checked_value(known, value), by=by)
+        self._calls.call(writes.configure, known.name, queue, options.checked_value(known, value), by=by)
 
     def unset(self, option: str) -> None:
         """Return an option to its default, or a queue's option to that of all queues."""
         known, queue = options.checked_option(option)
-        self._client.call(writes.configure, known.name, queue, None)
+        self._calls.call(writes.configure, known.name, queue, None)
 
     def all(self) -> dict[str, options.Value]:
         """Return every option's value, then those that are set for queues."""
-        return options.values_in(self._client.run(queries.settings()))
+        return options.values_in(self._calls.run(queries.settings()))
 
 
 class Queue:
     """One queue of a Client."""
 
-    __slots__ = ("_client", "name")
+    __slots__ = ("_calls", "_client", "name")
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, calls: Calls, client: Client, name: str) -> None:
+        self._calls = calls
         self._client = client
         self.name = checked_name("queue", name)
 
@@ -518,19 +478,19 @@ class Queue:
         not given keep the job's values. If another job that has not ended holds the `unique` key, nothing changes, and
         the answer is its jid. Raises DependencyError if the job would wait for itself.
         """
-        if self._client.around_puts:
+        if self._calls.around_puts:
             [jid] = self._put_around("put", [{**options, "klass": klass, "data": data}])
             return str(jid)
         job = new_job("put", self.name, klass, data, options)
-        [answer] = self._client.put_jobs([job])
+        [answer] = self._calls.put_jobs([job])
         return jid_of(job, answer)
 
     def add(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> bool:
         """Create a job. Returns False, and changes nothing, if its jid exists or another job holds the `unique` key."""
-        if self._client.around_puts:
+        if self._calls.around_puts:
             [answer] = self._put_around("add", [{**options, "klass": klass, "data": data}])
             return answer is True
-        [answer] = self._client.put_jobs([new_job("add", self.name, klass, data, options)])
+        [answer] = self._calls.put_jobs([new_job("add", self.name, klass, data, options)])
         return answer is True
 
     def put_many(self, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -544,18 +504,18 @@ class Queue:
         `jobs` of the error name those that were put, perhaps put, and not put. OutcomeUnknown comes before other
         errors.
         """
-        if self._client.around_puts:
+        if self._calls.around_puts:
             return [str(jid) for jid in self._put_around("put", dicts_of(jobs))]
-        return self._client.put_batches(checked_many(self.name, jobs))
+        return self._calls.put_batches(checked_many(self.name, jobs))
 
     def _put_around(self, verb: Literal["put", "add"], jobs: list[dict[str, Any]]) -> list[str | bool]:
-        with around(self._client.around_puts, Put(verb, self.name, jobs)) as put:
+        with around(self._calls.around_puts, Put(verb, self.name, jobs)) as put:
             if verb == "add":
                 one = {**put.jobs[0]}
                 job = new_job("add", self.name, one.pop("klass"), one.pop("data", None), one)
-                put.answers = list(self._client.put_jobs([job]))
+                put.answers = list(self._calls.put_jobs([job]))
             else:
-                put.answers = list(self._client.put_batches(checked_many(self.name, put.jobs)))
+                put.answers = list(self._calls.put_batches(checked_many(self.name, put.jobs)))
         return put.answers
 
     def recur(self, klass: str, data: Any = None, **options: Unpack[RecurOptions]) -> str:
@@ -563,7 +523,7 @@ class Queue:
 
         They come `every` so many seconds, or by a `cron` expression. A known jid is replaced, and its count goes on.
         """
-        return self._client.call(writes.recur, self.name, klass, data, options)
+        return self._calls.call(writes.recur, self.name, klass, data, options)
 
     def lease(self, worker: str, count: int = 1, ttl: Duration | None = None, block: Duration = 0) -> list[Lease]:
         """Lease jobs of this queue, as Client.lease does."""
@@ -575,18 +535,18 @@ class Queue:
         States: waiting, running, stalled, scheduled, depends, parked, complete, failed, and recurring.
         """
         if state == "recurring":
-            recurring = self._client.run(queries.recurring_in(self.name, offset, count))
-            return [RecurringJob(record, self._client) for record in recurring]
-        records = self._client.call(queries.listed, state, self.name, offset, count)
-        return [Job(record, self._client) for record in records]
+            recurring = self._calls.run(queries.recurring_in(self.name, offset, count))
+            return [RecurringJob(record, self._calls) for record in recurring]
+        records = self._calls.call(queries.listed, state, self.name, offset, count)
+        return [Job(record, self._calls) for record in records]
 
     def peek(self, n: int = 1) -> list[Job]:
         """Return the next `n` jobs to be leased, without a change."""
-        return [Job(record, self._client) for record in self._client.call(queries.peek, self.name, n)]
+        return [Job(record, self._calls) for record in self._calls.call(queries.peek, self.name, n)]
 
     def counts(self) -> Counts:
         """Return how many jobs are in each state, and whether the queue is paused."""
-        by_queue = self._client.call(queries.counts, [self.name])
+        by_queue = self._calls.call(queries.counts, [self.name])
         return by_queue[self.name]
 
     def length(self) -> int:
@@ -600,7 +560,7 @@ class Queue:
         A worker that runs one loses it. The order of JSON's keys does not matter. This takes several round trips, and
         may miss jobs that are put meanwhile.
         """
-        return self._client.follow(steps.cancel_equal(self.name, data, self._client.clock, by))
+        return self._calls.follow(steps.cancel_equal(self.name, data, self._calls.clock, by))
 
     def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """Drop all jobs in the queue that do not run, and its recurring jobs. A queue that is empty then is forgotten.
@@ -608,22 +568,22 @@ class Queue:
         Running jobs end by themselves, or are cancelled ("stop"); persistent ones are always cancelled. Complete and
         failed jobs stay. This takes several round trips, and may miss jobs that are put meanwhile.
         """
-        return self._client.follow(steps.delete(self.name, None, running, self._client.clock, by))
+        return self._calls.follow(steps.delete(self.name, None, running, self._calls.clock, by))
 
     def lane(self, name: str) -> "Lane":
         """Return a lane by its name, without a round trip. A lane exists while a job is in it."""
-        return Lane(self._client, self, name)
+        return Lane(self._calls, self, name)
 
     def lanes(self) -> dict[str, LaneCounts]:
         """Return the lanes that hold jobs, or have a weight or a pause, by name. "" is the lane of jobs without one."""
-        by_name = self._client.follow(
-            steps.all_pages(lambda offset: lanes.read(self.name, None, offset, now=self._client.clock()))
+        by_name = self._calls.follow(
+            steps.all_pages(lambda offset: lanes.read(self.name, None, offset, now=self._calls.clock()))
         )
         return dict(sorted(by_name.items()))
 
     def stats(self, date: datetime.date | str | float | None = None) -> Stats:
         """Return how long jobs waited and ran on a UTC day (default: today), and how they ended."""
-        return self._client.call(queries.stats, self.name, date)
+        return self._calls.call(queries.stats, self.name, date)
 
     def pause(self, *, by: str | None = None) -> None:
         """Stop leasing from the queue. Running jobs go on, and keep their leases.
@@ -641,7 +601,7 @@ class Queue:
 
         Raises LeaseholdError if it is not empty.
         """
-        return self._client.call(writes.forget, self.name)
+        return self._calls.call(writes.forget, self.name)
 
     def __len__(self) -> int:
         return self.length()
@@ -656,10 +616,10 @@ class Lane:
     Lanes take turns by their weights, however many jobs they hold.
     """
 
-    __slots__ = ("_client", "_queue", "name")
+    __slots__ = ("_calls", "_queue", "name")
 
-    def __init__(self, client: Client, queue: Queue, name: str) -> None:
-        self._client = client
+    def __init__(self, calls: Calls, queue: Queue, name: str) -> None:
+        self._calls = calls
         self._queue = queue
         self.name = checked_name("lane", name)
 
@@ -678,7 +638,7 @@ class Lane:
 
     def counts(self) -> LaneCounts:
         """Return how many jobs are in each state, the lane's weight, and whether it is paused."""
-        by_name = self._client.call(lanes.read, self._queue.name, self.name)
+        by_name = self._calls.call(lanes.read, self._queue.name, self.name)
         return by_name[self.name]
 
     def length(self) -> int:
@@ -691,16 +651,16 @@ class Lane:
 
         `by` names who pauses it, as for a queue.
         """
-        self._client.call(lanes.pause, self._queue.name, self.name, by=by)
+        self._calls.call(lanes.pause, self._queue.name, self.name, by=by)
 
     def unpause(self) -> None:
         """End a pause."""
-        self._client.call(lanes.unpause, self._queue.name, self.name)
+        self._calls.call(lanes.unpause, self._queue.name, self.name)
 
     def weight(self, n: int) -> None:
         """Give the lane `n` starts (1 to 1,000) for each start of a lane of weight 1."""
-        self._client.call(lanes.weigh, self._queue.name, self.name, n)
+        self._calls.call(lanes.weigh, self._queue.name, self.name, n)
 
     def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """Delete this lane's jobs, as Queue.delete does. Its weight and its pause stay."""
-        return self._client.follow(steps.delete(self._queue.name, self.name, running, self._client.clock, by))
+        return self._calls.follow(steps.delete(self._queue.name, self.name, running, self._calls.clock, by))

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from supervisor.cli.lib import progress
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import upgrade
 from tests.engine.layout_1 import NOW, Leasehold01
 from tests.engine.lua.test_scripts import digest
@@ -17,9 +18,9 @@ def old(server, namespace):
     """A namespace of 0.1 with a few jobs, and its client. Its workers are long gone."""
     client = Leasehold01(server.redis, namespace)
     for jid in "abc":
-        client.run("put", NOW_MS, "put", "q", jid, "k", "json", "null", "", "", "1", "tags", "t")
-    client.run("configure", NOW_MS, "grace", "", "7")
-    client.run("lease", NOW_MS, "w", "", "1", "1", "5000", "1", "strict", "1", "", "", "q", "1")
+        calls_of(client).run("put", NOW_MS, "put", "q", jid, "k", "json", "null", "", "", "1", "tags", "t")
+    calls_of(client).run("configure", NOW_MS, "grace", "", "7")
+    calls_of(client).run("lease", NOW_MS, "w", "", "1", "1", "5000", "1", "strict", "1", "", "", "q", "1")
     return client
 
 

@@ -2,13 +2,14 @@
 
 import pytest
 
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import writes
 
 
 def introduce(client, name, klasses, queues):
     """Register a worker with its klasses and queues."""
-    client.call(writes.resume, name, 1, [])
-    client.call(writes.skills, name, klasses, queues)
+    calls_of(client).call(writes.resume, name, 1, [])
+    calls_of(client).call(writes.skills, name, klasses, queues)
 
 
 @pytest.fixture

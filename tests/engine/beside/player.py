@@ -18,6 +18,7 @@ from typing import Any
 
 import redis
 
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import bulk, lanes, limits, queries, writes
 from supervisor.engine.model.errors import LeaseholdError
@@ -102,7 +103,7 @@ class Player:
 
     def run(self, command: Any) -> Any:
         self.used.add(command.script.name)
-        return self.client.run(command)
+        return calls_of(self.client).run(command)
 
     # events
 
@@ -326,7 +327,7 @@ class Player:
     def do_each(self, choice: dict[str, Any], call: str, args: list[Any]) -> Any:
         self.used.add("find")
         chosen = bulk.Choice(**choice)
-        found = self.client.follow(bulk.found(chosen, lambda: self.now))
+        found = calls_of(self.client).follow(bulk.found(chosen, lambda: self.now))
         if call == "find" or not found:
             return found
         return self.run(getattr(bulk, call)(chosen, list(found)[: bulk.MOST_CHANGED], *args, now=self.now))

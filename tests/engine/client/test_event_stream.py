@@ -7,6 +7,7 @@ import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.event_stream import STREAM_EVENTS, Event, EventFilter, _Patience
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.writes import Renewal
@@ -85,11 +86,11 @@ def test_an_event_has_the_fields_that_the_table_lists(client, clock):
         q.lane("l").pause(by="kim")
         q.lane("l").unpause()
         client.limit("k", running=1, by="kim")
-        client.call(writes.resume, "w", 1, [])
+        calls_of(client).call(writes.resume, "w", 1, [])
         client.serve("w", ["q", "r"])
         client.queue("r").put("k", jid="h", persistent=True)
         (held,) = client.queue("r").lease("w")
-        client.call(writes.renew, "w", [Renewal(held.jid, held.token, progress=(0.5, "half"))])
+        calls_of(client).call(writes.renew, "w", [Renewal(held.jid, held.token, progress=(0.5, "half"))])
         client.settle([Returned(held)])
         client.cancel("h", by="kim")
         q.lease("x", 1, ttl=1)
@@ -366,9 +367,11 @@ def test_without_a_server_an_async_stream_cannot_be_entered():
 def test_an_event_of_no_job_has_none(client):
     with client.events() as stream:
         client.config.set("grace", 9)
-        assert stream.get(5) == Event("config.changed", client.clock(), fields={"option": "grace", "value": "9"})
-        client._store.run(writes.configure("grace", None, None, now=client.clock()))
-        assert stream.get(5) == Event("config.changed", client.clock(), fields={"option": "grace"})
+        assert stream.get(5) == Event(
+            "config.changed", calls_of(client).clock(), fields={"option": "grace", "value": "9"}
+        )
+        client._store.run(writes.configure("grace", None, None, now=calls_of(client).clock()))
+        assert stream.get(5) == Event("config.changed", calls_of(client).clock(), fields={"option": "grace"})
 
 
 def test_an_answer_that_is_no_message_is_no_event(client):

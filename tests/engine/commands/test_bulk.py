@@ -2,6 +2,7 @@
 
 import pytest
 
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import bulk, writes
 from supervisor.engine.commands.bulk import BulkResult, Choice
 from tests.engine.invariants import misplaced, read_namespace
@@ -15,7 +16,7 @@ def queue(client):
 
 
 def chosen(client, **choice):
-    return client.follow(bulk.found(Choice(**choice), client.clock))
+    return calls_of(client).follow(bulk.found(Choice(**choice), calls_of(client).clock))
 
 
 @pytest.fixture
@@ -74,11 +75,11 @@ def test_choice_of_thousands_is_complete(client, queue):
 def test_changed_job_is_left_alone(client, queue, act, server, namespace):
     queue.put_many({"klass": "k", "jid": jid} for jid in ("runs", "waits", "moved"))
     choice = Choice("q", states=("waiting",))
-    jids = list(client.follow(bulk.found(choice, client.clock)))
+    jids = list(calls_of(client).follow(bulk.found(choice, calls_of(client).clock)))
     (lease,) = queue.lease("w")
     client.job("moved").move("other")
     more = {"cancel": (), "fail": ("g", "m"), "move": ("p",), "set_priority": (7,)}[act]
-    assert client.call(getattr(bulk, act), choice, [*jids, "nobody"], *more) == BulkResult(1, [])
+    assert calls_of(client).call(getattr(bulk, act), choice, [*jids, "nobody"], *more) == BulkResult(1, [])
     assert client.job("runs").state == "running" and lease.renew() > 0
     assert client.job("moved").queue == "other"
     seen = client.job("waits")
@@ -96,10 +97,10 @@ def test_parent_is_cancelled_with_all_dependents_or_not_at_all(client, queue):
         queue.put("k", jid=jid, depends=parents)
     client.queue("other").put("k", jid="other", depends=["c"])
     everything = Choice("q", states=NOT_ENDED)
-    assert client.call(bulk.cancel, everything, ["a", "b", "c", "alone"]) == BulkResult(1, ["c", "b", "a"])
+    assert calls_of(client).call(bulk.cancel, everything, ["a", "b", "c", "alone"]) == BulkResult(1, ["c", "b", "a"])
     client.cancel("other")
-    assert client.call(bulk.cancel, everything, ["a", "b"]) == BulkResult(0, ["b", "a"])
-    assert client.call(bulk.cancel, everything, ["a", "b", "c"]) == BulkResult(3, [])
+    assert calls_of(client).call(bulk.cancel, everything, ["a", "b"]) == BulkResult(0, ["b", "a"])
+    assert calls_of(client).call(bulk.cancel, everything, ["a", "b", "c"]) == BulkResult(3, [])
     assert client.queues()["q"].total == 0
 
 
@@ -107,13 +108,13 @@ def test_cancelled_parent_fails_or_frees_its_dependents_by_policy(client, queue)
     queue.put("k", jid="parent")
     for policy in ("fail", "run"):
         queue.put("k", jid=policy, depends=["parent"], on_parent_failure=policy)
-    assert client.call(bulk.cancel, Choice("q", states=("waiting",)), ["parent"]) == BulkResult(1, [])
+    assert calls_of(client).call(bulk.cancel, Choice("q", states=("waiting",)), ["parent"]) == BulkResult(1, [])
     assert [client.job(jid).state for jid in ("fail", "run")] == ["failed", "waiting"]
 
 
 def test_moved_job_keeps_its_time_lane_and_parents(client, queue, filled, server, namespace):
     before = {jid: client.job(jid) for jid in ("scheduled", "laned", "depends", "parked")}
-    assert client.call(bulk.move, Choice("q", states=NOT_ENDED), list(before), "p") == BulkResult(4, [])
+    assert calls_of(client).call(bulk.move, Choice("q", states=NOT_ENDED), list(before), "p") == BulkResult(4, [])
     after = {jid: client.job(jid) for jid in before}
     assert all(job.queue == "p" for job in after.values())
     assert after["scheduled"].state == "scheduled" and after["scheduled"].due_unix == before["scheduled"].due_unix
@@ -125,9 +126,9 @@ def test_failed_jobs_of_the_group_are_put_back_by_jid(client, queue):
     for jid, group in (("a", "Broken"), ("b", "Broken"), ("c", "Other")):
         queue.put("k", jid=jid)
         queue.lease("w")[0].fail(group, "m")
-    assert client.call(writes.unfail_jobs, ["a", "c", "nobody"], group="Broken") == 1
+    assert calls_of(client).call(writes.unfail_jobs, ["a", "c", "nobody"], group="Broken") == 1
     assert [client.job(jid).state for jid in "abc"] == ["waiting", "failed", "failed"]
-    assert client.call(writes.unfail_jobs, ["a", "b", "c"]) == 2
+    assert calls_of(client).call(writes.unfail_jobs, ["a", "b", "c"]) == 2
 
 
 def test_empty_or_unknown_choice_is_refused():

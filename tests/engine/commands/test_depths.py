@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import queries
 
 
@@ -14,7 +15,7 @@ def q(client):
 
 @pytest.fixture
 def depth(client):
-    return lambda queue="q": client.call(queries.depths, [queue])[queue]
+    return lambda queue="q": calls_of(client).call(queries.depths, [queue])[queue]
 
 
 def test_an_empty_queue_has_no_oldest(client, depth):
@@ -140,7 +141,7 @@ def test_beside_a_model_of_random_puts_leases_and_returns(client, q, clock, dept
 def test_depths_cost_no_more_the_more_there_is(client, server, measured):
     def calls(queue):
         before = server.redis.info("commandstats")
-        client.call(queries.depths, [queue])
+        calls_of(client).call(queries.depths, [queue])
         after = server.redis.info("commandstats")
         inside = ("cmdstat_hmget", "cmdstat_zrange", "cmdstat_zrangebyscore")
         return sum(after.get(name, {"calls": 0})["calls"] - before.get(name, {"calls": 0})["calls"] for name in inside)

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import queries
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.outcomes import Completed, Failed
@@ -132,18 +133,20 @@ def test_data_replaced_during_the_read_is_read_again(client):
     client.queue("q").put("k", LARGE, jid="j")
     runs = []
 
-    def run(command, plain=client.run):
+    plain = calls_of(client).run
+
+    def run(command):
         if command.script.name == "data" and len(runs) == 1:
             client.queue("q").put("k", {"text": "y" * 9_000_000}, jid="j")
         runs.append(command)
         return plain(command)
 
-    client.run = run
+    calls_of(client).run = run
     assert client.job("j").data == {"text": "y" * 9_000_000}
 
 
 def test_a_piece_of_nothing_is_nothing(client):
-    assert client.run(queries.piece("data", "nobody", 0)) == (-1, b"")
+    assert calls_of(client).run(queries.piece("data", "nobody", 0)) == (-1, b"")
 
 
 @pytest.mark.parametrize("kind", LISTS)
@@ -206,12 +209,14 @@ def test_results_of_a_list_are_fetched(client):
 def test_job_without_its_large_data_is_returned_empty(client, server, namespace):
     client.queue("q").put("k", LARGE, jid="j")
 
-    def run(command, plain=client.run):
+    plain = calls_of(client).run
+
+    def run(command):
         if command.script.name == "data":
             server.redis.delete(f"{{{namespace}}}:data:j")
         return plain(command)
 
-    client.run = run
+    calls_of(client).run = run
     assert client.job("j").raw == b""
     client.cancel("j")
     assert client.job("j") is None

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import limits
 from supervisor.engine.commands.limits import Limit, LimitHolder, LimitJobs, ParkedJob, checked_rate
 
@@ -89,7 +90,7 @@ def test_query_of_limits_with_many_lanes_ends_early(client):
     q.put_many({"klass": "k", "limit": name, "lane": f"{name}{n}"} for name in names for n in range(1_500))
     while q.counts().waiting:
         assert q.lease("w", 1_000) == []
-    pages = [client.run(limits.read(None, offset)) for offset in (0, 2, 3)]
+    pages = [calls_of(client).run(limits.read(None, offset)) for offset in (0, 2, 3)]
     assert [list(page) for page in pages] == [["a", "b"], ["c"], []]
     assert {name: limit.parked for name, limit in client.limits().items()} == dict.fromkeys(names, 1_500)
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import queries, writes
 from supervisor.engine.commands.lanes import LaneCounts
 from supervisor.engine.model.errors import JobNotFound
@@ -261,7 +262,10 @@ def test_workers_come_in_pages_with_bounded_lease_counts(client):
     put(q, *(str(i) for i in range(20)))
     for i in range(4):
         q.lease(f"w{i}", 5)
-    assert [worker.name for worker in client._store.run(queries.workers(1, 2, now=client.clock()))] == ["w2", "w1"]
+    assert [worker.name for worker in client._store.run(queries.workers(1, 2, now=calls_of(client).clock()))] == [
+        "w2",
+        "w1",
+    ]
 
 
 # Tags and tracking.
@@ -389,7 +393,7 @@ def test_a_running_job_shows_how_far_it_is(client, clock):
     q = client.queue("q")
     put(q, "a")
     (lease,) = q.lease("w")
-    client.call(writes.renew, "w", [writes.Renewal("a", lease.token, progress=(0.4, "two of five"))])
+    calls_of(client).call(writes.renew, "w", [writes.Renewal("a", lease.token, progress=(0.4, "two of five"))])
     assert client.job("a").progress == (0.4, "two of five", clock.now)
     lease.complete()
     assert client.job("a").progress == (0.4, "two of five", clock.now)

@@ -6,6 +6,7 @@ import pytest
 
 from supervisor.engine.client.answers import checked_many
 from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import bulk, writes
 from supervisor.engine.model.errors import DependencyError, LeaseholdError
 from supervisor.engine.model.jobs import new_job
@@ -118,7 +119,7 @@ def test_a_call_makes_a_bounded_number_of_dependencies(client):
     parents = [f"p{i}" for i in range(1_000)]
     jobs = [new_job("put", "q", "k", None, {"jid": f"c{i}", "depends": parents}) for i in range(6)]
     with pytest.raises(DependencyError, match="c5 is one of those that get more than 5000 dependencies by one call"):
-        client.run(writes.put(jobs, now=client.clock()))
+        calls_of(client).call(writes.put, jobs)
     assert client.job("c0") is None
 
 
@@ -130,7 +131,7 @@ def test_put_many_splits_by_parents(server, namespace, client, is_async, cpu_ms)
     jobs = [{"klass": "k", "jid": f"c{i}", "depends": parents} for i in range(30)]
 
     async def put_all():
-        async with AsyncClient(server.url, namespace, client.clock) as other:
+        async with AsyncClient(server.url, namespace, calls_of(client).clock) as other:
             return await other.queue("q").put_many(jobs)
 
     with cpu_ms() as used:
@@ -218,7 +219,12 @@ def test_completions_with_much_work_end_one_call_after_the_other(client, more):
     then = [{**one, **more} for one in waiting_for_many(q, "c", 6)]
     leases = leased(q, 4)
     outcomes = [Completed(lease, then=then[2 * i : 2 * i + 2]) for i, lease in enumerate(leases)]
-    assert client.run(writes.settle("w", outcomes, now=client.clock())) == [True, LATER, LATER, True]
+    assert calls_of(client).call(writes.settle, "w", outcomes) == [
+        True,
+        LATER,
+        LATER,
+        True,
+    ]
     assert client.settle(outcomes[1:3]) == [True, True]
     assert {job.state for job in client.jobs(*(one["jid"] for one in then))} == {"waiting" if more else "depends"}
 
@@ -284,7 +290,9 @@ def test_cancel_reads_a_bounded_number_of_dependents(client):
     with pytest.raises(DependencyError, match="more than 5000 others wait: cancel fewer of them at a time"):
         client.cancel(*(f"p{i}" for i in range(6)))
     assert client.job("p0").state == "waiting"
-    done = client.run(bulk.cancel(bulk.Choice("q"), [f"p{i}" for i in range(6)], now=client.clock()))
+    done = calls_of(client).run(
+        bulk.cancel(bulk.Choice("q"), [f"p{i}" for i in range(6)], now=calls_of(client).clock())
+    )
     assert done == (5, ["p5"])
     client.sweep()
 
@@ -347,7 +355,7 @@ def test_tokens_of_fifteen_digits_are_written_out(client, server, namespace):
     assert leases[0].complete() is True
     assert leases[1].release() is True
     assert client.cancel(leases[2].jid) == [leases[2].jid]
-    assert leases[3].renew() > client.clock()
+    assert leases[3].renew() > calls_of(client).clock()
     client.job(leases[3].jid).fail("g", "m")
     assert client.job(leases[3].jid).state == "failed"
 
@@ -374,14 +382,14 @@ def test_record_with_a_damaged_owner_can_be_cancelled(client, server, namespace,
     server.redis.hset(f"{{{namespace}}}:job:j", "owner", "1e+14:w")
     server.redis.delete(f"{{{namespace}}}:held:w")
     run = {
-        "cancel": writes.cancel(["j"], now=client.clock()),
-        "put": writes.put([new_job("put", "q", "k", None, {"jid": "j"})], now=client.clock()),
-        "fail": writes.fail("j", "g", "m", now=client.clock()),
-        "release": writes.release(["j"], now=client.clock()),
-        "move": writes.move("j", "other", now=client.clock()),
+        "cancel": writes.cancel(["j"], now=calls_of(client).clock()),
+        "put": writes.put([new_job("put", "q", "k", None, {"jid": "j"})], now=calls_of(client).clock()),
+        "fail": writes.fail("j", "g", "m", now=calls_of(client).clock()),
+        "release": writes.release(["j"], now=calls_of(client).clock()),
+        "move": writes.move("j", "other", now=calls_of(client).clock()),
     }
     assert client.job("j").token is None
-    assert client.run(run[act])
+    assert calls_of(client).run(run[act])
     after = client.job("j")
     assert after is None or after.state in ("waiting", "failed")
 
@@ -394,27 +402,27 @@ def test_lease_brings_a_bounded_number_of_jobs_to_their_places(client, config, s
     for name in names:
         client.queue(name).put_many([{"klass": "k", "delay": 5}] * 600)
     config(max_concurrency=1)
-    client.clock.tick(9)
+    calls_of(client).clock.tick(9)
 
     def still_scheduled():
         return sum(server.redis.zcard(f"{{{namespace}}}:queue:{name}:scheduled") for name in names)
 
-    client.run(writes.lease("w", names, 1_000, now=client.clock()))
+    calls_of(client).call(writes.lease, "w", names, 1_000)
     assert still_scheduled() == 1_200
     for _ in range(2):
-        client.run(writes.lease("w", names, 1_000, now=client.clock()))
+        calls_of(client).call(writes.lease, "w", names, 1_000)
     assert still_scheduled() == 0
 
 
 def test_sweep_puts_a_bounded_number_of_recurring_jobs(client):
     for i in range(3):
         client.queue(f"q{i}").recur("k", every=1, jid=f"r{i}")
-    client.clock.tick(80)
-    swept = client.run(writes.sweep(100, now=client.clock()))
+    calls_of(client).clock.tick(80)
+    swept = calls_of(client).call(writes.sweep, 100)
     counts = client.queues()
     assert sum(one.waiting for one in counts.values()) == 100
     assert swept.next_offset == 2
-    client.run(writes.sweep(100, offset=2, now=client.clock()))
+    calls_of(client).call(writes.sweep, 100, offset=2)
     assert client.queues()["q2"].waiting == 81
 
 
@@ -423,10 +431,10 @@ def test_retention_takes_a_bounded_number_of_tags_away(client, config, server, n
     q.put_many({"klass": "k", "tags": [f"{i}-{j}" for j in range(100)]} for i in range(80))
     client.settle([Completed(lease) for lease in q.lease("w", 80)])
     config(jobs_history=1)
-    client.clock.tick(9)
+    calls_of(client).clock.tick(9)
     left = []
     for _ in range(3):
-        client.run(writes.sweep(100, now=client.clock()))
+        calls_of(client).call(writes.sweep, 100)
         left.append(server.redis.zcard(f"{{{namespace}}}:complete"))
     assert left == [30, 0, 0]
     assert not server.redis.exists(f"{{{namespace}}}:tag-counts")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import bulk, writes
 from supervisor.engine.commands.queries import Cancelled
 from supervisor.engine.commands.writes import GONE, Renewal
@@ -37,7 +38,7 @@ WAYS = {
     "data": lambda client, q: q.cancel({"n": 1}, by="kim"),
     "queue": lambda client, q: q.delete(by="kim"),
     "lane": lambda client, q: q.lane("l").delete(by="kim"),
-    "choice": lambda client, q: client.call(bulk.cancel, bulk.Choice("q"), ["x"], by="kim"),
+    "choice": lambda client, q: calls_of(client).call(bulk.cancel, bulk.Choice("q"), ["x"], by="kim"),
 }
 
 
@@ -86,6 +87,6 @@ def test_worker_of_a_cancelled_job_learns_the_actor(client, q):
     a, b, c = q.lease("w", 3)
     client.cancel("a", by="kim")
     client.cancel("c")
-    renewals = client.call(writes.renew, "w", [Renewal(lease.jid, lease.token) for lease in (a, b, c)])
+    renewals = calls_of(client).call(writes.renew, "w", [Renewal(lease.jid, lease.token) for lease in (a, b, c)])
     assert [end == GONE for end in renewals] == [True, False, True]
     assert renewals.cancelled_by == {0: "kim"}

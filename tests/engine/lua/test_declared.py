@@ -2,6 +2,7 @@
 
 import pytest
 
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import writes
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.recurring import declared
@@ -14,8 +15,8 @@ def release(client):
     """Tell what a release declares: its klasses that do not recur, and the rhythm of the others."""
 
     def tell(*plain, **recurring):
-        known = [declared(klass, rhythm, client.clock()) for klass, rhythm in recurring.items()]
-        return client.call(writes.declare, plain, known)
+        known = [declared(klass, rhythm, calls_of(client).clock()) for klass, rhythm in recurring.items()]
+        return calls_of(client).call(writes.declare, plain, known)
 
     return tell
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import writes
 from supervisor.engine.model.errors import DependencyError, StoreUnavailable
 from supervisor.engine.model.outcomes import REFUSED, Completed
@@ -47,7 +48,7 @@ def test_a_lost_lease_puts_nothing(client, clock):
 def test_a_completion_that_is_sent_twice_puts_them_once(client, clock):
     lease = first(client)
     settle = writes.settle("w", [Completed(lease, then=[{"queue": "r", "klass": "k"}])], number=1, now=clock.now)
-    assert client.run(settle) == client.run(settle) == [True]
+    assert calls_of(client).run(settle) == calls_of(client).run(settle) == [True]
     assert len(waiting(client)) == 1
 
 
@@ -186,7 +187,7 @@ def test_full_server_refuses_follow_ups_and_keeps_the_lease(client, server):
     try:
         with pytest.raises(StoreUnavailable, match=r"refused settle: .*used memory.*Nothing has changed"):
             lease.complete(then=[follower("a")])
-        assert lease.renew() > client.clock()
+        assert lease.renew() > calls_of(client).clock()
         assert other.complete(next="r") is True
     finally:
         server.redis.config_set("maxmemory", 0)
@@ -211,7 +212,7 @@ def test_full_server_refuses_large_data_and_takes_small(client, server, bring):
     try:
         with pytest.raises(StoreUnavailable, match=r"refused (settle|renew): .*used memory.*Nothing has changed"):
             bring(large, b"x" * 65537)
-        assert large.renew() > client.clock()
+        assert large.renew() > calls_of(client).clock()
         assert bring(small, b"x" * 1000)
     finally:
         server.redis.config_set("maxmemory", 0)

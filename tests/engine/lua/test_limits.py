@@ -6,6 +6,7 @@ from collections import deque
 
 import pytest
 
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import writes
 from supervisor.engine.model.errors import LeaseLost
@@ -247,7 +248,7 @@ ENDS = {
     "released by hand": lambda it: it._client.job(it.jid).release(),
     "of a worker that left": lambda it: it._client.deregister("w"),
     "deleted": lambda it: it._client.queue("q").delete(running="stop"),
-    "not known to its worker": lambda it: it._client.run(writes.resume("w", 1, [], now=1_000_000)),
+    "not known to its worker": lambda it: calls_of(it._client).run(writes.resume("w", 1, [], now=1_000_000)),
 }
 
 
@@ -472,7 +473,7 @@ def test_a_lease_says_when_there_will_be_room_again(client, clock):
     put(q, 5, limit=KEY)
     assert len(q.lease("w", 5)) == 2
     clock.tick(4)
-    grant = client.run(writes.lease("w", ["q"], 5, now=clock.now))
+    grant = calls_of(client).run(writes.lease("w", ["q"], 5, now=clock.now))
     assert (grant.leases, grant.next_at_unix) == ([], 1_000_010.0)
     clock.tick(5.999)
     assert q.lease("w", 5) == []

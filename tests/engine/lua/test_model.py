@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_handles import Lease
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.limits import Limit
@@ -456,7 +457,7 @@ class Machine(RuleBasedStateMachine):
         """Lease as a master does: some jobs start later, and some klasses never start twice."""
         self.note_called()
         command = writes.lease(worker, queues, count, starting=starting, once=once, now=self.clock.now)
-        given = [Lease(record, self.client) for record in self.client.run(command).leases]
+        given = [Lease(record, self.client) for record in calls_of(self.client).run(command).leases]
         self.compare(given, worker, queues, count, starting=starting, once=once)
 
     def note_called(self):
@@ -614,7 +615,7 @@ class Machine(RuleBasedStateMachine):
     def join(self, worker):
         """The worker numbers its exchanges from now on, as one of 0.1, or one without a report of klasses."""
         if worker not in self.model.skills.numbered and not self.model.held_by(worker):
-            self.client.call(writes.resume, worker, 1, [])
+            calls_of(self.client).call(writes.resume, worker, 1, [])
             self.model.join(worker)
 
     @operation(weight=5, worker=worker, klasses=klasses, queues=st.sampled_from([list(QUEUES), list(QUEUES), ["A"]]))
@@ -622,7 +623,7 @@ class Machine(RuleBasedStateMachine):
         """Report klasses, as a master does after joining and after a reload."""
         self.join(worker)
         self.agree(
-            lambda: self.client.call(writes.skills, worker, klasses, queues),
+            lambda: calls_of(self.client).call(writes.skills, worker, klasses, queues),
             lambda model: model.report_skills(worker, klasses, queues),
         )
 
@@ -644,7 +645,7 @@ class Machine(RuleBasedStateMachine):
         entry = writes.Renewal(hold.jid, lease.token, started, progress=progress)
         command = writes.renew(hold.worker, [entry], now=self.clock.now)
         self.agree(
-            lambda: [ms(when) for when in self.client.run(command)],
+            lambda: [ms(when) for when in calls_of(self.client).run(command)],
             lambda model: [model.renew(hold, started=started, progress=progress)],
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.payloads import LeftOut
@@ -35,7 +36,7 @@ def between(command: Command[Any], act: Callable[[], object]) -> Command[Any]:
 
 
 def lease(client: Client, act: Callable[[], object] = lambda: None, count: int = 9, **options: Any) -> writes.Grant:
-    return client.run(between(writes.lease("w", ["q"], count, now=client.clock(), **options), act))
+    return calls_of(client).run(between(writes.lease("w", ["q"], count, now=calls_of(client).clock(), **options), act))
 
 
 def jids(grant: writes.Grant) -> list[str]:
@@ -124,16 +125,16 @@ def test_entry_of_another_program_comes_whole(client, server, namespace, command
 def test_reply_with_all_it_may_have_takes_the_quick_path(server, namespace, client):
     client.queue("q").put_many({"klass": "k", "data": "x" * 400_000, "jid": jid} for jid in "abcd")
     leased = client.queue("q").lease("warm up", 1)  # opens the day's statistics
-    command = replace(writes.lease("w", ["q", "r"], 9, now=client.clock()), script=only(scripts.LEASE))
-    grant = client.run(command)
-    assert (jids(grant), grant.next_at_unix) == (["b", "c"], client.clock())  # there is more, and at once
+    command = replace(writes.lease("w", ["q", "r"], 9, now=calls_of(client).clock()), script=only(scripts.LEASE))
+    grant = calls_of(client).run(command)
+    assert (jids(grant), grant.next_at_unix) == (["b", "c"], calls_of(client).clock())  # there is more, and at once
     assert jids(lease(client)) == ["d"]
     assert leased[0].complete()
 
 
 def test_payload_of_256_megabytes(client, server, namespace):
     data = b"\0" * (256 * 10**6)
-    with Client(f"{server.url}?socket_timeout={SOON_S}", namespace, client.clock) as patient:
+    with Client(f"{server.url}?socket_timeout={SOON_S}", namespace, calls_of(client).clock) as patient:
         queue = patient.queue("q")
         queue.put("k", data, jid="a")
         queue.put("k", SMALL, jid="b")
@@ -226,7 +227,7 @@ def test_async_client_that_loses_its_connection_before_the_payloads(server, name
 
     async def leased() -> None:
         async with AsyncClient(server.url, namespace) as client:
-            await client.run(between(writes.lease("w", ["q"], 1), kill))
+            await calls_of(client).run(between(writes.lease("w", ["q"], 1), kill))
 
     with pytest.raises(OutcomeUnknown, match="The jobs are leased, and come back"):
         asyncio.run(leased())

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import writes
 from supervisor.engine.model.errors import JobNotFound, LeaseholdError
@@ -223,9 +224,9 @@ def test_time_taken_by_another_worker_is_not_taken_again(client, q, clock):
     clock.now = MIDNIGHT
     q.recur("k", cron="0 * * * *", jid="r")
     clock.tick(HOUR)
-    (due,) = client.call(writes.sweep).due
+    (due,) = calls_of(client).call(writes.sweep).due
     times = [due.due_unix]
-    assert [client.call(writes.spawn, due, times, MIDNIGHT + 2 * HOUR) for _ in range(2)] == [True, False]
+    assert [calls_of(client).call(writes.spawn, due, times, MIDNIGHT + 2 * HOUR) for _ in range(2)] == [True, False]
     assert q.counts().waiting == 1
 
 

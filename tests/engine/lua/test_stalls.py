@@ -13,6 +13,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import bulk, lanes, queries, writes
 from supervisor.engine.commands.steps import delete
@@ -35,10 +36,10 @@ class Meter:
     """Records what each call of a script costs the server: in `calls`, its name and ms."""
 
     def __init__(self, client, server):
-        self._redis, self._plain = server.redis, client.run
+        self._redis, self._plain = server.redis, calls_of(client).run
         self.calls: list[tuple[str, float]] = []
         self.label = ""
-        client.run = self._run
+        calls_of(client).run = self._run
 
     def _spent_ms(self) -> float:
         cpu = self._redis.info("cpu")
@@ -58,7 +59,7 @@ class Stage:
 
     def __init__(self, client, server, prefix):
         self.client, self.redis, self.prefix = client, server.redis, prefix
-        client.call(queries.counts, [])  # the script is loaded
+        calls_of(client).call(queries.counts, [])  # the script is loaded
         self.meter = Meter(client, server)
 
     def configure(self, **options) -> None:
@@ -158,23 +159,23 @@ def test_full_batches_with_everything_on_are_within_the_bound(judged, seed):
             ]
             if leases:
                 entries = [writes.Renewal(one.jid, one.token, True) for one in leases]
-                client.run(writes.renew("w", entries, now=client.clock()))
+                calls_of(client).call(writes.renew, "w", entries)
                 client.settle(outcomes)
-            client.clock.tick(20 * turn)
+            calls_of(client).clock.tick(20 * turn)
             client.sweep(1_000)
         stage.meter.label = "many of everything"
-        jids = list(client.follow(bulk.found(bulk.Choice("q"), client.clock)))
+        jids = list(calls_of(client).follow(bulk.found(bulk.Choice("q"), calls_of(client).clock)))
         for act in (
-            lambda some: bulk.set_priority(bulk.Choice("q"), some, 7, now=client.clock()),
-            lambda some: bulk.move(bulk.Choice("q"), some, "other", now=client.clock()),
-            lambda some: bulk.fail(bulk.Choice("other"), some, "g", "m", now=client.clock()),
-            lambda some: writes.unfail_jobs(some, "q", now=client.clock()),
-            lambda some: bulk.cancel(bulk.Choice("q"), some, now=client.clock()),
+            lambda some: bulk.set_priority(bulk.Choice("q"), some, 7, now=calls_of(client).clock()),
+            lambda some: bulk.move(bulk.Choice("q"), some, "other", now=calls_of(client).clock()),
+            lambda some: bulk.fail(bulk.Choice("other"), some, "g", "m", now=calls_of(client).clock()),
+            lambda some: writes.unfail_jobs(some, "q", now=calls_of(client).clock()),
+            lambda some: bulk.cancel(bulk.Choice("q"), some, now=calls_of(client).clock()),
         ):
-            client.run(act(jids[: bulk.MOST_CHANGED]))
+            calls_of(client).run(act(jids[: bulk.MOST_CHANGED]))
         stage.meter.label = "delete a queue"
         for name in ("q", "next", "other"):
-            client.follow(delete(name, None, "stop", client.clock))
+            calls_of(client).follow(delete(name, None, "stop", calls_of(client).clock))
 
     judged(play)
 
@@ -196,7 +197,7 @@ def put(stage, *, queue="q", first=0, n=MANY, plain=False, **more):
     jobs = [
         new_job("put", queue, "k", "x" * 100, {"jid": f"j{first + i}", **one, **more}) for i, one in enumerate(options)
     ]
-    stage.client.run(writes.put(jobs, now=stage.client.clock()))
+    calls_of(stage.client).call(writes.put, jobs)
 
 
 def all_leased(stage, outcome, **options):
@@ -222,7 +223,7 @@ def failures_beside_a_full_history(stage):
     others = [f"j{i}" for i in range(10_000, 10_000 + MANY)]
     for first in range(0, MANY, bulk.MOST_CHANGED):
         some = others[first : first + bulk.MOST_CHANGED]
-        stage.client.run(bulk.fail(bulk.Choice("o"), some, "g", "m", now=stage.client.clock()))
+        calls_of(stage.client).call(bulk.fail, bulk.Choice("o"), some, "g", "m")
     stage.configure(failed_history_count=1)
     all_leased(stage, lambda lease: Failed(lease, "g", "m" * 100))
     stage.client.sweep(1_000)
@@ -231,7 +232,7 @@ def failures_beside_a_full_history(stage):
 def completions_too_old(stage):
     all_leased(stage, lambda lease: Completed(lease, {"n": 1}))
     stage.configure(jobs_history=1)
-    stage.client.clock.tick(99)
+    calls_of(stage.client).clock.tick(99)
     stage.client.sweep(1_000)
 
 
@@ -247,7 +248,7 @@ def all_that_comes_to_its_place(stage, queue="q"):
     for i in range(10):
         q.recur("k", every=1, jid=f"{queue}r{i}", tags=["a", "b"])
     stage.push(queue, *({"klass": "k", "tags": ["a", f"t{i}"], "unique": f"{queue}e{i}"} for i in range(MANY)))
-    client.clock.tick(1_000)
+    calls_of(client).clock.tick(1_000)
     client.unlimit("full")
 
 
@@ -266,7 +267,7 @@ def a_lease_of_full_queues_with_much_that_is_due(stage):
     for i in range(8):
         put(stage, queue=f"q{i}", first=1_000 * i, delay=5)
         stage.configure(**{f"max-concurrency-q{i}": 1})
-    stage.client.clock.tick(9)
+    calls_of(stage.client).clock.tick(9)
     stage.client.lease("w", [f"q{i}" for i in range(8)], 1_000)
 
 
@@ -281,7 +282,7 @@ def a_sweep_of_recurrences_with_backlog(stage):
     for queue in range(20):
         for i in range(MANY // 20):
             stage.client.queue(f"q{queue}").recur("k", every=1, jid=f"r{queue}-{i}", tags=["a", "b"])
-    stage.client.clock.tick(1_000)
+    calls_of(stage.client).clock.tick(1_000)
     stage.client.sweep(1_000)
 
 
@@ -300,7 +301,7 @@ def a_cancel_of_parents_of_many(stage):
     put(stage, plain=True, n=5)
     for i in range(5):
         put(stage, queue="o", first=1_000 + i * 1_000, depends=[f"j{i}"], on_parent_failure="fail")
-    stage.client.run(writes.cancel(NAMES[:5], now=stage.client.clock()))
+    calls_of(stage.client).call(writes.cancel, NAMES[:5])
     for _ in range(6):
         stage.client.sweep(100)
 
@@ -309,7 +310,7 @@ def a_cancel_of_what_many_wait_for(stage):
     put(stage, plain=True, n=5)
     for i in range(5):
         put(stage, queue="o", first=1_000 + i * 1_000, depends=[f"j{i}"])
-    assert stage.client.run(bulk.cancel(bulk.Choice("q"), NAMES[:5], now=stage.client.clock())).number == 0
+    assert calls_of(stage.client).call(bulk.cancel, bulk.Choice("q"), NAMES[:5]).number == 0
 
 
 def a_failure_of_a_parent_whose_children_have_many_others(stage):
@@ -317,7 +318,9 @@ def a_failure_of_a_parent_whose_children_have_many_others(stage):
     children = MANY // 10
     for i in range(children):
         options = {"jid": f"c{i}", "depends": NAMES, "on_parent_failure": "fail"}
-        stage.client.run(writes.put([new_job("put", "o", "k", None, options)], now=stage.client.clock()))
+        calls_of(stage.client).run(
+            writes.put([new_job("put", "o", "k", None, options)], now=calls_of(stage.client).clock())
+        )
     (lease,) = stage.client.lease("w", ["q"], 1)
     stage.client.settle([Failed(lease, "g", "m")])
     sweeps = 0
@@ -332,14 +335,18 @@ def jobs_that_wait_for_many(stage):
     q = stage.client.queue("q")
     q.put_many({"klass": "k", "depends": NAMES, "jid": f"c{i}"} for i in range(20))
     names = [f"c{i}" for i in range(20)]
-    stage.client.run(writes.put([new_job("put", "q", "k", None, {"jid": one}) for one in names[:5]],
-                                  now=stage.client.clock()))  # fmt: skip
-    stage.client.run(writes.cancel(names[5:10], now=stage.client.clock()))
+    calls_of(stage.client).run(writes.put([new_job("put", "q", "k", None, {"jid": one}) for one in names[:5]],
+                                  now=calls_of(stage.client).clock()))  # fmt: skip
+    calls_of(stage.client).call(writes.cancel, names[5:10])
     left = names[10:]
     while left:
-        left = stage.client.run(bulk.fail(bulk.Choice("q"), left, "g", "m", now=stage.client.clock())).needed
+        left = (
+            calls_of(stage.client)
+            .run(bulk.fail(bulk.Choice("q"), left, "g", "m", now=calls_of(stage.client).clock()))
+            .needed
+        )
     q.put_many({"klass": "k", "depends": NAMES[i % 90 * 10 :][:10]} for i in range(300))
-    stage.client.follow(delete("q", None, "stop", stage.client.clock))
+    calls_of(stage.client).follow(delete("q", None, "stop", calls_of(stage.client).clock))
 
 
 def a_job_that_waits_for_five_thousand(stage):
@@ -351,26 +358,26 @@ def a_job_that_waits_for_five_thousand(stage):
             job = stage.client.job("child")
         else:
             job.depend(*(f"j{i}" for i in range(first, first + MANY)))
-    stage.client.run(writes.cancel(["child"], now=stage.client.clock()))
+    calls_of(stage.client).call(writes.cancel, ["child"])
 
 
 def jobs_with_many_tags(stage):
     q = stage.client.queue("q")
     q.put_many({"klass": "k", "tags": [f"{i}t{j}" for j in range(100)]} for i in range(300))
     q.put_many({"klass": "k", "tags": [f"{i}t{j}" for j in range(3)]} for i in range(MANY))
-    stage.client.follow(delete("q", None, "stop", stage.client.clock))
+    calls_of(stage.client).follow(delete("q", None, "stop", calls_of(stage.client).clock))
     q.put_many({"klass": "k", "tags": [f"{i}t{j}" for j in range(100)]} for i in range(300))
     stage.client.settle([Completed(lease) for lease in q.lease("w", 300)])
     stage.configure(jobs_history=1)
-    stage.client.clock.tick(99)
+    calls_of(stage.client).clock.tick(99)
     stage.client.sweep(1_000)
 
 
 def jobs_that_are_left_to_others(stage):
     client = stage.client
     for worker, klasses in (("has", ["k"]), ("lacks", ["l"])):
-        client.run(writes.resume(worker, 1, (), now=client.clock()))
-        client.run(writes.skills(worker, klasses, ["q"], now=client.clock()))
+        calls_of(client).call(writes.resume, worker, 1, ())
+        calls_of(client).call(writes.skills, worker, klasses, ["q"])
     put(stage)
     leases = client.lease("lacks", ["q"], MANY)
     client.settle([Unknown(lease, 10) for lease in leases])
@@ -394,11 +401,11 @@ def what_ten_listen_to(stage):
 def leases_that_are_given_back(stage):
     put(stage)
     stage.client.lease("w", ["q"], MANY)
-    stage.client.run(writes.resume("w", 1, (), now=stage.client.clock()))
+    calls_of(stage.client).call(writes.resume, "w", 1, ())
     stage.client.lease("w", ["q"], MANY)
-    stage.client.run(writes.release(NAMES, now=stage.client.clock()))
+    calls_of(stage.client).call(writes.release, NAMES)
     stage.client.lease("w", ["q"], MANY)
-    stage.client.run(writes.deregister("w", now=stage.client.clock()))
+    calls_of(stage.client).call(writes.deregister, "w")
 
 
 SHAPES = {
@@ -459,11 +466,11 @@ def test_queries_of_long_queues_are_within_the_bound(judged):
                 q.jobs("waiting", offset, count)
                 client.tagged("t", offset, count)
                 client.failed("g", offset, count)
-                client.run(queries.listed("failed", "q", offset, count, now=client.clock()))
+                calls_of(client).call(queries.listed, "failed", "q", offset, count)
         q.peek(1_000)
-        client.run(queries.depths((), 0, now=client.clock()))
-        client.run(lanes.read("q", None, 0, now=client.clock()))
-        client.run(bulk.find(bulk.Choice("q"), "waiting", JOBS // 2, now=client.clock()))
+        calls_of(client).call(queries.depths, (), 0)
+        calls_of(client).call(lanes.read, "q", None, 0)
+        calls_of(client).call(bulk.find, bulk.Choice("q"), "waiting", JOBS // 2)
         q.stats()
         client.workers()
         if JOBS <= 60_000:  # it makes many calls, of which none is longer with more

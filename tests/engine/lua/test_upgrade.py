@@ -5,6 +5,7 @@ import itertools
 import pytest
 import redis
 
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import upgrade, writes
 from supervisor.engine.model.errors import LayoutError, LeaseholdError
@@ -54,11 +55,11 @@ def new(server, namespace):
 
 
 def to_this(client):
-    client.follow(upgrade.to_this(client.clock))
+    calls_of(client).follow(upgrade.to_this(calls_of(client).clock))
 
 
 def to_first(client, on_expanded=lambda _: None):
-    return client.follow(upgrade.to_first(client.clock, on_expanded))
+    return calls_of(client).follow(upgrade.to_first(calls_of(client).clock, on_expanded))
 
 
 def changed(before, after, prefix):
@@ -223,7 +224,7 @@ def test_a_conversion_waits_until_no_worker_lives(server, namespace, old, way):
         time[0] = NOW + 101
         way(client)
         assert digest(server, namespace) != before
-        assert client.run(upgrade.look(now=time[0])).layout == ("1" if way is to_first else "2")
+        assert calls_of(client).run(upgrade.look(now=time[0])).layout == ("1" if way is to_first else "2")
 
 
 def test_leases_made_during_the_upgrade_stop_it(server, namespace, old, new):
@@ -273,13 +274,13 @@ def apart(server, namespace):
     with Client(server.url, namespace, lambda: NOW) as client:
         client.queue("q").put_many({"klass": "k", "jid": jid, "lane": f"l{i % 2}"} for i, jid in enumerate(jids))
         for worker, klasses in (("lacks", ["other"]), ("has", ["k"])):
-            client.call(writes.resume, worker, 1, [])
-            client.call(writes.skills, worker, klasses, ["q"])
+            calls_of(client).call(writes.resume, worker, 1, [])
+            calls_of(client).call(writes.skills, worker, klasses, ["q"])
         number = 1
-        while client.follow(upgrade.look_at_all(client.clock)).apart < len(jids):
-            leases = client.call(writes.lease, "lacks", ["q"], 500, number=(number := number + 1)).leases
+        while calls_of(client).follow(upgrade.look_at_all(calls_of(client).clock)).apart < len(jids):
+            leases = calls_of(client).call(writes.lease, "lacks", ["q"], 500, number=(number := number + 1)).leases
             unknown = [Unknown(lease, 10) for lease in leases]
-            client.call(writes.settle, "lacks", unknown, number=(number := number + 1))
+            calls_of(client).call(writes.settle, "lacks", unknown, number=(number := number + 1))
     return jids
 
 
@@ -389,7 +390,7 @@ def killed_at(client, steps, number, is_carried_out):
             return True
         if i == number and not is_carried_out:
             return False
-        answer = client.run(command)
+        answer = calls_of(client).run(command)
         if i == number:
             return False
     raise AssertionError("the steps end or are killed")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import writes
 from supervisor.engine.model.errors import LeaseholdError, LeaseLost
 
@@ -127,8 +128,8 @@ def test_unknown_worker_is_not_deregistered(client, q):
 
 def test_only_a_worker_deregistered_by_others_gets_a_hint(client, server, namespace):
     for own in (False, True):
-        client.call(writes.settle, "w", [], number=1)
-        client.call(writes.deregister, "w", own=own)
+        calls_of(client).call(writes.settle, "w", [], number=1)
+        calls_of(client).call(writes.deregister, "w", own=own)
         assert server.redis.lrange(f"{{{namespace}}}:mail:w", 0, -1) == ([] if own else [b"lost"])
         server.redis.delete(f"{{{namespace}}}:mail:w")
 
@@ -147,8 +148,8 @@ def test_worker_of_a_taken_job_gets_a_hint(client, q, server, namespace):
         lambda: client.job("a").move("q"), lambda: client.cancel("a"),
     ):  # fmt: skip
         q.put("k", jid="a")
-        client.call(writes.settle, "w", [], number=1)
-        client.call(writes.lease, "w", ["q"], 9, number=2)
+        calls_of(client).call(writes.settle, "w", [], number=1)
+        calls_of(client).call(writes.lease, "w", ["q"], 9, number=2)
         server.redis.delete(mail)
         take()
         assert server.redis.lrange(mail, 0, -1) == [b"lost"]

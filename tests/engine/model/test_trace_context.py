@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import writes
 from tests.engine.invariants import read_namespace
 
@@ -35,7 +36,7 @@ def test_trace_of_a_put_is_in_query_lease_and_resume(client, clock):
     q.put_many([{"klass": "k", "jid": "c", "trace": TRACE}, {"klass": "k", "jid": "d"}])
     assert [job.trace for job in client.jobs("a", "b", "c", "d")] == [TRACE, OTHER, TRACE, None]
     assert [lease.trace for lease in q.lease("w", 4)] == [TRACE, OTHER, TRACE, None]
-    client.run(writes.resume("w", 1, [], now=clock.now))
+    calls_of(client).run(writes.resume("w", 1, [], now=clock.now))
     assert [lease.trace for lease in q.lease("v", 4)] == [TRACE, OTHER, TRACE, None]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from supervisor import clock as times
 from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import queries, writes
 from supervisor.engine.commands.queries import OperatorRequest
@@ -134,7 +135,7 @@ def test_a_worker_that_has_left_is_not_there(live, play, asks, keys):
 
 def test_idle_worker_unseen_for_a_minute_is_asked_only_by_name(client, clock):
     for worker in ("dead", "busy", "idle"):
-        client.call(writes.resume, worker, 1, [])
+        calls_of(client).call(writes.resume, worker, 1, [])
     client.queue("q").put("k")
     client.queue("q").lease("busy", ttl=1)
     client.queue("q").lease("dead")
@@ -242,27 +243,27 @@ def test_a_question_is_answered_once(live, play, keys, server, namespace):
 
 
 def test_when_its_time_is_over_it_is_neither_told_nor_answered(client, clock):
-    client.call(writes.resume, "w", 1, [])
-    client.call(writes.ask, "short", "w", "stacks", stands_s=5)
-    client.call(writes.ask, "long", "w", "stacks", stands_s=50)
-    assert [ask.id for ask in client.call(queries.requests, "w")] == ["short", "long"]
+    calls_of(client).call(writes.resume, "w", 1, [])
+    calls_of(client).call(writes.ask, "short", "w", "stacks", stands_s=5)
+    calls_of(client).call(writes.ask, "long", "w", "stacks", stands_s=50)
+    assert [ask.id for ask in calls_of(client).call(queries.requests, "w")] == ["short", "long"]
     clock.tick(5)
-    assert [ask.id for ask in client.call(queries.requests, "w")] == ["long"]
-    assert client.call(writes.answer, "w", "short", 1) is False
+    assert [ask.id for ask in calls_of(client).call(queries.requests, "w")] == ["long"]
+    assert calls_of(client).call(writes.answer, "w", "short", 1) is False
 
 
 def test_the_hundred_newest_stand(client):
-    client.call(writes.resume, "w", 1, [])
+    calls_of(client).call(writes.resume, "w", 1, [])
     for number in range(103):
-        client.call(writes.ask, f"{number}", "w", "stacks")
-    assert [ask.id for ask in client.call(queries.requests, "w")] == [f"{number}" for number in range(3, 103)]
+        calls_of(client).call(writes.ask, f"{number}", "w", "stacks")
+    assert [ask.id for ask in calls_of(client).call(queries.requests, "w")] == [f"{number}" for number in range(3, 103)]
 
 
 def test_unanswered_requests_and_unread_answers_expire(client, server, namespace):
-    client.call(writes.resume, "w", 1, [])
-    client.call(writes.ask, "long", "w", "stacks", stands_s=500)
-    client.call(writes.ask, "short", "w", "stacks", stands_s=5)
-    client.call(writes.answer, "w", "short", 1)
+    calls_of(client).call(writes.resume, "w", 1, [])
+    calls_of(client).call(writes.ask, "long", "w", "stacks", stands_s=500)
+    calls_of(client).call(writes.ask, "short", "w", "stacks", stands_s=5)
+    calls_of(client).call(writes.answer, "w", "short", 1)
     ends_s = {name: server.redis.ttl(f"{{{namespace}}}:{name}") for name in ("asks:w", "answer:short")}
     assert 400 < ends_s["asks:w"] <= 500
     assert 0 < ends_s["answer:short"] <= 60
@@ -270,27 +271,27 @@ def test_unanswered_requests_and_unread_answers_expire(client, server, namespace
 
 
 def test_a_deregistered_worker_is_asked_nothing_any_more(client, keys):
-    client.call(writes.resume, "w", 1, [])
+    calls_of(client).call(writes.resume, "w", 1, [])
     client.ask("w", "stacks", timeout=0)
     client.deregister("w")
     assert not {key for key in keys() if key.startswith("asks:")}
 
 
 def test_a_damaged_question_is_passed_over(client, server, namespace):
-    client.call(writes.resume, "w", 1, [])
-    client.call(writes.ask, "good", "w", "stacks")
+    calls_of(client).call(writes.resume, "w", 1, [])
+    calls_of(client).call(writes.ask, "good", "w", "stacks")
     for damaged in (b"nonsense", b"2000000000\na\nb\nno JSON", b"2000000000000\na\nb\nno JSON"):
         server.redis.lpush(f"{{{namespace}}}:asks:w", damaged)
-    assert client.call(queries.requests, "w") == [OperatorRequest("good", "stacks")]
-    assert client.call(writes.answer, "w", "good", 1) is True
+    assert calls_of(client).call(queries.requests, "w") == [OperatorRequest("good", "stacks")]
+    assert calls_of(client).call(writes.answer, "w", "good", 1) is True
 
 
 def test_on_another_clock_they_are_asked_and_answered_the_same(server, namespace, clock):
     with Client(server.url, namespace, clock) as client:
-        client.call(writes.resume, "w", 1, [])
+        calls_of(client).call(writes.resume, "w", 1, [])
         with ThreadPoolExecutor() as pool:
             asker = pool.submit(client.ask, "w", "stacks", 20.0)
-            while not (asks := client.call(queries.requests, "w")):
+            while not (asks := calls_of(client).call(queries.requests, "w")):
                 pass
-            client.call(writes.answer, "w", asks[0].id, {"n": 1})
+            calls_of(client).call(writes.answer, "w", asks[0].id, {"n": 1})
             assert asker.result(20) == {"w": {"n": 1}}

@@ -1,0 +1,69 @@
+"""Runs commands for an AsyncClient and for what it hands out. Runs in applications and commands."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from supervisor.engine.client.around_put import AroundPut
+from supervisor.engine.client.async_store import AsyncStore
+from supervisor.engine.client.connection import Clock
+from supervisor.engine.client.put_batches import jids_of, most_under_way
+from supervisor.engine.commands import writes
+from supervisor.engine.commands.steps import Steps
+from supervisor.engine.commands.writes import Command
+from supervisor.engine.model.errors import LeaseholdError
+from supervisor.engine.model.jobs import NewJob
+
+if TYPE_CHECKING:
+    from supervisor.engine.client.async_client import AsyncClient
+
+T = TypeVar("T")
+
+
+class AsyncCalls:
+    """`clock`: unix seconds of an injected clock. None: the server's clock is used. `around_puts`: by registration."""
+
+    def __init__(self, store: AsyncStore, clock: Clock) -> None:
+        self._store = store
+        self.clock = clock
+        self.around_puts: list[AroundPut] = []
+
+    async def call(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T:
+        """Run the command that `build` (of engine/commands/) makes of the arguments at this time."""
+        return await self.run(build(*args, now=self.clock(), **kwargs))
+
+    async def run(self, command: Command[T]) -> T:
+        """Run a command of engine/commands/writes.py or queries.py."""
+        return await self._store.run(command)
+
+    async def follow(self, call: Steps[T]) -> T:
+        """Run a call of several commands, of engine/commands/steps.py."""
+        answer: Any = None
+        refusal: LeaseholdError | None = None
+        try:
+            while True:
+                command = call.throw(refusal) if refusal else call.send(answer)
+                try:
+                    answer, refusal = await self.run(command), None
+                except LeaseholdError as error:
+                    refusal = error
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
+
+    async def put_jobs(self, jobs: Sequence[NewJob]) -> list[bool | str]:
+        """Put checked jobs in one batch.
+
+        Each answer says whether anything was done, or is the jid of another job that holds the unique key.
+        """
+        return await self.call(writes.put, jobs)
+
+    async def put_batches(self, batches: Sequence[Sequence[NewJob]]) -> list[str]:
+        """Put batches of checked jobs, and return what put answers for each."""
+        if not batches:
+            return []
+        commands = (writes.put(batch, now=self.clock()) for batch in batches)
+        return jids_of(batches, await self._store.run_ahead(commands, most_under_way(batches)))
+
+
+def calls_of(client: "AsyncClient") -> AsyncCalls:
+    """Return what runs a client's commands, for our own programs: applications need none of it."""
+    return client._calls

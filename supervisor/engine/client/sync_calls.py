@@ -1,0 +1,70 @@
+# Generated from async_calls.py by `python -m tests.engine.client.sync_from_async`; do not edit.
+"""Runs commands for a Client and for what it hands out. Runs in applications and commands."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from supervisor.engine.client.around_put import AroundPut
+from supervisor.engine.client.connection import Clock
+from supervisor.engine.client.put_batches import jids_of, most_under_way
+from supervisor.engine.client.sync_store import Store
+from supervisor.engine.commands import writes
+from supervisor.engine.commands.steps import Steps
+from supervisor.engine.commands.writes import Command
+from supervisor.engine.model.errors import LeaseholdError
+from supervisor.engine.model.jobs import NewJob
+
+if TYPE_CHECKING:
+    from supervisor.engine.client.sync_client import Client
+
+T = TypeVar("T")
+
+
+class Calls:
+    """`clock`: unix seconds of an injected clock. None: the server's clock is used. `around_puts`: by registration."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self.clock = clock
+        self.around_puts: list[AroundPut] = []
+
+    def call(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T:
+        """Run the command that `build` (of engine/commands/) makes of the arguments at this time."""
+        return self.run(build(*args, now=self.clock(), **kwargs))
+
+    def run(self, command: Command[T]) -> T:
+        """Run a command of engine/commands/writes.py or queries.py."""
+        return self._store.run(command)
+
+    def follow(self, call: Steps[T]) -> T:
+        """Run a call of several commands, of engine/commands/steps.py."""
+        answer: Any = None
+        refusal: LeaseholdError | None = None
+        try:
+            while True:
+                command = call.throw(refusal) if refusal else call.send(answer)
+                try:
+                    answer, refusal = self.run(command), None
+                except LeaseholdError as error:
+                    refusal = error
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
+
+    def put_jobs(self, jobs: Sequence[NewJob]) -> list[bool | str]:
+        """Put checked jobs in one batch.
+
+        Each answer says whether anything was done, or is the jid of another job that holds the unique key.
+        """
+        return self.call(writes.put, jobs)
+
+    def put_batches(self, batches: Sequence[Sequence[NewJob]]) -> list[str]:
+        """Put batches of checked jobs, and return what put answers for each."""
+        if not batches:
+            return []
+        commands = (writes.put(batch, now=self.clock()) for batch in batches)
+        return jids_of(batches, self._store.run_ahead(commands, most_under_way(batches)))
+
+
+def calls_of(client: "Client") -> Calls:
+    """Return what runs a client's commands, for our own programs: applications need none of it."""
+    return client._calls
