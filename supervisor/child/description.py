@@ -24,15 +24,22 @@ def main(root: str) -> None:
     """Write the descriptions by klass to stdout, or a sentence that says why there are none."""
     answer = os.dup(1)
     os.dup2(2, 1)
-    described: dict[str, Any] | str
-    try:
-        described = {klass: describe(handler) for klass, handler in sorted(load(root).items())}
-    except HandlersError as error:
-        described = str(error)
-    except BaseException as error:  # noqa: BLE001  foreign code: whatever it raises is told
-        described = f"the handlers cannot be imported: {type(error).__name__}: {error}{_place(error)}"
+    handlers = loaded(root)
     with open(answer, "wb") as pipe:
-        pipe.write(orjson.dumps(described))
+        if isinstance(handlers, str):
+            pipe.write(orjson.dumps(handlers))
+        else:
+            pipe.write(orjson.dumps({klass: describe(handler) for klass, handler in sorted(handlers.items())}))
+
+
+def loaded(root: str) -> dict[str, Handler[..., Any]] | str:
+    """Import the handlers of a package, and return them by klass, or a sentence that says why they cannot be had."""
+    try:
+        return load(root)
+    except HandlersError as error:
+        return str(error)
+    except BaseException as error:  # noqa: BLE001  foreign code: whatever it raises is told
+        return f"the handlers cannot be imported: {type(error).__name__}: {error}{_place(error)}"
 
 
 def _place(error: BaseException) -> str:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from supervisor.cli.commands.run import check_package, check_queues
-from supervisor.cli.doctor import handlers, machine, server
+from supervisor.cli.doctor import handlers, machine, queued_jobs, server
 from supervisor.cli.doctor.findings import Finding, exit_code, ok, problem, warning
 from supervisor.cli.lib.options import add_json
 from supervisor.cli.lib.parser import Subparsers, add_settings, given
@@ -23,6 +23,7 @@ examples:
   leasehold doctor
   leasehold doctor --redis-url redis://localhost:6379/0 --handlers handlers --processes 4
   leasehold doctor --boot-timeout 10s
+  leasehold doctor --handlers next_release --against-queue
   leasehold doctor --json | jq -r '.[] | select(.level != "ok") | .message'
 
 Takes the flags and variables of `leasehold run`, and needs no more rights. A separate process imports the handlers
@@ -38,6 +39,9 @@ def add(subparsers: Subparsers) -> None:
     """Declare the flags of `run`."""
     parser = subparsers.add_parser("doctor", description="Look at everything that `run` would need.", epilog=EXAMPLES)
     add_json(parser, "a list of findings: check, level (ok, warning or problem) and message")
+    parser.add_argument(
+        "--against-queue", action="store_true", help="also try the handlers on the data of all jobs in the queue"
+    )
     add_settings(parser, SETTINGS)
 
 
@@ -46,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     # SIGTERM ends the command and its processes, as Ctrl-C does. PID 1 would not even receive it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     findings = []
-    for finding in examine(given(args)):
+    for finding in examine(given(args), args.against_queue):
         findings.append(finding)
         if not args.json:
             say(f"{finding.level:<7}  {finding.check:<13}  {finding.message}")
@@ -65,7 +69,7 @@ def _summary(findings: Sequence[Finding]) -> str:
     return f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}"
 
 
-def examine(flags: Flags) -> Iterator[Finding]:
+def examine(flags: Flags, against_queue: bool = False) -> Iterator[Finding]:
     """Yield the findings of all checks in the order of need. A wrong configuration skips what depends on it."""
     config, findings = _settings(flags)
     yield from findings
@@ -76,6 +80,8 @@ def examine(flags: Flags) -> Iterator[Finding]:
     for look_for in machine.CHECKS_OF_SETTINGS:
         yield from look_for(config)
     yield from server.examine(config)
+    if against_queue:
+        yield from queued_jobs.examine(config)
     # The last check: from here on this process adopts orphans, and the embedded server must not be one.
     yield from handlers.examine(config)
 

@@ -47,10 +47,9 @@ def describe(args: argparse.Namespace) -> list[Described]:
     """Import the handlers in another process, and return them by klass. Takes as long as the import. Raises Refusal."""
     root, most_s = root_of(args), _read(args)["boot_timeout_s"]
     command = [sys.executable, "-m", "supervisor.child.description", root]
-    environment = {name: value for name, value in os.environ.items() if name not in _HELD_BACK} | {IN_POOL: "1"}
     try:
         done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=most_s
+            command, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=most_s
         )
     except subprocess.TimeoutExpired:
         raise Refusal(
@@ -66,6 +65,11 @@ def describe(args: argparse.Namespace) -> list[Described]:
     if isinstance(described, str):
         raise Refusal(described, Exit.HANDLERS)
     return [Described(klass, **about) for klass, about in described.items()]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a process that imports handlers: without the address of the queue."""
+    return {name: value for name, value in os.environ.items() if name not in _HELD_BACK} | {IN_POOL: "1"}
 
 
 def _read(args: argparse.Namespace) -> dict[str, Any]:

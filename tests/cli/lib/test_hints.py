@@ -63,7 +63,7 @@ def test_without_a_living_supervisor_there_is_no_hint(hint, jobs, server, namesp
 
 
 def test_a_silent_supervisor_may_have_any_klass(hint, jobs, alive):
-    jobs.call(writes.resume, "new", 1, [])
+    calls_of(jobs).call(writes.resume, "new", 1, [])
     assert hint("mail.sned", "--queue", "emial") == []
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from supervisor.cli.lib import lines as reading
-from supervisor.engine.client.sync_client import Client
+from supervisor.engine.client.sync_calls import Calls
 from supervisor.engine.model.errors import OutcomeUnknown
 from tests.cli.lib.test_command_line import ROOT
 
@@ -141,7 +141,7 @@ def test_a_refusal_names_its_lines(shell, queue, written):
 
 
 def test_a_lost_answer_is_69_and_names_its_lines(shell, queue, written, monkeypatch):
-    real, calls = Client.put_jobs, []
+    real, calls = Calls.put_jobs, []
 
     def put_jobs(self, batch):
         calls.append(batch)
@@ -149,7 +149,7 @@ def test_a_lost_answer_is_69_and_names_its_lines(shell, queue, written, monkeypa
             raise OutcomeUnknown("the answer was lost")
         return real(self, batch)
 
-    monkeypatch.setattr(Client, "put_jobs", put_jobs)
+    monkeypatch.setattr(Calls, "put_jobs", put_jobs)
     said = shell.refused(69, *put("k", "--file", written(*[{}] * 2_100)))
     assert said == (
         "the answer was lost; 1,000 jobs put, of all lines up to 1,000; perhaps those of lines 1,001 to 2,000, too;"
@@ -167,8 +167,8 @@ def test_a_line_that_is_too_long_is_one_bad_line(shell, queue, written, monkeypa
 def test_a_batch_ends_where_it_has_many_bytes(shell, queue, written, monkeypatch):
     monkeypatch.setattr(reading, "MOST_BYTES", 1000)
     sizes = []
-    real = Client.put_jobs
-    monkeypatch.setattr(Client, "put_jobs", lambda self, batch: sizes.append(len(batch)) or real(self, batch))
+    real = Calls.put_jobs
+    monkeypatch.setattr(Calls, "put_jobs", lambda self, batch: sizes.append(len(batch)) or real(self, batch))
     shell.line(*put("k", "--file", written(*[{"data": "x" * 400}] * 7)))
     assert sizes == [3, 3, 1]
 
