@@ -60,7 +60,7 @@ MAY_IMPORT = {
     "master.requests": f"{_LEAVES} engine ops master.inbox master.timers {_MASTER}",
     "master.report": f"{_LEAVES} engine ops master.inbox master.timers {_MASTER} master.requests",
     "master": f"{_LEAVES} engine ops {_MASTER} master.inbox master.timers master.requests master.report",
-    "contrib": "clock config child",
+    "contrib": "clock config engine.model child",
     "testing": "clock config engine messages child master.model",
     "otel": "contrib",
     "cli.lib": f"{_LEAVES} engine ops",
