@@ -4,11 +4,12 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Final, Protocol
+from typing import Any, Final, ParamSpec, Protocol
 
 from supervisor.testing.faults import Trial
 
 _FIXTURE: Final = "leasehold"
+P = ParamSpec("P")
 
 
 class Trying(Protocol):
@@ -17,7 +18,7 @@ class Trying(Protocol):
     def trial(self, kill_at: int | None = None) -> AbstractContextManager[Trial]: ...
 
 
-def every_crash_point(test: Callable[..., Any]) -> Callable[..., None]:
+def every_crash_point(test: Callable[P, object]) -> Callable[P, None]:
     """Run a test once for each place in its handlers at which a process can die, with a death there.
 
     The test uses the fixture `leasehold`, puts and runs jobs, and returns their effects, which it makes anew in its
@@ -27,12 +28,14 @@ def every_crash_point(test: Callable[..., Any]) -> Callable[..., None]:
     """
     if inspect.iscoroutinefunction(test):
         raise TypeError(f"@every_crash_point takes a plain function, not the coroutine function {test.__qualname__}")
-    if _FIXTURE not in inspect.signature(test).parameters:
+    signature = inspect.signature(test)
+    if _FIXTURE not in signature.parameters:
         raise TypeError(f"@every_crash_point: {test.__qualname__} must have the fixture {_FIXTURE} as a parameter")
 
     @functools.wraps(test)
-    def tried(**fixtures: Any) -> None:
-        _try(functools.partial(test, **fixtures), fixtures[_FIXTURE])
+    def tried(*args: P.args, **kwargs: P.kwargs) -> None:
+        leasehold = signature.bind(*args, **kwargs).arguments[_FIXTURE]
+        _try(functools.partial(test, *args, **kwargs), leasehold)
 
     return tried
 

@@ -60,7 +60,9 @@ class PutOptions(TypedDict, total=False):
     max_deaths: int  # the job fails for good after so many deaths; 0 = no limit; default: config max-deaths
     tags: Sequence[str]  # at most 100; they replace the job's present tags
     depends: Sequence[str | JobToPut]  # jobs that must complete first; unknown ones count as complete
-    on_parent_failure: str  # what the job does when a parent fails or is cancelled: wait (default), fail or run
+    on_parent_failure: Literal[
+        "wait", "fail", "run"
+    ]  # what a job does when a parent fails or is cancelled; default wait
     lane: str | None  # the job's share of the queue; lanes with jobs take turns, by weight
     limit: str | None  # the job starts only while this limit has room
     unique: bool | str | None  # a key (True: klass and data) that no other job may have until this one ends
