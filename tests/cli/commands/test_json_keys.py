@@ -24,7 +24,7 @@ SPREAD = {"count", "histogram", "mean", "std", "variance"}
 #: Command -> its keys; a list stands for each entry. JOBS: for each job.
 KEYS = {
     "queues": [QUEUE],
-    "workers": [{"klasses", "name", "queues", "running", "seen_unix", "stalled", "unseen_s"}],
+    "workers": [{"klasses", "name", "queues", "release", "running", "seen_unix", "stalled", "unseen_s"}],
     "workers web-1": {"klasses", "name", "running", "seen_unix", "stalled"},
     "job failed": JOB,
     "job tick": RECURRING,

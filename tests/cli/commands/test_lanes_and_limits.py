@@ -4,6 +4,7 @@ import pytest
 
 from supervisor.cli.lib.supervisors import user_at_host
 from supervisor.cli.lib.terminal import local_time
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import lanes, limits, queries, writes
 
 COLUMNS = ["lane", "waiting", "running", "stalled", "parked", "weight", "paused"]
@@ -133,7 +134,7 @@ def test_lane_lists_them_by_name(shell, jobs, queue):
     for lane in ("b", "a"):
         queue.lane(lane).put_many({"klass": "k"} for _ in range(3))
     queue.lane("a").weight(3)
-    jobs.run(lanes.pause("q", "b", by="kim@web-1", now=1_900_000_000))
+    calls_of(jobs).run(lanes.pause("q", "b", by="kim@web-1", now=1_900_000_000))
     head, *rows = shell.rows("lane", "q")
     assert head == COLUMNS
     assert rows[2][6:9] == ["kim@web-1,", *local_time(1_900_000_000).split()[:2]]
@@ -271,7 +272,7 @@ def test_limit_sets_the_given_half_and_shows_the_state(shell, jobs, queue):
         "holders": [{"jid": "a", "queue": "q", "worker": "w"}],
         "parked_jobs": [{"jid": "b", "queue": "q", "lane": None}, {"jid": "c", "queue": "q", "lane": "l"}],
     }  # fmt: skip
-    jobs.run(limits.limit("z", None, "3/10s", now=1_900_000_000))
+    calls_of(jobs).run(limits.limit("z", None, "3/10s", now=1_900_000_000))
     assert [each["key"] for each in shell.json("limit")] == ["api", "z"]
     head, *rows = shell.rows("limit")
     assert head == ["key", "running", "rate", "in", "use", "parked", "set"]
@@ -305,18 +306,18 @@ def test_removing_a_limit_starts_its_parked_jobs(shell, jobs, queue):
 
 def worker(jobs):
     """A worker that Redis knows as a master: it has resumed, as each master does when it connects."""
-    jobs.call(writes.resume, "web-1", 1, [])
+    calls_of(jobs).call(writes.resume, "web-1", 1, [])
 
 
 def test_serve_leaves_a_request_in_redis(shell, jobs):
     worker(jobs)
     said = shell.line("serve", "web-1", "high", "email-*", "!email-bulk")
     assert said == "web-1 is told to serve high email-* !email-bulk"
-    wish = jobs.run(queries.wish("web-1"))
+    wish = calls_of(jobs).run(queries.wish("web-1"))
     assert (wish.number, wish.queues, wish.order) == (1, ["high", "email-*", "!email-bulk"], None)
     said = shell.line("serve", "web-1", "high:3", "low", "--order", "weighted")
     assert said == "web-1 is told to serve high:3 low in weighted order"
-    wish = jobs.run(queries.wish("web-1"))
+    wish = calls_of(jobs).run(queries.wish("web-1"))
     assert (wish.number, wish.queues, wish.order) == (2, ["high:3", "low"], "weighted")
 
 

@@ -18,9 +18,9 @@ def old(server, namespace):
     """A namespace of 0.1 with a few jobs, and its client. Its workers are long gone."""
     client = Leasehold01(server.redis, namespace)
     for jid in "abc":
-        calls_of(client).run("put", NOW_MS, "put", "q", jid, "k", "json", "null", "", "", "1", "tags", "t")
-    calls_of(client).run("configure", NOW_MS, "grace", "", "7")
-    calls_of(client).run("lease", NOW_MS, "w", "", "1", "1", "5000", "1", "strict", "1", "", "", "q", "1")
+        client.run("put", NOW_MS, "put", "q", jid, "k", "json", "null", "", "", "1", "tags", "t")
+    client.run("configure", NOW_MS, "grace", "", "7")
+    client.run("lease", NOW_MS, "w", "", "1", "1", "5000", "1", "strict", "1", "", "", "q", "1")
     return client
 
 
@@ -130,5 +130,5 @@ def test_a_newer_layout_is_left_alone(shell, server, namespace, words):
 def test_a_conversion_of_many_jobs_shows_progress(jobs, monkeypatch):
     jobs.queue("q").put_many({"klass": "k"} for _ in range(1_000))
     seen = []
-    assert jobs.follow(upgrade.to_first(jobs.clock, seen.append)) == 1_000
+    assert calls_of(jobs).follow(upgrade.to_first(calls_of(jobs).clock, seen.append)) == 1_000
     assert seen == sorted(seen) and len(seen) >= 4 and seen[-1] == 1_000

@@ -2,6 +2,7 @@
 
 import pytest
 
+from supervisor.engine.commands import writes
 from supervisor.engine.model.errors import JobNotFound
 from supervisor.engine.model.outcomes import Released
 
@@ -29,7 +30,7 @@ POPPED = {"what": "popped", "worker": "w"}
 
 
 def drained(held):
-    held._client.settle([Released(held, reason="drain")])
+    held._calls.call(writes.settle, "w", [Released(held, reason="drain")])
 
 
 def test_history_runs_from_put_to_end(client, q, story, clock):

@@ -230,25 +230,25 @@ def test_queue_without_workers_keeps_no_slot(client, parked_in_many):
 # A slot belongs to a lease.
 
 ENDS = {
-    "completed": lambda it: it.complete(),
-    "completed, going on": lambda it: it.complete(next="elsewhere"),
-    "retried": lambda it: it.retry(),
-    "retried later": lambda it: it.retry(delay=5),
-    "retried once too often": lambda it: it.retry(group="g"),
-    "failed": lambda it: it.fail("g", "m"),
-    "released": lambda it: it.release(),
-    "handed back": lambda it: it.release(started=False),
-    "dead": lambda it: it.died("oom"),
-    "of no known klass": lambda it: it._client.settle([Unknown(it, 5)]),
-    "returned": lambda it: it._client.settle([Returned(it)]),
-    "cancelled": lambda it: it._client.cancel(it.jid),
-    "failed by hand": lambda it: it._client.job(it.jid).fail("g", "m"),
-    "moved": lambda it: it._client.job(it.jid).move("elsewhere"),
-    "put again": lambda it: it._client.queue("q").put("k", jid=it.jid, limit=None),
-    "released by hand": lambda it: it._client.job(it.jid).release(),
-    "of a worker that left": lambda it: it._client.deregister("w"),
-    "deleted": lambda it: it._client.queue("q").delete(running="stop"),
-    "not known to its worker": lambda it: calls_of(it._client).run(writes.resume("w", 1, [], now=1_000_000)),
+    "completed": lambda it, client: it.complete(),
+    "completed, going on": lambda it, client: it.complete(next="elsewhere"),
+    "retried": lambda it, client: it.retry(),
+    "retried later": lambda it, client: it.retry(delay=5),
+    "retried once too often": lambda it, client: it.retry(group="g"),
+    "failed": lambda it, client: it.fail("g", "m"),
+    "released": lambda it, client: it.release(),
+    "handed back": lambda it, client: it.release(started=False),
+    "dead": lambda it, client: it.died("oom"),
+    "of no known klass": lambda it, client: client.settle([Unknown(it, 5)]),
+    "returned": lambda it, client: client.settle([Returned(it)]),
+    "cancelled": lambda it, client: client.cancel(it.jid),
+    "failed by hand": lambda it, client: client.job(it.jid).fail("g", "m"),
+    "moved": lambda it, client: client.job(it.jid).move("elsewhere"),
+    "put again": lambda it, client: client.queue("q").put("k", jid=it.jid, limit=None),
+    "released by hand": lambda it, client: client.job(it.jid).release(),
+    "of a worker that left": lambda it, client: client.deregister("w"),
+    "deleted": lambda it, client: client.queue("q").delete(running="stop"),
+    "not known to its worker": lambda it, client: calls_of(client).run(writes.resume("w", 1, [], now=1_000_000)),
 }
 
 
@@ -259,7 +259,7 @@ def test_a_slot_is_free_when_its_lease_is_over(client, server, namespace, end):
     q.put("k", jid="holder", limit=KEY, retries=0 if "too often" in end else 5)
     (lease,) = q.lease("w")
     assert client.limit(KEY).in_use == 1
-    ENDS[end](lease)
+    ENDS[end](lease, client)
     assert client.limit(KEY).in_use == 0
     assert not server.redis.exists(f"{{{namespace}}}:holders:{KEY}")
     client.cancel("holder")

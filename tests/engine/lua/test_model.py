@@ -457,7 +457,7 @@ class Machine(RuleBasedStateMachine):
         """Lease as a master does: some jobs start later, and some klasses never start twice."""
         self.note_called()
         command = writes.lease(worker, queues, count, starting=starting, once=once, now=self.clock.now)
-        given = [Lease(record, self.client) for record in calls_of(self.client).run(command).leases]
+        given = [Lease(record, calls_of(self.client)) for record in calls_of(self.client).run(command).leases]
         self.compare(given, worker, queues, count, starting=starting, once=once)
 
     def note_called(self):

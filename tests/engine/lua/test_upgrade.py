@@ -233,10 +233,10 @@ def test_leases_made_during_the_upgrade_stop_it(server, namespace, old, new):
         old.run("put", NOW_MS, "put", "q", jid, "k", "json", "null", "", "", "0")
     lease = ("", "1", "1", "5000", "1", "strict", "1", "", "", "q", "1")
     old.run("lease", NOW_MS, "w", *lease)
-    assert new.run(upgrade.score_leases(0, 0, now=LATER)) == (-1, 0)
+    assert calls_of(new).run(upgrade.score_leases(0, 0, now=LATER)) == (-1, 0)
     old.run("lease", NOW_MS + 2000, "w", *lease)
     before = digest(server, namespace)
-    assert [each.name for each in new.run(upgrade.up(NOW + 2, now=LATER))] == ["w"]
+    assert [each.name for each in calls_of(new).run(upgrade.up(NOW + 2, now=LATER))] == ["w"]
     assert digest(server, namespace) == before
     to_this(new)
     assert new.check() == []
@@ -261,9 +261,9 @@ BOTH = {"ready": fill, "special": fill_special}
 def test_jobs_apart_are_found_in_the_last_of_many_queues(server, namespace, new):
     new.queue("q").put("k", jid="a")
     server.redis.zadd(f"{{{namespace}}}:queues", {f"q{i:05}": NOW_MS + i for i in range(10_001)})
-    assert new.follow(upgrade.look_at_all(new.clock)).apart == 0
+    assert calls_of(new).follow(upgrade.look_at_all(calls_of(new).clock)).apart == 0
     server.redis.zadd(f"{{{namespace}}}:queue:q10000:apart", {"a": NOW_MS})
-    assert new.follow(upgrade.look_at_all(new.clock)).apart == 1
+    assert calls_of(new).follow(upgrade.look_at_all(calls_of(new).clock)).apart == 1
     server.redis.delete(f"{{{namespace}}}:queue:q10000:apart")
 
 
@@ -401,7 +401,7 @@ def test_killed_at_any_step_the_upgrade_goes_on(server, namespace, old, new, is_
     for number in itertools.count():
         server.redis.delete(*(key for key in server.redis.scan_iter(f"{old.prefix}*")), old.prefix)
         fill_by_0_1(old, "special")
-        if killed_at(new, upgrade.to_this(new.clock), number, is_carried_out):
+        if killed_at(new, upgrade.to_this(calls_of(new).clock), number, is_carried_out):
             break
         to_this(new)
         assert new.check() == []
@@ -421,7 +421,7 @@ def test_killed_at_any_step_the_way_back_goes_on(server, namespace, old, new, mo
         server.redis.delete(*(key for key in server.redis.scan_iter(f"{old.prefix}*")))
         for key, value, ttl_ms in before:
             server.redis.restore(key, ttl_ms, value)
-        steps = upgrade.to_first(new.clock, lambda _: None)
+        steps = upgrade.to_first(calls_of(new).clock, lambda _: None)
         if killed_at(new, steps, number, is_carried_out):
             break
         if number % 2:  # whoever wants to stay with this version can

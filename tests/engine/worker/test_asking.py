@@ -51,7 +51,7 @@ def listening(server, namespace):
 @pytest.fixture
 def asks(live):
     """Return the open requests to a worker."""
-    return lambda worker: live.call(queries.requests, worker)
+    return lambda worker: calls_of(live).call(queries.requests, worker)
 
 
 # Both clients.
@@ -231,11 +231,11 @@ def test_an_answer_has_at_most_a_mebibyte(live, listening):
 def test_a_question_is_answered_once(live, play, keys, server, namespace):
     worker = play()
     question = "a question"
-    live.call(writes.ask, question, worker.name, "stacks")
-    assert live.call(writes.answer, worker.name, question, 1) is True
+    calls_of(live).call(writes.ask, question, worker.name, "stacks")
+    assert calls_of(live).call(writes.answer, worker.name, question, 1) is True
     before = server.dump(namespace)
-    assert live.call(writes.answer, worker.name, question, 2) is False
-    assert live.call(writes.answer, "nobody", question, 2) is False
+    assert calls_of(live).call(writes.answer, worker.name, question, 2) is False
+    assert calls_of(live).call(writes.answer, "nobody", question, 2) is False
     assert server.dump(namespace) == before
 
 

@@ -201,7 +201,7 @@ def test_a_put_at_any_instant_is_seen_or_leaves_its_token(server, namespace):
             thread.start()
             barrier.wait()
             time.sleep(chance.uniform(0, 0.0004))
-            why = ours.call(writes.retire, worker, [name], 60)
+            why = calls_of(ours).call(writes.retire, worker, [name], 60)
             thread.join()
             seen[why] += 1
             token = wakeup_tokens(server, namespace, name)
