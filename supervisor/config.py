@@ -243,6 +243,12 @@ def _module(text: str) -> str:
     return dotted
 
 
+def _release(text: str) -> str:
+    if not text.isprintable() or len(text.encode()) > 64:
+        raise ValueError("must be a name of at most 64 bytes, like 2026-11-24 or v1.7")
+    return text
+
+
 def _queue(text: str) -> str:
     # The engine reads the list of queues and their order.
     return text.strip()
@@ -351,6 +357,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "watch", "watch", _switch, "no", "", "for development: reload when a file of the handlers changes",
         switch=True,
+    ),
+    Setting(
+        "release", "release", _release, None, "NAME",
+        "name of the code's release, which workers and peers see (default: its git commit, if there is one)",
     ),
     Setting(
         "debug", "debug", _switch, "no", "",
@@ -467,6 +477,7 @@ class RunConfig:
     on_cut_off: str
     reload_timeout_s: float  # 0: none
     watch: bool
+    release: str | None  # None: the git commit, if there is one
     debug: bool
     max_deaths: int | None  # None: the config in Redis; 0: no limit
     memory_limit_bytes: int  # 0: none

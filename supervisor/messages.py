@@ -74,6 +74,7 @@ class Boot:
     directory: str = ""  # entered before anything is imported; empty: stay
     held_back: list[str] = field(default_factory=list)  # names of variables that handlers do not get
     terminal: str = ""  # path of the terminal that children get as stdin, stdout and stderr; empty: none
+    release: str = ""  # empty: the git commit, if there is one
 
 
 class Spawn(NamedTuple):
@@ -94,7 +95,8 @@ class Ready:
     `handlers`: name -> settings (`HandlerSettings` as a dict). `threads`, `descriptors`: what the import left running
     and open, in words. `before_fork`: True if a hook of the handlers runs before each fork. `sandbox`: each part of the
     sandbox, with "on" or the reason why it is not. `files`: the files that the handlers were loaded from.
-    `recurrences`: name -> queue, rhythm and options of the recurring job that a handler declares.
+    `recurrences`: name -> queue, rhythm and options of the recurring job that a handler declares. `release`: the name
+    of the code, empty if it has none.
     """
 
     handlers: dict[str, dict[str, Any]]
@@ -104,6 +106,7 @@ class Ready:
     sandbox: dict[str, str] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
     recurrences: dict[str, dict[str, Any]] = field(default_factory=dict)
+    release: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +188,7 @@ class HandlerSettings:
     sandbox: str | None = None
     network: bool | None = None  # None: the sandbox level decides
     on_cut_off: str | None = None
+    shape: str | None = None  # digest of the data that it takes
 
     def within(self, level: str) -> "HandlerSettings":
         """Return these settings with the run's sandbox `level` filled in where the handler leaves the choice open."""
@@ -298,6 +302,7 @@ class Verb(IntEnum):
         7  # no outcome: a MemoryError under our limit has left the handler; body: Trouble as JSON; the child exits now
     )
     CHECKPOINT = 8  # no outcome; body: number and state (JSON) to store; the handler waits for `Stored`
+    MISFIT = 9  # the data do not fit the parameters, and the handler was not called; body: Trouble as JSON
 
 
 _OUTCOME_HEAD: Final = Struct("<BQQQQ")  # verb, token, run time in µs, processor time in µs, bytes

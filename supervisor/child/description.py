@@ -6,15 +6,15 @@ Imports foreign code, so it must not run in a process that holds anything. Whate
 import os
 import sys
 import traceback
-from collections.abc import Mapping
 from dataclasses import asdict
-from inspect import Parameter, getdoc, signature
+from inspect import getdoc
 from typing import Any, Final
 
 import orjson
 
 from supervisor.child.handler import Handler, HandlersError
 from supervisor.child.handlers import foreign_frames, load
+from supervisor.child.schemas import data_schema, result_schema
 from supervisor.messages import HandlerSettings
 
 _UNSET: Final = asdict(HandlerSettings().within("basic"))
@@ -59,45 +59,12 @@ def describe(handler: Handler[..., Any]) -> dict[str, Any]:
         "function": f"{handler.function.__module__}.{getattr(handler.function, '__qualname__', '')}",
         "doc": (getdoc(handler.function) or "").partition("\n")[0],
         "parameters": None if parameters is None else list(parameters.names),
-        "data": None if parameters is None else _data_schema(handler),
-        "result": _result_schema(handler),
+        "data": data_schema(handler),
+        "result": result_schema(handler),
         "settings": settings,
         "options": handler.plain_options,
         "rhythm": dict(handler.rhythm),
     }
-
-
-def _data_schema(handler: Handler[..., Any]) -> dict[str, Any]:
-    parameters = handler.parameters
-    assert parameters is not None
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": {name: {} for name in parameters.names},
-        "required": list(parameters.required),
-        "additionalProperties": parameters.takes_others,
-    }
-    if parameters.shape is not None:
-        schema |= parameters.shape.json_schema() or {}
-    schema.pop("title", None)
-    properties: Mapping[str, dict[str, Any]] = schema["properties"]
-    for name, parameter in signature(handler.function).parameters.items():
-        if name in properties:
-            properties[name].pop("title", None)
-            if _is_plain(parameter.default):
-                properties[name]["default"] = parameter.default
-    return schema
-
-
-def _is_plain(value: object) -> bool:
-    return value is not Parameter.empty and type(value) in (type(None), bool, int, float, str)
-
-
-def _result_schema(handler: Handler[..., Any]) -> dict[str, Any] | None:
-    if handler.result_adapter is None:
-        return None
-    from supervisor.child.annotations import schema_of
-
-    return schema_of(handler.result_adapter, "serialization")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: Outcomes as applications get them.
 OUTCOMES: Final = {
     Verb.COMPLETED: "completed", Verb.FOLLOWED: "completed", Verb.RETRIED: "retried", Verb.FAILED: "failed",
-    Verb.INTERRUPTED: "interrupted", Verb.OVERFLOWED: "failed",
+    Verb.INTERRUPTED: "interrupted", Verb.OVERFLOWED: "failed", Verb.MISFIT: "failed",
 }  # fmt: skip
 
 
@@ -98,7 +98,7 @@ class Runner:
             except WrongShape as error:
                 self._notices.must_not_interrupt()
                 self._keep(error)
-                return Verb.FAILED, [messages.pack_trouble(Trouble("broken", str(error)))]
+                return Verb.MISFIT, [messages.pack_trouble(Trouble("broken", str(error)))]
             result = self._call(handler, job, arguments)
             self._notices.must_not_interrupt()
         except (Interrupted, SoftTimeout, SystemExit):

@@ -90,6 +90,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "job.released": ("info", (*OUTCOME, "reason", "message", "memory_bytes", "output", "stack")),
     "job.stale": ("warning", (*OUTCOME, "verb", "reason", "message")),
     "job.unknown": ("warning", ("jid", "klass", "queue")),
+    "job.misfit": ("info", (*OUTCOME, "message")),
     "job.printed": ("info", ("jid", "klass", "child", "line")),
     "worker.deregistered": ("warning", ("old", "new")),
     "http.listening": ("info", ("address", "port")),

@@ -21,11 +21,13 @@ from setproctitle import setproctitle
 from supervisor import clock, messages, sandbox
 from supervisor.child import child, explanations, handlers, printing, talk
 from supervisor.child.handler import Handler, HandlersError
+from supervisor.child.schemas import shape_of
 from supervisor.linux import huge_pages, kernel, removal, strays
 from supervisor.messages import Boot, BootFailed, Ready, Reaped, Spawn, Spawned, SpawnFailed
 from supervisor.sandbox import confinement as confinements
 from supervisor.sandbox import preloaded
 from supervisor.zygote import rehearsal, sources
+from supervisor.zygote.release import commit_of
 
 #: Pause between looks for strays, while some do not end, or while processes can leave the tree of their child.
 _AGAIN_MS: Final = 100
@@ -92,7 +94,7 @@ def _load(
     except BaseException as error:  # noqa: BLE001  foreign code: whatever it raises is reported, then this process ends
         _send(control, _describe(error, [*sources.loaded(), *sources.files_of(error)]))
         os._exit(1)
-    settings = {name: asdict(loaded_handler.settings) for name, loaded_handler in loaded.items()}
+    settings = {name: asdict(handler.settings) | {"shape": shape_of(handler)} for name, handler in loaded.items()}
     # Handlers with a before_fork hook may close all that is open there.
     opened = [] if handlers.hooks.before_fork else preloaded.opened(before)
     threads, descriptors = [*map(messages.escaped, preloaded.running())], [*map(messages.escaped, opened)]
@@ -101,7 +103,10 @@ def _load(
     confinement = confinements.Confinement(boot, profiles, guard.bind)
     report = {part: messages.escaped(state) for part, state in confinement.report.items()}
     recurrences = {name: declared for name, handler in loaded.items() if (declared := handler.recurrence) is not None}
-    ready = Ready(settings, threads, descriptors, bool(handlers.hooks.before_fork), report, files, recurrences)
+    ready = Ready(
+        settings, threads, descriptors, bool(handlers.hooks.before_fork), report, files, recurrences,
+        boot.release or commit_of(Path.cwd()),
+    )  # fmt: skip
     return loaded, confinement, ready
 
 

@@ -365,7 +365,7 @@ def _orphans(found: Snapshot) -> Iterator[str]:
         for jid, _ in _named(found, f"{kind}:"):
             if f"job:{jid}" not in found:
                 yield f"{kind}:{jid} is left of a job that is gone"
-    for kind in ("starts", "ended", "worker", "mail", "asks", "answer", "desired", "skills"):
+    for kind in ("starts", "ended", "worker", "mail", "asks", "answer", "desired", "skills", "shapes"):
         yield from (
             f"{kind}:{name} would stay for ever"
             for name, _ in _named(found, f"{kind}:")

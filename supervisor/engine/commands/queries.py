@@ -115,6 +115,7 @@ class WorkerInfo:
     unseen_s: float
     klasses: list[str] = field(default_factory=list)
     queues: list[str] = field(default_factory=list)
+    release: str | None = None  # name of its code's release, if it has reported one
 
     @property
     def lives(self) -> bool:
@@ -605,10 +606,11 @@ def _parse_pause(reply: object) -> dict[str, Any]:
 def _parse_workers(reply: list[Any]) -> list[WorkerInfo]:
     return [
         WorkerInfo(
-            name.decode(), running, stalled, seen_ms / 1000, unseen_ms / 1000, parse_names(klasses), parse_names(queues)
+            name.decode(), running, stalled, seen_ms / 1000, unseen_ms / 1000, parse_names(klasses),
+            parse_names(queues), release.decode() if release else None,
         )
-        for name, seen_ms, running, stalled, unseen_ms, klasses, queues in reply
-    ]
+        for name, seen_ms, running, stalled, unseen_ms, klasses, queues, release in reply
+    ]  # fmt: skip
 
 
 def _parse_worker(name: str, reply: list[Any]) -> WorkerJobs:

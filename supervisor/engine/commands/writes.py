@@ -549,14 +549,25 @@ def spawn(due: DueCron, times: Sequence[float], next_unix: float | None, *, now:
     return Command(scripts.SPAWN, args, bool)
 
 
-def skills(worker: str, klasses: Iterable[str], queues: Iterable[str], *, now: float | None = None) -> Command[bool]:
+def skills(
+    worker: str,
+    klasses: Iterable[str],
+    queues: Iterable[str],
+    shapes: Mapping[str, str] | None = None,
+    release: str = "",
+    *,
+    now: float | None = None,
+) -> Command[bool]:
     """Report a worker's klasses and queues, at most 1,000 of each. Answers False for an unknown worker.
 
-    From then on it leases the jobs whose klass other workers do not know.
+    From then on it leases the jobs whose klass other workers do not know. `shapes`: by klass, a digest of the data that
+    the handler takes. From then on it leases the jobs whose data do not have the shape that other workers take.
     """
     lines = (
         "\n".join(checked_name("klasses", klass) for klass in islice(klasses, MOST)),
         "\n".join(islice(queues, MOST)),
+        "\n".join(f"{klass}\t{checked_name('shapes', shape)}" for klass, shape in islice((shapes or {}).items(), MOST)),
+        checked_name("release", release) if release else "",
     )
     return Command(scripts.SKILLS, (now_ms(now), checked_name("worker", worker), *lines), bool)
 

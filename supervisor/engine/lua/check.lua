@@ -35,7 +35,7 @@ local TYPES = {
   worker = "hash", held = "zset", mail = "list", bell = "list", failed = "zset", tag = "zset", stats = "hash",
   histogram = "hash", lane = "zset", laned = "string", lanes = "hash", limit = "hash", holders = "zset",
   starts = "list", unique = "hash", ended = "list", progress = "string", saved = "string", ["in"] = "list",
-  asks = "list", answer = "list", desired = "list", skills = "zset",
+  asks = "list", answer = "list", desired = "list", skills = "zset", shapes = "hash",
 }
 local WHOLE = {
   complete = "zset", failed = "zset", groups = "zset", queues = "zset", ["tag-counts"] = "zset",
@@ -303,6 +303,7 @@ keys["worker:"] = function(name) must_end(name, DAY_MS) end
 function keys.cancelled(name) must_end(name, DAY_MS) end
 keys["cancelled-by"] = keys.cancelled
 keys["skills:"] = function(name) must_end(name, DAY_MS) end
+keys["shapes:"] = function(name) must_end(name, DAY_MS) end
 keys["mail:"] = function(name) must_end(name, HOUR_MS) end
 keys["ended:"] = function(name) must_end(name, HOUR_MS) end
 keys["asks:"] = function(name) must_end(name, HOUR_MS) end

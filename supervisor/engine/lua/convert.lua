@@ -33,7 +33,7 @@ local MOVED = {
 }
 -- These keys may be missing and are made anew, because layout 1 does not keep them as they must be.
 local CACHES = { P .. "idle", P .. "quiet" }
-local OF_A_WORKER, MOST_WORKERS = { "worker:", "skills:", "mail:", "asks:" }, 10000
+local OF_A_WORKER, MOST_WORKERS = { "worker:", "skills:", "shapes:", "mail:", "asks:" }, 10000
 
 local function is_done() return verb == "up" and was == "2" or was == "new" end
 

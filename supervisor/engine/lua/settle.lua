@@ -22,6 +22,8 @@
 --                      back to the front after it)
 --           died       reason, default deaths allowed | "", failure as JSON
 --           unknown    longest delay in ms (a live peer with a handler for the klass gets the job without delay)
+--           misfit     shape that the worker's handler takes and the data do not have, failure as JSON (a live peer
+--                      with another shape gets the job; without one it fails in group broken)
 --           return     nothing: the handler of a persistent job has returned; any other job completes
 --           or "follow" and the arguments of one put (put.lua): applied if the outcome before it was accepted
 --
@@ -29,8 +31,8 @@
 --           "!" for an outcome that would wait for itself, or whose follow-ups would, or are too much work for any
 --           call: nothing has changed for it; likewise "#" for one that needs a new queue above 100,000, "~" for a
 --           complete or advance of a persistent job, and "+" for one whose follow-ups are too much work beside what
---           this call has done before: it is to be sent again; retry "=" and the retries remaining; died and unknown
---           the new state; an empty answer for a stale retry, died or unknown.
+--           this call has done before: it is to be sent again; retry "=" and the retries remaining; died, unknown
+--           and misfit the new state; an empty answer for a stale retry, died, unknown or misfit.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include this_layout
@@ -40,9 +42,12 @@
 --- @include stage
 --- @include retention
 local worker, number = ARGV[2], tonumber(ARGV[3])
-local ARGUMENTS = { complete = 1, advance = 6, retry = 4, fail = 4, release = 3, died = 3, unknown = 1, ["return"] = 0 }
+local ARGUMENTS = {
+  complete = 1, advance = 6, retry = 4, fail = 4, release = 3, died = 3, unknown = 1, misfit = 2, ["return"] = 0,
+}
 local STALE = {
   complete = "0", advance = "0", fail = "0", release = "0", ["return"] = "0", retry = "", died = "", unknown = "",
+  misfit = "",
 }
 local ENDLESS, REFUSED, TOO_MANY_QUEUES, LATER = "~", "!", "#", "+"
 local WITHOUT_EFFECT = { [ENDLESS] = true, [REFUSED] = true, [TOO_MANY_QUEUES] = true, [LATER] = true }
@@ -200,7 +205,7 @@ end
 function verbs.unknown(rec, at)
   moves.leave(rec)
   moves.was_not_started(rec)
-  if apart.is_for_others(rec.klass, rec.queue, worker) then
+  if apart.is_for_others(label_of(rec), rec.queue, worker) then
     rec.unknown = nil
     apart.set(rec, worker)
     apart.note_lack(worker, rec.klass)
@@ -215,6 +220,30 @@ function verbs.unknown(rec, at)
   end
   local message = "no worker has a handler named " .. rec.klass
   fail_in(rec, "unknown-handler", failure_of("unknown-handler", message, worker))
+  return "failed"
+end
+
+-- Return the shapes that data do not have, in a fixed order, with one more.
+local function with_shape(shapes, shape)
+  local all = { shape }
+  for known in string.gmatch(shapes or "", "[^,]+") do
+    if known ~= shape then all[#all + 1] = known end
+  end
+  table.sort(all)
+  return table.concat(all, ",")
+end
+
+function verbs.misfit(rec, at)
+  local shape, failure = ARGV[at], ARGV[at + 1]
+  moves.leave(rec)
+  rec.shapes = with_shape(rec.shapes, shape)
+  if apart.is_for_others(label_of(rec), rec.queue, worker) then
+    moves.was_not_started(rec)
+    apart.set(rec, worker)
+    apart.note_lack(worker, label_of(rec))
+    return "waiting"
+  end
+  fail_in(rec, "broken", failure)
   return "failed"
 end
 

@@ -47,6 +47,7 @@ local function forget_workers()
       drop(P .. "worker:" .. name)
       drop(P .. "mail:" .. name)
       drop(P .. "skills:" .. name)
+      drop(P .. "shapes:" .. name)
     end
   end
 end
@@ -102,6 +103,7 @@ if worker ~= "" and redis.call("HEXISTS", P .. "worker:" .. worker, "number") ==
   place(P .. "workers-seen", worker, now)
   expire(P .. "worker:" .. worker, setting_ms("max-worker-age"))
   expire(P .. "skills:" .. worker, setting_ms("max-worker-age"))
+  expire(P .. "shapes:" .. worker, setting_ms("max-worker-age"))
 end
 fail_expired()
 retention.prune_completed(0, count)

@@ -11,8 +11,8 @@
 --
 -- Returns   array, one array per worker, the most recently seen first: name, seen in ms, how many of its leases run,
 --           how many have expired, for how many ms it was not seen, an array of the klasses that it has handlers for,
---           and one of the queues that it serves. At most 10,000 leases are read; those beyond count as running. Of
---           all workers together 10,000 klasses and queues are returned.
+--           one of the queues that it serves, and its release | nil. At most 10,000 leases are read; those beyond
+--           count as running. Of all workers together 10,000 klasses and queues are returned.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include this_layout
@@ -29,7 +29,7 @@ for i = 1, #seen, 2 do
   names = names - #klasses - #queues
   answer[#answer + 1] = {
     seen[i], tonumber(seen[i + 1]), total - #stalled, #stalled, math.max(now - seen[i + 1], 0), klasses,
-    queues,
+    queues, redis.call("HGET", P .. "worker:" .. seen[i], "release"),
   }
 end
 return answer

@@ -253,6 +253,25 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
+class Misfit:
+    """The job's data do not have the shape that this worker's handler takes. The handler was not called.
+
+    A live peer that has reported another `shape` of the klass gets the job. Without such a peer it fails in group
+    broken, with the message. Answer: the new state (waiting, failed).
+    """
+
+    lease: Leased
+    shape: str
+    message: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def arguments(self, worker: str, when_unix: float) -> Arguments:
+        """Return what settle.lua takes. Raises TypeError or ValueError naming the argument."""
+        failure = failure_json("broken", self.message, worker, when_unix, self.details)
+        return "misfit", self.lease.jid, self.lease.token, checked_name("shape", self.shape), failure
+
+
+@dataclass(frozen=True, slots=True)
 class Returned:
     """The handler of a persistent job has returned.
 
@@ -266,7 +285,7 @@ class Returned:
         return "return", self.lease.jid, self.lease.token
 
 
-Outcome = Completed | Retried | Failed | Released | Died | Unknown | Returned
+Outcome = Completed | Retried | Failed | Released | Died | Unknown | Misfit | Returned
 
 
 def needs_memory(arguments: Arguments) -> bool:

@@ -19,7 +19,7 @@ from supervisor.master.model.states import ChildState
 from supervisor.messages import Outcome, Reaped, Verb, unpack_trouble
 
 #: The words with which a child ends its job.
-_ENDS: Final = frozenset({Verb.COMPLETED, Verb.RETRIED, Verb.FAILED, Verb.INTERRUPTED, Verb.FOLLOWED})
+_ENDS: Final = frozenset({Verb.COMPLETED, Verb.RETRIED, Verb.FAILED, Verb.INTERRUPTED, Verb.FOLLOWED, Verb.MISFIT})
 
 
 class Dispatcher:

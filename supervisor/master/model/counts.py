@@ -33,7 +33,7 @@ JOB_BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
 OWN_BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 #: How a job, or one of its runs, may end.
-OUTCOMES: Final = ("completed", "retried", "failed", "died", "released", "returned", "unknown", "stale")
+OUTCOMES: Final = ("completed", "retried", "failed", "died", "released", "returned", "unknown", "misfit", "stale")
 #: The ends that a supervisor sums up in its status.
 SUMMED: Final = ("completed", "retried", "failed", "died", "released", "returned")
 
@@ -71,6 +71,7 @@ class JobCounts:
         self.released = 0
         self.returned = 0
         self.unknown = 0
+        self.misfit = 0
         self.stale = 0
         self.deaths: dict[str, int] = {}  # by reason
         self.interruptions: dict[str, int] = {}  # of released jobs, by reason

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from supervisor.engine.model.jobs import LeaseRecord
-from supervisor.engine.model.outcomes import Answer, Completed, Died, Failed, Released, Retried, Returned
+from supervisor.engine.model.outcomes import Answer, Completed, Died, Failed, Misfit, Released, Retried, Returned
 from supervisor.master.model import outcome_rules
 from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.held_lease import HeldLease
@@ -110,6 +110,10 @@ def _end_of(held: HeldLease, verdict: Answer) -> tuple[str, Mapping[str, Any]]:
             return "retried", {"group": group, "message": message, "remaining": verdict, "delay_s": outcome.delay}
         case Retried(group=group, message=message) | Failed(group=group, message=message):
             return "failed", {"group": group, "message": message}
+        case Misfit(message=message) if verdict == "failed":
+            return "failed", {"group": "broken", "message": message}
+        case Misfit(message=message):
+            return "misfit", {"message": message}
         case Died(reason=reason, message=message):
             more = {"reason": reason, "deaths": lease.deaths + 1, "state": verdict, "message": message}
             return "died", {**more, **held.end.findings}

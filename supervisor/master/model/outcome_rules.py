@@ -14,7 +14,17 @@ import orjson
 from supervisor.config import megabytes
 from supervisor.engine.model.jobs import LeaseRecord, new_job
 from supervisor.engine.model.keys import NAME_BYTES, checked_name
-from supervisor.engine.model.outcomes import MOST_QUEUES, Completed, Died, Failed, Outcome, Released, Retried, Returned
+from supervisor.engine.model.outcomes import (
+    MOST_QUEUES,
+    Completed,
+    Died,
+    Failed,
+    Misfit,
+    Outcome,
+    Released,
+    Retried,
+    Returned,
+)
 from supervisor.engine.model.validation import DATA_BYTES, UNSET
 from supervisor.messages import (
     MAX_RESULT_BYTES,
@@ -27,6 +37,8 @@ from supervisor.messages import (
     unpack_trouble,
 )
 
+#: The shape of handlers that have reported none.
+NO_SHAPE: Final = "any"
 _LONGEST_BACKOFF_S: Final = 600.0
 _REASON_BYTES: Final = 64
 #: Reasons of our own kills that are also reasons of a death. A kill for any other reason shows as its signal.
@@ -114,6 +126,8 @@ def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSett
     if verb == Verb.INTERRUPTED:
         return _checked(Released(lease, started=True, reason=_cut(trouble.message, _REASON_BYTES)))
     details = {"traceback": trouble.traceback, **end.account} if trouble.traceback else end.account
+    if verb == Verb.MISFIT:
+        return _checked(Misfit(lease, settings.shape or NO_SHAPE, trouble.message, details))
     if verb == Verb.FAILED:
         return _checked(Failed(lease, _group(trouble) or "failed", trouble.message, details))
     if verb != Verb.RETRIED:

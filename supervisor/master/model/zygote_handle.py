@@ -66,6 +66,7 @@ def boot_of(config: RunConfig, workdir: Path, open_files: int, directory: str = 
         directory=directory,
         held_back=environment.of(config)[1],
         terminal=config.terminal,
+        release=config.release or "",
     )
 
 

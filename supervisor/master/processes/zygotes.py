@@ -34,6 +34,7 @@ class Zygotes:
         self.handlers: dict[str, HandlerSettings] = {}  # by klass
         self.once: tuple[str, ...] = ()  # the klasses whose jobs never start twice
         self.recurrences: Mapping[str, dict[str, Any]] = {}  # what handlers declare that recur, by klass
+        self.release = ""
         self.sandbox: dict[str, str] = {}  # each part of the children's sandbox: "on", or why not
         self.measured = 0  # the zygote whose first child gave `child_bytes`; 0: none yet
         self.child_bytes = 0  # memory of a child that has run nothing
@@ -107,7 +108,7 @@ class Zygotes:
         self.current = zygote
         self.handlers = zygote.handlers
         self.once = tuple(klass for klass, settings in self.handlers.items() if settings.at_most_once)
-        self.recurrences = zygote.report.recurrences
+        self.recurrences, self.release = zygote.report.recurrences, zygote.report.release
         self.sandbox = dict(zygote.report.sandbox)
         if warning := self._budget.use_zygote(zygote.inherited):
             self._events.warn(warning)

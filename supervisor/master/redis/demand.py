@@ -70,6 +70,17 @@ class Demand:
         return self._zygotes.handlers if self._admission.is_open else ()
 
     @property
+    def shapes(self) -> dict[str, str]:
+        """The digests of the data that the handlers take, by klass."""
+        handlers = self._zygotes.handlers.items() if self._admission.is_open else ()
+        return {klass: settings.shape for klass, settings in handlers if settings.shape}
+
+    @property
+    def release(self) -> str:
+        """The name of the code's release. Empty: it has none."""
+        return self._zygotes.release
+
+    @property
     def recurrences(self) -> Mapping[str, dict[str, Any]]:
         """What the handlers declare that recur, by klass."""
         return self._zygotes.recurrences

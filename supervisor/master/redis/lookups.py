@@ -49,7 +49,9 @@ class QueueLookup(Speaker):
         klasses = self._demand.klasses
         if self._skills_due or klasses is not self._klasses:
             self._klasses, self._skills_due = klasses, False
-            parts.append(Part(writes.skills(self._identity.name, klasses, serving.names)))
+            demand = self._demand
+            skills = writes.skills(self._identity.name, klasses, serving.names, demand.shapes, demand.release)
+            parts.append(Part(skills))
         is_leasing = self._leasing.wanted is not None
         if not is_leasing and not serving.looks_due:
             return parts

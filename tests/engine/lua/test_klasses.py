@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import writes
-from supervisor.engine.model.outcomes import Completed, Unknown
+from supervisor.engine.model.outcomes import Completed, Misfit, Unknown
 from tests.engine.invariants import misplaced, read_namespace
 
 
@@ -17,6 +17,22 @@ class Member:
         self.client, self.name, self.klasses, self.queues, self.number = client, name, set(klasses), queues, 1
         calls_of(client).call(writes.resume, name, 1, [])
         self.tell(klasses)
+
+    def shape(self, shapes):
+        """Report handlers with the shapes of data that they take, by klass."""
+        self.klasses, self.shapes = set(shapes), shapes
+        calls_of(self.client).call(writes.skills, self.name, sorted(shapes), self.queues, shapes)
+
+    def misfits(self, count=10):
+        """Lease jobs, and refuse each whose data name another shape. Return the jids of the others."""
+        leases = self.lease(count)
+        refused = [lease for lease in leases if lease.data != self.shapes[lease.klass]]
+        self.answers = []
+        if refused:
+            self.number += 1
+            outcomes = [Misfit(lease, self.shapes[lease.klass], "user: is missing") for lease in refused]
+            self.answers = calls_of(self.client).call(writes.settle, self.name, outcomes, number=self.number)
+        return [lease.jid for lease in leases if lease not in refused]
 
     def tell(self, klasses):
         self.klasses = set(klasses)
@@ -394,3 +410,108 @@ def test_random_releases_complete_every_job_once(client, clock, server, namespac
         client.settle([Completed(lease) for lease in leases])
         clock.tick(10)
     assert {client.job(jid).state for jid in names} <= {"complete"}
+
+
+# Jobs whose data one worker's handler does not take, while a peer's takes other data.
+
+
+def shaped(q, shape, *jids, **options):
+    for jid in jids:
+        q.put("k", shape, jid=jid, **options)
+
+
+def test_job_of_the_wrong_shape_goes_to_a_peer_with_another_uncounted(client, q, old, new):
+    old.shape({"k": "one"})
+    new.shape({"k": "two"})
+    shaped(q, "two", *"abc")
+    assert old.misfits() == []
+    assert old.answers == ["waiting"] * 3
+    assert old.misfits() == []
+    assert old.answers == []
+    assert new.misfits() == ["a", "b", "c"]
+    job = client.job("a")
+    assert (job.failures, job.deaths, job.interruptions, job.state) == (0, 0, 0, "running")
+
+
+def test_each_of_two_shapes_reaches_its_worker_and_none_bounces(client, q, old, new):
+    old.shape({"k": "one"})
+    new.shape({"k": "two"})
+    for number in range(20):
+        shaped(q, "one" if number % 2 else "two", f"j{number}")
+    done = {"old": [], "new": []}
+    for _ in range(20):
+        for member in (old, new):
+            done[member.name] += member.misfits(3)
+    assert sorted(done["old"]) == sorted(f"j{number}" for number in range(1, 20, 2))
+    assert sorted(done["new"]) == sorted(f"j{number}" for number in range(0, 20, 2))
+    assert client.failed() == {}
+
+
+def test_job_that_fits_no_peer_is_broken(client, q, old, new):
+    old.shape({"k": "one"})
+    new.shape({"k": "two"})
+    shaped(q, "three", "a")
+    assert old.misfits() == [] and old.answers == ["waiting"]
+    assert new.misfits() == [] and new.answers == ["failed"]
+    job = client.job("a")
+    assert (job.state, job.failure["group"], job.failure["message"]) == ("failed", "broken", "user: is missing")
+    assert client.unfail("broken", data="two") == 1
+    assert new.misfits() == ["a"]
+
+
+def test_job_is_broken_where_all_take_one_shape(client, q, old, new):
+    old.shape({"k": "one"})
+    new.shape({"k": "one"})
+    shaped(q, "two", "a")
+    assert old.misfits() == [] and old.answers == ["failed"]
+
+
+def test_peer_that_has_gone_leaves_the_job_broken(client, clock, q, old, new):
+    old.shape({"k": "one"})
+    new.shape({"k": "two"})
+    shaped(q, "two", "a")
+    old.misfits()
+    calls_of(client).call(writes.deregister, "new")
+    assert old.misfits() == [] and old.answers == ["failed"]
+
+
+def test_worker_with_new_code_gets_what_it_has_refused(client, q, old, new):
+    old.shape({"k": "one"})
+    new.shape({"k": "three"})
+    shaped(q, "two", "a")
+    assert old.misfits() == []
+    old.shape({"k": "two"})
+    assert old.misfits() == ["a"]
+
+
+def test_job_with_other_data_is_tried_anew(client, q, old, new):
+    old.shape({"k": "one"})
+    new.shape({"k": "two"})
+    shaped(q, "two", "a")
+    old.misfits()
+    q.put("k", "one", jid="a")
+    assert old.misfits() == ["a"]
+
+
+def test_job_that_must_not_start_twice_goes_to_the_peer(client, q, old, new):
+    old.shape({"k": "one"})
+    new.shape({"k": "two"})
+    shaped(q, "two", "a", at_most_once=True)
+    assert old.misfits() == [] and old.answers == ["waiting"]
+    assert new.misfits() == ["a"]
+
+
+def test_worker_that_lacks_the_klass_leaves_both_shapes(client, q, old, new):
+    other = Member(client, "other", ["k"])
+    old.shape({"k": "one"})
+    new.shape({"k": "two"})
+    other.tell([])
+    shaped(q, "two", "a")
+    old.misfits()
+    assert other.exchange(5) == []
+    assert new.misfits() == ["a"]
+
+
+def test_release_is_shown(client, old):
+    calls_of(client).call(writes.skills, "old", ["k"], ["q"], {"k": "one"}, "v1.7")
+    assert [worker.release for worker in client.workers() if worker.name == "old"] == ["v1.7"]

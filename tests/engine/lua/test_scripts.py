@@ -19,7 +19,7 @@ from supervisor.engine.commands.writes import Command
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.jobs import LeaseRecord, new_job
-from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Returned, Unknown
+from supervisor.engine.model.outcomes import Completed, Died, Failed, Misfit, Released, Retried, Returned, Unknown
 from supervisor.engine.model.recurring import DueCron, declared
 from supervisor.engine.model.validation import UNSET
 from tests.engine.invariants import misplaced, read_namespace
@@ -743,7 +743,10 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
         [declared(klass, {"every": 60, "tags": ["t"]}, NOW) for klass in ("declared-1", "declared-new")],
         now=NOW,
     ),
-    "skills": lambda _: writes.skills("w", ["odd", "k"], ["z", "s"], now=NOW),
+    "skills": lambda _: writes.skills("w", ["odd", "k"], ["z", "s"], {"odd": "one", "k": "any"}, "v1", now=NOW),
+    "settle: what a peer takes": lambda stage: writes.settle(
+        "lacker", [Misfit(one, "one", "m") for jid, one in stage.held.items() if "lacker" in jid], number=5, now=NOW
+    ),
     "skills: fewer": lambda _: writes.skills("peer", ["k"], ["z"], now=NOW),
     "lease: what it lacks": lambda _: writes.lease("lacker", ["z"], 9, number=5, now=NOW),
     "lease: what lies apart": lambda _: writes.lease("peer", ["z"], 9, number=5, now=NOW),

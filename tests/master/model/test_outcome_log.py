@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Unknown
+from supervisor.engine.model.outcomes import Completed, Died, Failed, Misfit, Released, Retried, Unknown
 from supervisor.master.model.counts import OUTCOMES, MasterCounts
 from supervisor.master.model.outcome_log import account_of, attempt_of, say
 from supervisor.master.model.outcome_rules import NO_END, End
@@ -58,6 +58,7 @@ MAKE = {
     "released": lambda lease: Released(lease, started=True, reason="drain"),
     "returned": lambda lease: Released(lease, started=False),
     "unknown": lambda lease: Unknown(lease, 10.0),
+    "misfit": lambda lease: Misfit(lease, "any", "user: is missing"),
 }
 
 
@@ -105,6 +106,15 @@ def test_job_that_never_started_counts_as_no_run():
 @pytest.mark.parametrize("state", ["scheduled", "failed"])
 def test_unknown_klass_is_logged_and_counted(state):
     assert said_of(MAKE["unknown"], state) == ("job.unknown", JOB, {"unknown": 1})
+
+
+@pytest.mark.parametrize(
+    ("state", "end", "more"),
+    [("waiting", "misfit", {}), ("failed", "failed", {"group": "broken"})],
+)
+def test_data_for_another_release_are_logged_and_counted(state, end, more):
+    fields = {**RUN, **more, "message": "user: is missing"}
+    assert said_of(MAKE["misfit"], state) == (f"job.{end}", fields, {end: 1})
 
 
 @pytest.mark.parametrize("verdict", [False, None])

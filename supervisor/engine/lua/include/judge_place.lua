@@ -53,7 +53,7 @@ local function waiting_places(rec, at)
   local member, score = member_of(jid, turn or seq), turn and AHEAD or whole(rec.priority) or 0
   if not parked then return { { line_of(rec.queue, rec.lane), member, score, true } } end
   if apart then
-    return { { at .. "apart", jid, now }, { apart_line_of(rec.klass, rec.queue, rec.lane), member, score, true } }
+    return { { at .. "apart", jid, now }, { apart_line_of(label_of(rec), rec.queue, rec.lane), member, score, true } }
   end
   return { { at .. "parked", jid, now }, { parked_line_of(rec.limit, rec.queue, rec.lane), member, score, true } }
 end

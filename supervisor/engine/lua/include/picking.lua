@@ -63,9 +63,9 @@ local function held_back(rec)
   limits.take(rec.limit)
 end
 
--- Leave a job whose klass this worker lacks to one that knows it; nil if there is none.
+-- Leave a job that this worker cannot take to one that may; nil if there is none.
 local function leave_apart(queue, rec)
-  if not apart.is_for_others(rec.klass, queue, picking.worker) then return nil end
+  if not apart.is_for_others(label_of(rec), queue, picking.worker) then return nil end
   moves.step_out(rec)
   apart.set(rec, picking.worker)
   return "gone"
@@ -85,7 +85,7 @@ local function offer(queue, jid, in_front)
     moves.set_aside(rec)
     return "gone"
   end
-  local verdict = lacks and lacks[rec.klass] and leave_apart(queue, rec) or held_back(rec)
+  local verdict = lacks and apart.is_lacked(lacks, label_of(rec)) and leave_apart(queue, rec) or held_back(rec)
   if verdict then return verdict end
   bytes = bytes + size
   spread(queue, "wait", now - (rec.since or rec.put))

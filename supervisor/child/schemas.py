@@ -1,0 +1,58 @@
+"""Describes the data and results of handlers as JSON schemas. Runs in zygotes, and where a command imports handlers."""
+
+import hashlib
+from collections.abc import Mapping
+from inspect import Parameter, signature
+from typing import Any, Final
+
+import orjson
+
+from supervisor.child.handler import Handler
+
+#: The shape of handlers that take any data.
+ANY: Final = "any"
+
+
+def shape_of(handler: Handler[..., Any]) -> str:
+    """Return a digest of the data that a handler takes. Handlers that take the same have the same."""
+    schema = data_schema(handler)
+    if schema is None:
+        return ANY
+    written = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS, default=repr)
+    return hashlib.sha1(written, usedforsecurity=False).hexdigest()[:16]
+
+
+def data_schema(handler: Handler[..., Any]) -> dict[str, Any] | None:
+    """Return the JSON schema of a handler's data. None: any data fit."""
+    parameters = handler.parameters
+    if parameters is None:
+        return None
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {name: {} for name in parameters.names},
+        "required": list(parameters.required),
+        "additionalProperties": parameters.takes_others,
+    }
+    if parameters.shape is not None:
+        schema |= parameters.shape.json_schema() or {}
+    schema.pop("title", None)
+    properties: Mapping[str, dict[str, Any]] = schema["properties"]
+    for name, parameter in signature(handler.function).parameters.items():
+        if name in properties:
+            properties[name].pop("title", None)
+            if _is_plain(parameter.default):
+                properties[name]["default"] = parameter.default
+    return schema
+
+
+def _is_plain(value: object) -> bool:
+    return value is not Parameter.empty and type(value) in (type(None), bool, int, float, str)
+
+
+def result_schema(handler: Handler[..., Any]) -> dict[str, Any] | None:
+    """Return the JSON schema of a handler's results. None: plain JSON writes any."""
+    if handler.result_adapter is None:
+        return None
+    from supervisor.child.annotations import schema_of
+
+    return schema_of(handler.result_adapter, "serialization")
