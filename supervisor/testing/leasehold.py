@@ -33,8 +33,6 @@ from supervisor.testing.run import Run
 WORKER: Final = "leasehold-test"
 _MOST_RUNS: Final = 10_000
 _MOST_LEASED: Final = 1000
-#: A lease of one job looks at so many more, and answers none if those may not start now.
-_LOOKED_AT: Final = 16
 
 
 class Leasehold:
@@ -70,8 +68,12 @@ class Leasehold:
 
     @property
     def now(self) -> float:
-        """The queue's time in unix seconds. None while there is a pool: then it is the server's."""
-        return None if self._pool else self._now_unix  # type: ignore[return-value]  # as Client takes a clock
+        """The queue's time in unix seconds. While there is a pool it is the server's."""
+        return clock.unix() if self._pool else self._now_unix
+
+    def clock(self) -> float:
+        """Return the time for clients. None stands for the server's."""
+        return None if self._pool else self._now_unix  # type: ignore[return-value]  # as a Client takes its clock
 
     def advance(self, duration: Duration) -> float:
         """Move the clock forward, and return its time in unix seconds. Nothing runs before `run`.
@@ -126,18 +128,10 @@ class Leasehold:
 
     def _lease(self) -> Lease | None:
         """Lease a job that is due. None: there is none."""
-        looks = 1
-        while True:
-            if leases := self.client.lease(WORKER, ["*"]):
-                return leases[0]
-            looks -= 1
-            if looks <= 0:
-                looks = sum(one.waiting for one in self.client.queues().values()) // _LOOKED_AT
-                if looks == 0:
-                    return None
-                if leases := self.client.lease(WORKER, ["*"], _MOST_LEASED):
-                    return self._only(leases, leases[0].jid)
-                return None
+        for count in (1, _MOST_LEASED):  # a lease of one job looks at few more, which may not start now
+            if leases := self.client.lease(WORKER, ["*"], count):
+                return self._only(leases, leases[0].jid)
+        return None
 
     def _next_due_unix(self) -> float | None:
         """Return when the next job is due that is scheduled, and not recurring."""

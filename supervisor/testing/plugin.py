@@ -33,7 +33,7 @@ def leasehold(_leasehold_kit: "Kit", monkeypatch: pytest.MonkeyPatch) -> "Iterat
     from supervisor.testing.leasehold import Leasehold
 
     opened = Leasehold(_leasehold_kit)
-    with _leasehold_kit.lent(lambda: opened.now, monkeypatch.setenv):
+    with _leasehold_kit.lent(opened.clock, monkeypatch.setenv):
         yield opened
     opened.check_faults()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tests.engine import model_entries
-from tests.engine.model_apart import LIVES, Apart, Skills
+from tests.engine.model_apart import LIVES, Apart, Skills, is_lacked, klass_of
 from tests.engine.model_jobs import UNSET, Endless, Hold, Job, Lost, Missing, Recurring, Refused
 from tests.engine.model_lanes import Lanes
 from tests.engine.model_limits import WHEN_FREE, Limit
@@ -275,7 +275,8 @@ class Model:
         if options.get("persistent") and job.once:
             job.once = None
         job.persistent = job.persistent and not options.get("once")
-        job.klass, job.data, job.entry, job.progress, job.saved = klass, data, None, None, None
+        job.klass, job.entry, job.progress, job.saved = klass, None, None, None
+        job.give(data)
         self._index_tags(jid, before if old else [], job.tags)
         self._begin_stage(job, queue)
         self._lay_down(job, self.now + delay, parents)
@@ -452,60 +453,64 @@ class Model:
         self.skills.numbered.add(worker)
         self.seen[worker] = self.now
 
-    def report_skills(self, worker: str, klasses: Iterable[str], queues: Iterable[str]) -> bool:
-        """Store the klasses and queues that a worker reports. Return False if the worker is unknown."""
+    def report_skills(
+        self, worker: str, klasses: Iterable[str], queues: Iterable[str], shapes: dict[str, str] | None = None
+    ) -> bool:
+        """Store the klasses, queues and shapes that a worker reports. Return False if the worker is unknown."""
         if worker not in self.skills.numbered:
             return False
         self._forget_skills(worker, set(klasses))
         self.skills.reported[worker] = set(klasses), set(queues)
+        self.skills.shapes[worker] = dict(shapes or {})
         self.skills.lacks.pop(worker, None)
         return True
 
     def _forget_skills(self, worker: str, still: set[str]) -> None:
-        """Drop the report of a worker. The next lease checks the peers of klasses that it has not `still`."""
+        """Drop the report of a worker. The next lease checks the peers of what it has not `still`."""
         klasses, queues = self.skills.reported.pop(worker, (set(), set()))
+        self.skills.shapes.pop(worker, None)
         for queue in queues:
             checks = self.apart_in(queue).checks
-            checks |= {klass: 0 for klass in checks if klass in klasses - still}
+            checks |= {one: 0 for one in checks if klass_of(one) in klasses and one not in still}
 
-    def _peers(self, klass: str, queue: str, worker: str | None) -> list[str]:
-        return self.skills.peers(klass, queue, worker, self.seen, self.now)
+    def _peers(self, label: str, queue: str, worker: str | None) -> list[str]:
+        return self.skills.peers(label, queue, worker, self.seen, self.now)
 
     def _until(self, peers: list[str]) -> int:
         return max(self.seen[name] for name in peers) + LIVES
 
     def _put_apart(self, job: Job, worker: str) -> None:
-        peers, apart = self._peers(job.klass, job.queue, worker), self.apart_in(job.queue)
+        peers, apart = self._peers(job.label, job.queue, worker), self.apart_in(job.queue)
         job.state, job.apart, job.aside = "waiting", True, False
-        apart.checks[job.klass] = max(self._until(peers), self.now + 1)
-        apart.line(job.klass).join(job.lane)
+        apart.checks[job.label] = max(self._until(peers), self.now + 1)
+        apart.line(job.label).join(job.lane)
 
-    def _apart_line(self, klass: str, queue: str, lane: str) -> list[Job]:
-        there = [job for job in self._in(queue, "waiting") if job.apart and (job.klass, job.lane) == (klass, lane)]
+    def _apart_line(self, label: str, queue: str, lane: str) -> list[Job]:
+        there = [job for job in self._in(queue, "waiting") if job.apart and (job.label, job.lane) == (label, lane)]
         return sorted(there, key=lambda job: job.place)
 
     def _bring_apart(self, queue: str, most: int, worker: str | None) -> None:
         """Put jobs apart back into their places: those that `worker` may have, and those without a live peer."""
         apart = self.apart_in(queue)
         lacks = set(apart.checks) if worker is None else self.skills.lacked_by(worker)
-        for when, klass in sorted((when, klass) for klass, when in apart.checks.items()):
-            is_wanted = klass not in lacks
+        for when, label in sorted((when, label) for label, when in apart.checks.items()):
+            is_wanted = not is_lacked(lacks, label)
             if not is_wanted and not apart.is_due(when, self.now):
                 continue
-            peers = [] if is_wanted else self._peers(klass, queue, worker)
+            peers = [] if is_wanted else self._peers(label, queue, worker)
             if peers:
-                apart.checks[klass] = self._until(peers) + 1
+                apart.checks[label] = self._until(peers) + 1
             else:
-                self._put_back_apart(queue, klass, most, from_paused=not is_wanted)
-                apart.checks[klass] = when if is_wanted else 0
-                if not apart.line(klass).times:
-                    del apart.checks[klass]
+                self._put_back_apart(queue, label, most, from_paused=not is_wanted)
+                apart.checks[label] = when if is_wanted else 0
+                if not apart.line(label).times:
+                    del apart.checks[label]
 
-    def _put_back_apart(self, queue: str, klass: str, most: int, from_paused: bool) -> None:
-        turns, lanes, back = self.apart_in(queue).line(klass), self.lanes_of(queue), 0
+    def _put_back_apart(self, queue: str, label: str, most: int, from_paused: bool) -> None:
+        turns, lanes, back = self.apart_in(queue).line(label), self.lanes_of(queue), 0
         passed: set[str] = set()
         while back < most and (lane := next((one for one in turns.in_order() if one not in passed), None)) is not None:
-            line = self._apart_line(klass, queue, lane)
+            line = self._apart_line(label, queue, lane)
             if not line:
                 turns.leave(lane)
             elif lane in lanes.paused and not from_paused:
@@ -517,12 +522,25 @@ class Model:
                 turns.took(lane, lanes.weight(lane))
                 back += 1
 
+    def misfit(self, hold: Hold, shape: str) -> str:
+        """End a lease whose job has data that the worker's handler does not take. Return the new state."""
+        job = self._held(hold)
+        self._leave(job)
+        job.shapes |= {shape}
+        if not self._peers(job.label, job.queue, hold.worker):
+            self._fail(job, "broken")
+            return job.state
+        self._was_not_started(job)
+        self._put_apart(job, hold.worker)
+        self.skills.note_lack(hold.worker, job.label)
+        return job.state
+
     def unknown(self, hold: Hold, delay: int) -> str:
         """End a lease whose worker has no handler for the job. Return the new state."""
         job = self._held(hold)
         self._leave(job)
         self._was_not_started(job)
-        if self._peers(job.klass, job.queue, hold.worker):
+        if self._peers(job.label, job.queue, hold.worker):
             job.unknown_at = None
             self._put_apart(job, hold.worker)
             self.skills.note_lack(hold.worker, job.klass)
@@ -760,7 +778,7 @@ class Model:
         if job.in_front and job.lane in self.lanes_of(job.queue).paused:
             job.aside = True
             return False
-        if job.klass in self.skills.lacked_by(worker) and self._peers(job.klass, job.queue, worker):
+        if is_lacked(self.skills.lacked_by(worker), job.label) and self._peers(job.label, job.queue, worker):
             self._put_apart(job, worker)
             return False
         if job.jid in self.asleep and not self._is_freed(job.jid):
@@ -1029,7 +1047,7 @@ class Model:
         job.started = job.started or started
         self.seen[hold.worker] = self.now
         if data is not UNSET:
-            job.data = data
+            job.give(data)
         if progress is not None:
             job.progress = (*progress, self.now)
         if state is not None:
@@ -1050,7 +1068,7 @@ class Model:
         if job.persistent:
             raise Endless
         if data is not UNSET:
-            job.data = data
+            job.give(data)
         self._complete(job)
         return True
 
@@ -1082,7 +1100,7 @@ class Model:
             raise Endless
         self._refuse_circle(job.jid, list(depends))
         if data is not UNSET:
-            job.data = data
+            job.give(data)
         job.progress = job.saved = None
         self._leave(job)
         self._begin_stage(job, queue)
@@ -1111,7 +1129,7 @@ class Model:
     def fail(self, hold: Hold, group: str, data: Any = UNSET) -> bool:
         job = self._held(hold)
         if data is not UNSET:
-            job.data = data
+            job.give(data)
         self._fail(job, group)
         return True
 
@@ -1186,8 +1204,10 @@ class Model:
             return False
         self._leave(job)
         job.entry, job.klass, job.progress = None, klass or job.klass, None
+        if klass:
+            job.shapes = frozenset()
         if data is not UNSET:
-            job.data = data
+            job.give(data)
         self._begin_stage(job, queue)
         self._to_back(job)
         return True

@@ -59,7 +59,8 @@ class Job:
     seq: int = 0  # its place in the line of its priority
     turn: int | None = None  # the token of its first lease since it last went to the back
     parked: bool = False  # a lease met it when its limit was used up
-    apart: bool = False  # only workers that have its klass lease it
+    apart: bool = False  # only workers that have its klass, with none of these shapes, lease it
+    shapes: frozenset[str] = frozenset()  # that its data do not have, as workers have found
     unknown_at: int | None = None  # since when no worker is known to have its klass
     aside: bool = False  # it has a turn, but lies in its paused lane
     claim: Any = None  # its unique key, which no other job of the queue may hold until it ends
@@ -82,6 +83,15 @@ class Job:
     saved: Any = None  # its last checkpoint
     ended_at: int = 0
     tie: int = 0  # the engine's order of completions in the same millisecond
+
+    def give(self, data: Any) -> None:
+        """Replace the data."""
+        self.data, self.shapes = data, frozenset()
+
+    @property
+    def label(self) -> str:
+        """The name under which it lies apart."""
+        return "\t".join(filter(None, (self.klass, ",".join(sorted(self.shapes)))))
 
     @property
     def in_front(self) -> bool:

@@ -13,7 +13,17 @@ from supervisor.engine.model.outcomes import ENDLESS, LATER, REFUSED, TOO_MANY_Q
 from tests.engine.invariants import read_record
 
 #: How many arguments of an outcome follow its verb, jid and token.
-ARGUMENTS = {"complete": 1, "advance": 6, "retry": 4, "fail": 4, "release": 3, "died": 3, "unknown": 1, "return": 0}
+ARGUMENTS = {
+    "complete": 1,
+    "advance": 6,
+    "retry": 4,
+    "fail": 4,
+    "release": 3,
+    "died": 3,
+    "unknown": 1,
+    "misfit": 2,
+    "return": 0,
+}
 PUT_ARGUMENTS, SHORT_PUT = 9, 3  # of a follow-up, before its options; of one in short
 ENDS_A_STAGE = ("complete", "advance", "return")
 REFUSALS = (ENDLESS, REFUSED, TOO_MANY_QUEUES, LATER)

@@ -40,7 +40,7 @@ local function move(rec)
   moves.leave(rec)
   rec.progress = nil
   drop(P .. "progress:" .. rec.jid)
-  if klass ~= "" then rec.klass = klass end
+  if klass ~= "" then rec.klass, rec.shapes = klass, nil end
   rec.entry = nil
   stage.begin(rec, queue)
   if kind ~= "" then stage.set_data(rec, kind, data) end

@@ -25,7 +25,17 @@ from supervisor.engine.client.sync_handles import Lease
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.limits import Limit
 from supervisor.engine.model.errors import DependencyError, JobNotFound, LeaseholdError, LeaseLost
-from supervisor.engine.model.outcomes import ENDLESS, Completed, Died, Failed, Released, Retried, Returned, Unknown
+from supervisor.engine.model.outcomes import (
+    ENDLESS,
+    Completed,
+    Died,
+    Failed,
+    Misfit,
+    Released,
+    Retried,
+    Returned,
+    Unknown,
+)
 from tests.engine.conftest import Clock
 from tests.engine.densities import make_full
 from tests.engine.invariants import Snapshot, left_over, misplaced, read_namespace
@@ -112,7 +122,10 @@ put_options = st.one_of(
     st.fixed_dictionaries({}, optional={**job_options, **later, **after, **terms}),
 ).map(traced)
 klasses = st.sampled_from(["klmne", "klmne", "kl", "mne", ""]).map(list)
-verb = st.sampled_from(["retry", "died", "release", "hand back", "fail", "complete", "return", "unknown", "unknown"])
+shapes = st.sampled_from(["", "one", "one", "two", "three"])
+verb = st.sampled_from(
+    ["retry", "died", "release", "hand back", "fail", "complete", "return", "unknown", "misfit", "unknown"]
+)
 outcome = st.tuples(pick, verb, seconds, group)
 recur_options = st.fixed_dictionaries(
     {},
@@ -618,13 +631,17 @@ class Machine(RuleBasedStateMachine):
             calls_of(self.client).call(writes.resume, worker, 1, [])
             self.model.join(worker)
 
-    @operation(weight=5, worker=worker, klasses=klasses, queues=st.sampled_from([list(QUEUES), list(QUEUES), ["A"]]))
-    def tell(self, worker, klasses, queues):
-        """Report klasses, as a master does after joining and after a reload."""
+    @operation(
+        weight=5, worker=worker, klasses=klasses, queues=st.sampled_from([list(QUEUES), list(QUEUES), ["A"]]),
+        shape=shapes,
+    )  # fmt: skip
+    def tell(self, worker, klasses, queues, shape):
+        """Report klasses and one shape for all, as a master does after joining and after a reload."""
         self.join(worker)
+        told = dict.fromkeys(klasses, shape) if shape else {}
         self.agree(
-            lambda: calls_of(self.client).call(writes.skills, worker, klasses, queues),
-            lambda model: model.report_skills(worker, klasses, queues),
+            lambda: calls_of(self.client).call(writes.skills, worker, klasses, queues, told),
+            lambda model: model.report_skills(worker, klasses, queues, told),
         )
 
     @operation(when="held", worker=worker)
@@ -711,6 +728,10 @@ class Machine(RuleBasedStateMachine):
         with pytest.raises(LeaseLost):
             lease.renew(data=2)
 
+    def shape_of(self, held):
+        """Return the shape that the holder's handlers have, or one that it has not reported."""
+        return next(iter(self.model.skills.shapes.get(held.worker, {}).values()), "one")
+
     def outcome(self, lease, verb, delay, group):
         match verb:
             case "complete":
@@ -725,6 +746,8 @@ class Machine(RuleBasedStateMachine):
                 return Died(lease, "SIGKILL")
             case "unknown":
                 return Unknown(lease, delay)
+            case "misfit":
+                return Misfit(lease, self.shape_of(lease), "m")
         return Released(lease, started=verb == "release")
 
     def verb(self, hold, verb, delay, group):
@@ -743,9 +766,11 @@ class Machine(RuleBasedStateMachine):
                         return model.died(hold, "SIGKILL")
                     case "unknown":
                         return model.unknown(hold, ms(delay))
+                    case "misfit":
+                        return model.misfit(hold, self.shape_of(hold))
                 return model.release(hold, started=verb == "release")
             except Lost:
-                return None if verb in ("retry", "died", "unknown") else False
+                return None if verb in ("retry", "died", "unknown", "misfit") else False
             except Endless:
                 return ENDLESS
 

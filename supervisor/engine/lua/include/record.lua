@@ -157,8 +157,10 @@ local function all_data_of(jids)
   return found
 end
 
--- Give a job a payload. `kind`: "json", "bytes", or "entry" for an entry that contains it.
+-- Give a job a payload, whose shape nobody has refused yet. `kind`: "json", "bytes", or "entry" for an entry that
+-- contains it.
 local function set_data(rec, kind, data)
+  rec.shapes = nil
   rec.bytes = kind == "bytes" and 1 or kind == "entry" and kind or nil
   rec.size = #data > dense.INLINE_BYTES and #data or nil
   payloads[rec.jid], replaced[rec.jid] = data, true

@@ -75,7 +75,7 @@ function stage.begin(rec, queue, since)
 end
 
 function stage.set_data(rec, kind, data)
-  rec.entry, rec.shapes = nil, nil
+  rec.entry = nil
   set_data(rec, kind, data)
 end
 
