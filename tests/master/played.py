@@ -45,7 +45,7 @@ class PlayedMaster:
     def __init__(self, desk: Desk, url: str, namespace: str, idle_s: float) -> None:
         self.desk = desk
         self.zygotes: Any = SimpleNamespace(
-            ready=True, reloading=False, handlers={"k": HandlerSettings()}, once=()
+            ready=True, reloading=False, handlers={"k": HandlerSettings()}, once=(), recurrences={}, release=""
         )  # fmt: skip
         self._inbox = inbox = Inbox()
         ledger, slots, events, counts = desk.ledger, desk.slots, desk.log, desk.counts

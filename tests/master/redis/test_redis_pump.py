@@ -3,6 +3,7 @@
 import pytest
 
 from supervisor import clock
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import queries, writes
 from supervisor.engine.model import scripts
 from supervisor.engine.model.outcomes import Completed, Released
@@ -80,7 +81,7 @@ def test_start_of_a_lost_workers_job_is_reported_first(played, live, server, nam
     """Its first start may be unknown to Redis, because its worker was lost at that moment."""
     live.config.set("grace", 0.2)
     live.queue("q").put("k", jid="a")
-    live.call(writes.lease, "other", ["q"], 1, starting=0, ttl_s=0.5)
+    calls_of(live).call(writes.lease, "other", ["q"], 1, starting=0, ttl_s=0.5)
     server.redis.delete(f"{{{namespace}}}:bell:q")  # no key calls for the job
     master = played(is_started=False)
     reports = reported(master, monkeypatch)
@@ -245,7 +246,7 @@ def test_outcome_whose_answer_was_lost_counts_once(played, live):
 def test_request_is_answered(played, live):
     master = played()
     live.ask(master.session.worker, "status", timeout=0)
-    master.turn_until(lambda: master.session.idle and not live.call(queries.requests, master.session.worker))
+    master.turn_until(lambda: master.session.idle and not calls_of(live).call(queries.requests, master.session.worker))
 
 
 def test_freed_slots_of_limits_are_refilled_while_others_wait(played):

@@ -107,7 +107,8 @@ def test_peer_finishes_every_job_of_a_dead_master_once(stage, measured):
     assert [len(stage.ledger.starts(jid)) for jid in behind] == [1] * 50
     assert len(stage.find("job.completed")) == 53
     assert second.drain() == 0
-    dead_worker = {f"worker:{first.worker}", f"mail:{first.worker}", f"skills:{first.worker}", "workers-seen"}
+    own = {f"{kind}:{first.worker}" for kind in ("worker", "mail", "skills", "shapes")}
+    dead_worker = own | {"workers-seen"}
     assert stage.keys().keys() <= dead_worker, "a dead worker's record lives until max-worker-age"
     stage.server.redis.delete(*(stage.prefix + key for key in dead_worker))
     stage.assert_nothing_left()
