@@ -38,10 +38,9 @@ def leasehold(_leasehold_kit: "Kit", monkeypatch: pytest.MonkeyPatch) -> "Iterat
     opened.check_faults()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    report = yield
+@pytest.hookimpl(hookwrapper=True)  # also for an older pytest: it loads the plugin wherever Leasehold is installed
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
+    report = (yield).get_result()
     opened = getattr(item, "funcargs", {}).get("leasehold")
     if report.failed and call.when == "call" and (told := getattr(opened, "told", "")):
         report.sections.append(("jobs that leasehold has run", told))
-    return report
