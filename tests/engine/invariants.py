@@ -169,8 +169,9 @@ def _waiting_places(jid: str, record: dict[str, str]) -> Iterator[tuple[str, str
     member = f"{int(turn or record['seq']):013x}{jid}"
     score = AHEAD if turn else float(record.get("priority", 0))
     if record.get("parked") == "klass":
+        label = f"{record['klass']}\t{record['shapes']}" if "shapes" in record else record["klass"]
         yield f"queue:{queue}:apart", jid, None
-        yield f"apart:{record['klass']}\n{queue}\n{lane or ''}", member, score
+        yield f"apart:{label}\n{queue}\n{lane or ''}", member, score
     elif "parked" in record:
         yield f"queue:{queue}:parked", jid, None
         yield f"limited:{record['limit']}\n{queue}\n{lane or ''}", member, score
@@ -300,8 +301,8 @@ def _wrong_limits(found: Snapshot) -> Iterator[str]:
                     yield f"jobs are parked in {line!r}, but {name!r} is not in {index!r}"
     for line, _ in _named(found, "apart:"):
         if line.count("\n") == 2:
-            klass, queue, lane = line.split("\n")
-            for index, name in {f"apart:{klass}\n{queue}": lane, f"queue:{queue}:klasses": klass}.items():
+            label, queue, lane = line.split("\n")
+            for index, name in {f"apart:{label}\n{queue}": lane, f"queue:{queue}:klasses": label}.items():
                 if name not in found.get(index, ()):
                     yield f"jobs lie apart in {line!r}, but {name!r} is not in {index!r}"
     bounds = dict(_named(found, "limit:"))

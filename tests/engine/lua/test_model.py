@@ -979,11 +979,11 @@ class Machine(RuleBasedStateMachine):
             for lane in ("", *LANES):
                 there = found.get(f"lane:{name}\n{lane}" if lane else f"queue:{name}:waiting", ())
                 assert [member[13:] for member in there] == [job.jid for job in self.model.line(name, lane)], lane
-            # The next lease forgets the check time of a klass without jobs apart.
-            klasses = {job.klass for job in self.model.jobs.values() if job.queue == name and job.apart}
+            # The next lease forgets the check time of a label without jobs apart.
+            labels = {job.label for job in self.model.jobs.values() if job.queue == name and job.apart}
             looks = found.get(f"queue:{name}:klasses", {})
-            assert {klass: looks[klass] for klass in klasses} == {
-                klass: self.model.apart_in(name).checks[klass] for klass in klasses
+            assert {label: looks[label] for label in labels} == {
+                label: self.model.apart_in(name).checks[label] for label in labels
             }
             assert found.get(f"queue:{name}:lanes", {}) == self.model.lanes_of(name).turns.times
 
