@@ -29,6 +29,8 @@ STACKS_FD: Final = 4
 MAX_PACKET_BYTES: Final = 200_000
 INLINE_PAYLOAD_BYTES: Final = 16 * 1024
 MAX_DELAY_S: Final = 1e9
+#: Most jobs that one child runs at once.
+MOST_BESIDE: Final = 10_000
 INLINE_COMPLETION_BYTES: Final = 128 * 1024
 MAX_RESULT_BYTES: Final = 64 * 1024
 MAX_MESSAGE_CHARS: Final = 4 * 1024
@@ -189,6 +191,7 @@ class HandlerSettings:
     network: bool | None = None  # None: the sandbox level decides
     on_cut_off: str | None = None
     shape: str | None = None  # digest of the data that it takes
+    concurrency: int = 1  # how many jobs one child runs at once
 
     def within(self, level: str) -> "HandlerSettings":
         """Return these settings with the run's sandbox `level` filled in where the handler leaves the choice open."""
@@ -200,14 +203,20 @@ class HandlerSettings:
         """The handler's profile in its run. Settings from the zygote leave nothing open."""
         return Profile(self.sandbox or "basic", self.network is not False)
 
-    def trust_domain(self, klass: str) -> "tuple[Profile, str]":
+    @property
+    def shares_child(self) -> bool:
+        """True if a child runs several of its jobs at once."""
+        return self.concurrency > 1
+
+    def trust_domain(self, klass: str) -> "tuple[Profile, str, bool]":
         """Return the key of the jobs that may share a child with jobs of this handler.
 
         A job can read and answer the jobs that were sent ahead to its child, and can leave code behind in the process.
         So under strict each klass has children of its own. Otherwise the handlers of one profile trust each other.
+        Jobs that run beside each other have children of their own.
         """
         profile = self.profile
-        return profile, klass if profile.level == "strict" else ""
+        return profile, klass if profile.level == "strict" else "", self.shares_child
 
 
 # jobs: master -> child -----------------------------------------------------------------------------------------------
@@ -303,6 +312,7 @@ class Verb(IntEnum):
     )
     CHECKPOINT = 8  # no outcome; body: number and state (JSON) to store; the handler waits for `Stored`
     MISFIT = 9  # the data do not fit the parameters, and the handler was not called; body: Trouble as JSON
+    HEARD = 10  # no outcome: a job that runs beside others was interrupted, so it alone is to blame if it does not end
 
 
 _OUTCOME_HEAD: Final = Struct("<BQQQQ")  # verb, token, run time in µs, processor time in µs, bytes

@@ -38,6 +38,8 @@ from supervisor.master.jobs.ready_children import ReadyChildren
 from supervisor.master.jobs.recycling import Recycling
 from supervisor.master.jobs.retirement import Retirement
 from supervisor.master.jobs.room import RoomMaker
+from supervisor.master.jobs.shared_deaths import SharedDeaths
+from supervisor.master.jobs.suspects import Suspects
 from supervisor.master.jobs.unstarted import HAND_BACK, Unstarted
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
@@ -244,20 +246,23 @@ class Desk:
         self.capacity = Capacity(slots, admission, pace, ahead_s)
         self.interrupter = interrupter = Interrupter(config, slots, admission, self.log)
         choice = ChildChoice(slots, admission, pace, ahead_s)
+        self.suspects = suspects = Suspects()
         unstarted = Unstarted(slots, ledger, budget, timers, ahead_s, log_jobs)
         room = RoomMaker(slots, ledger, budget, admission, choice, interrupter, self.log)
         self.placing = placing = Placing(ledger, admission, choice, room, unstarted, interrupter, log_jobs)
-        self.intake = intake = Intake(config, ledger, pace, admission, choice)
+        self.intake = intake = Intake(config, ledger, pace, admission, choice, suspects)
         reload_s = config.reload_timeout_s
         self.retirement = Retirement(intake, unstarted, placing, interrupter, reload_s)
         self.shutdown = JobShutdown(slots, admission, placing, interrupter)
         self.answers = LeaseAnswers(slots, ledger, placing, interrupter, self.log, counts)
         self.oom_kills: list[str] = []  # what the kernel says, each once
         verdict = lambda _child: self.oom_kills.pop() if self.oom_kills else None  # noqa: E731
+        outcomes = JobOutcomes(ledger, pace, budget, admission, verdict, config.max_deaths, suspects, log_jobs)
         self.dispatcher = Dispatcher(
             ReadyChildren(admission, interrupter, pace, self.log, counts),
             JobReports(ledger),
-            JobOutcomes(ledger, pace, budget, admission, verdict, config.max_deaths, log_jobs),
+            outcomes,
+            SharedDeaths(outcomes, suspects, self.log),
             NextStep(slots, admission, Recycling(config, slots), interrupter),
             interrupter, admission, placing,
         )  # fmt: skip
@@ -316,7 +321,8 @@ class Desk:
 
     def deadline_at(self) -> float:
         """When the first timer is due. `Timers.due_at` may be sooner."""
-        return min(map(self.timers.at, (HAND_BACK, FIND_ROOM, DISK, CUT_OFF, *self.slots)))
+        runs = [(child, run.held.lease.token) for child in self.slots for run in child.runs]
+        return min(map(self.timers.at, (HAND_BACK, FIND_ROOM, DISK, CUT_OFF, *self.slots, *runs)))
 
     def outcomes(self) -> list[Any]:
         """What goes with the next exchange."""

@@ -4,10 +4,8 @@ Owns its ends of `jobs` and `talk` and its working directory. Must not speak to 
 decides what an outcome means.
 """
 
-import errno
 import importlib
 import os
-import resource
 import socket
 import sys
 import threading
@@ -19,20 +17,18 @@ from setproctitle import setproctitle
 
 from supervisor import clock, messages, sandbox
 from supervisor.child import around, printing
+from supervisor.child.answers import print_line
 from supervisor.child.context import JobContext
 from supervisor.child.handler import Handler
 from supervisor.child.handlers import hooks
-from supervisor.child.runner import Runner, print_line
+from supervisor.child.outcome_sender import send_outcome, used
+from supervisor.child.runner import Runner
 from supervisor.child.talk import Talk, handle_notices
 from supervisor.linux import kernel
-from supervisor.messages import INLINE_COMPLETION_BYTES, HandlerSettings, JobMessage, Trouble, Verb
+from supervisor.messages import HandlerSettings, JobMessage, Verb
 from supervisor.sandbox import DataRoom
 from supervisor.sandbox.confinement import Confinement
 from supervisor.sandbox.workdir import Workdir
-
-_TOO_LARGE: Final = Trouble(
-    "result-too-large", "what is to follow this job has more bytes than --workdir-limit lets it write into a file"
-)
 
 
 def _do_nothing(_job: object) -> None:
@@ -52,6 +48,8 @@ def prepare(handlers: Mapping[str, Handler[..., Any]]) -> None:
     REHEARSAL_HANDLER.prepare(REHEARSAL_KLASS)
     if any(handler.is_async for handler in handlers.values()):
         importlib.import_module("supervisor.child.event_loop")
+    if any(handler.settings.shares_child for handler in handlers.values()):
+        importlib.import_module("supervisor.child.shared_child")
 
 
 def run(
@@ -121,11 +119,13 @@ class Child:
     ) -> None:
         self._number = number
         self._jobs = jobs
+        self._socket = talk
         self._talk = Talk(talk)
         self._job_calls = self._talk.report, self._talk.checkpoint, self._talk.read_notices
         self._workdir = workdir
         self._handlers = handlers
         self._jobs_per_child = boot.jobs_per_child
+        self._on_error = boot.on_error
         # Not None: handlers differ in their sandbox, and the first job decides.
         self._confinement = confinement if confinement.common is None else None
         self._own_fds = jobs.fileno(), talk.fileno()
@@ -147,6 +147,8 @@ class Child:
                 break
             served += 1
             message = messages.unpack_job(packet)
+            if self._handlers[message.klass].settings.shares_child:
+                return self._share(_whole(message, fds))
             setproctitle(
                 f"leasehold: child {self._number} {message.klass} {message.jid[:4]}… since {clock.time_of_day()}"
             )
@@ -160,7 +162,7 @@ class Child:
         return 0
 
     def say_ready(self) -> None:
-        self._talk.send(messages.pack_ready(_used()[0]))
+        self._talk.send(messages.pack_ready(used()[0]))
 
     def _first_packet(self) -> tuple[bytes, list[int]]:
         """Return the first packet. Rehearse if none comes soon."""
@@ -196,8 +198,7 @@ class Child:
         """
         if self._confinement is not None:
             self._confine(self._confinement, message.klass)
-        if message.payload is None:
-            message = message.filled(kernel.read_memfd(fds[0]))
+        message = _whole(message, fds)
         started_at = clock.monotonic()
         job = JobContext(message, self._workdir.path, *self._job_calls)
         self._talk.begin(job)
@@ -208,7 +209,7 @@ class Child:
         if os.getpid() != self._pid:
             os._exit(0)  # a fork made by the handler has returned from it, and must not answer for this child
         if ends:
-            self._runner.end_around(ends, verb, parts)
+            self._runner.end_around(ends, (verb, parts))
         printing.flush()
         kernel.become_subreaper()  # a handler may have cleared it
         is_reusable = sandbox.end_strays()
@@ -220,8 +221,19 @@ class Child:
         self._workdir.claim()  # a handler may have removed the directory
         job.report_progress()
         self._talk.end()
-        self._answer(verb, message.token, run_s, parts)
+        send_outcome(self._socket, verb, message.token, run_s, parts)
         return verb, is_reusable
+
+    def _share(self, first: JobMessage) -> int:
+        """Become a child that runs jobs beside each other. Returns the exit status."""
+        from supervisor.child.shared_child import SharedChild  # asyncio is a fifth of the image that each fork copies
+
+        if self._confinement is not None:
+            self._confine(self._confinement, first.klass)
+        self._talk.stop_listening()
+        return SharedChild(
+            self._number, self._jobs, self._socket, self._workdir, self._handlers, self._on_error
+        ).serve(first)  # fmt: skip
 
     def _confine(self, confinement: Confinement, klass: str) -> None:
         self._confinement = None
@@ -231,28 +243,7 @@ class Child:
         for hook in hooks.confined:
             hook()
 
-    def _answer(self, verb: Verb, token: int, run_s: float, parts: list[bytes]) -> None:
-        if verb != Verb.FOLLOWED or sum(map(len, parts)) <= INLINE_COMPLETION_BYTES:
-            self._talk.send(messages.pack_outcome(verb, token, run_s, b"".join(parts), *_used()))
-            return
-        try:
-            memfd = kernel.sealed_memfd(parts)
-        except OSError as error:
-            if error.errno != errno.EFBIG:
-                raise
-            body = messages.pack_trouble(_TOO_LARGE)
-            self._talk.send(messages.pack_outcome(Verb.FAILED, token, run_s, body, *_used()))
-            return
-        try:
-            self._talk.send_with(messages.pack_outcome(verb, token, run_s, b"", *_used()), memfd)
-        finally:
-            os.close(memfd)
 
-
-def _used() -> tuple[float, int]:
-    """Return what this process, and those that it has waited for, have used: processor seconds, and peak bytes of
-    memory. The memory includes inherited pages.
-    """
-    own, waited = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    # Fields by number (user, system, peak KiB): names take three times as long, and every job is asked.
-    return own[0] + own[1] + waited[0] + waited[1], max(own[2], waited[2]) * 1024
+def _whole(message: JobMessage, fds: list[int]) -> JobMessage:
+    """Return the message with its payload, which may lie in a file of its own."""
+    return message if message.payload is not None else message.filled(kernel.read_memfd(fds[0]))

@@ -229,6 +229,13 @@ class JobContext:
         """
         self._store(self.token, to_state("state", state))
 
+    async def acheckpoint(self, state: Any) -> None:
+        """Store the state as `checkpoint` does. It does not block the loop of a handler with `concurrency=`.
+
+        Elsewhere the loop has no other job, and is blocked. Raises what `checkpoint` raises.
+        """
+        self.checkpoint(state)
+
     @property
     def should_stop(self) -> bool:
         """True once the handler has been asked to stop, and from then on, even after it has caught Interrupted.

@@ -23,7 +23,7 @@ from supervisor.engine.model.jobs import checked_options
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.rhythm import checked_rhythm
 from supervisor.engine.model.validation import Duration, in_seconds
-from supervisor.messages import MAX_DELAY_S, HandlerSettings
+from supervisor.messages import MAX_DELAY_S, MOST_BESIDE, HandlerSettings
 
 if TYPE_CHECKING:
     from supervisor.child.context import JobContext
@@ -175,6 +175,7 @@ def handler(
     sandbox: str | None = None,
     network: bool | None = None,
     on_cut_off: str | None = None,
+    concurrency: int = 1,
     retry_on: ExceptionClasses | None = None,
     fail_on: ExceptionClasses = (),
     queue: str | None = None,
@@ -206,6 +207,7 @@ def handler(
     sandbox: str | None = None,
     network: bool | None = None,
     on_cut_off: str | None = None,
+    concurrency: int = 1,
     retry_on: ExceptionClasses | None = None,
     fail_on: ExceptionClasses = (),
     queue: str | None = None,
@@ -235,6 +237,8 @@ def handler(
     and from then on runs only jobs of handlers with the same choice.
     `on_cut_off`: "go-on" or "stop": what a job does when its supervisor is cut off from Redis for so long that a peer
     may have the job.
+    `concurrency`: how many jobs of a coroutine function one child runs at once, at most 10,000. They share the process:
+    its death stops all of them.
     `fail_on`: exceptions after which the job has failed for good. `retry_on`: exceptions after which it runs again; any
     other then fails it, unless `on_error` says otherwise.
     `queue lane priority limit unique tags expires`: what each job of `put`, `aput` and `job` has, as for `Queue.put`.
@@ -255,6 +259,7 @@ def handler(
         sandbox=_choice("sandbox", sandbox, "basic", "strict"),
         network=None if network is None else _truth("network", network),
         on_cut_off=_choice("on_cut_off", on_cut_off, "go-on", "stop"),
+        concurrency=_concurrency(concurrency),
     )
     steps = _backoff(backoff)
     retried, failed = _classes("retry_on", retry_on), _classes("fail_on", fail_on)
@@ -272,6 +277,8 @@ def handler(
         if name is None and not hasattr(function, "__name__"):
             raise TypeError(f"@handler: {function!r} has no name of its own; give it one with name=")
         is_async = inspect.iscoroutinefunction(function)
+        if settings.shares_child and not is_async:
+            raise TypeError(f"@handler(concurrency={concurrency}) takes a function of `async def`, not {function!r}")
         made = Handler(function, name, settings, is_async, steps, retried, failed or (), put_options, rhythm)
         _registered.append(made)
         return made
@@ -304,6 +311,12 @@ def _bytes(value: int | str) -> int:
         raise ValueError(f"@handler(memory={value!r}): {error}; write bytes, or a size like '256M'") from error
     assert size_bytes is not None
     return size_bytes
+
+
+def _concurrency(value: object) -> int:
+    if type(value) is not int or not 1 <= value <= MOST_BESIDE:
+        raise ValueError(f"@handler(concurrency={value!r}): write a number of jobs, from 1 to {MOST_BESIDE:,}")
+    return value
 
 
 def _not_negative(value: float) -> float:

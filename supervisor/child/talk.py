@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import asyncio
 
 #: Notices with these reasons make the lease void: nothing is stored for this job any more.
-_LOSSES: Final = frozenset({"cancelled", "lease-lost"})
+LOSSES: Final = frozenset({"cancelled", "lease-lost"})
 
 
 #: Time until the waiting thread checks whether another thread has read its answer.
@@ -75,11 +75,13 @@ class Talk:
         global _listening
         _listening = self
 
+    def stop_listening(self) -> None:
+        """Leave the socket to another reader. The signal of a notice does nothing from now on."""
+        global _listening
+        _listening = None
+
     def send(self, packet: bytes) -> None:
         self._talk.send(packet)
-
-    def send_with(self, packet: bytes, memfd: int) -> None:
-        kernel.send(self._talk, packet, (memfd,))
 
     # one job after another
 
@@ -157,7 +159,7 @@ class Talk:
         self._last = notice
         if self._job is not None and notice.token == self._job.token:
             self._job.tell_to_stop()
-        if notice.reason in _LOSSES:
+        if notice.reason in LOSSES:
             self._void_token = notice.token
         if not notice.gently:
             self._due = notice

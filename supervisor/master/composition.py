@@ -39,6 +39,8 @@ from supervisor.master.jobs.ready_children import ReadyChildren
 from supervisor.master.jobs.recycling import Recycling
 from supervisor.master.jobs.retirement import Retirement
 from supervisor.master.jobs.room import RoomMaker
+from supervisor.master.jobs.shared_deaths import SharedDeaths
+from supervisor.master.jobs.suspects import Suspects
 from supervisor.master.jobs.unstarted import Unstarted
 from supervisor.master.model import environment
 from supervisor.master.model.budget import Budget
@@ -130,7 +132,7 @@ class Parts:
         with place_for_workdir():
             self.workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self.session.worker}"
         self.ledger, self.counts, self.failures = Ledger(), MasterCounts(), RecentFailures()
-        self.pace, self.budget = Pace(), Budget(config.memory_budget_bytes)
+        self.pace, self.budget, self.suspects = Pace(), Budget(config.memory_budget_bytes), Suspects()
         self.slots = Slots(config.processes, config.jobs_per_child)
 
     def _make_starts(self) -> None:
@@ -146,7 +148,7 @@ class Parts:
         unstarted = Unstarted(slots, ledger, budget, timers, ahead_s, self.job_log)
         room = RoomMaker(slots, ledger, budget, admission, choice, interrupter, events)
         self.placing = placing = Placing(ledger, admission, choice, room, unstarted, interrupter, self.job_log)
-        self.intake = intake = Intake(config, ledger, pace, admission, choice)
+        self.intake = intake = Intake(config, ledger, pace, admission, choice, self.suspects)
         self.retirement = Retirement(intake, unstarted, placing, interrupter, config.reload_timeout_s)
 
     def _make_ends(self) -> None:
@@ -158,10 +160,12 @@ class Parts:
         self.job_cgroups, self.cells_where = JobCgroups.make()
         kernel_kills = KernelKills(oom_kills, self.job_cgroups)
         ready = ReadyChildren(admission, interrupter, pace, events, counts)
-        outcomes = JobOutcomes(ledger, pace, budget, admission, kernel_kills.verdict, config.max_deaths, log)
+        verdict, suspects = kernel_kills.verdict, self.suspects
+        outcomes = JobOutcomes(ledger, pace, budget, admission, verdict, config.max_deaths, suspects, log)
+        shared_deaths = SharedDeaths(outcomes, suspects, events)
         next_step = NextStep(slots, admission, Recycling(config, slots), interrupter)
         self.dispatcher = Dispatcher(
-            ready, JobReports(ledger), outcomes, next_step, interrupter, admission, placing
+            ready, JobReports(ledger), outcomes, shared_deaths, next_step, interrupter, admission, placing
         )  # fmt: skip
         self.lease_answers = LeaseAnswers(slots, ledger, placing, interrupter, events, counts)
         self.cut_off = CutOff(config, slots, ledger, interrupter, timers)

@@ -119,7 +119,7 @@ class Drain:
 
     def _say(self, event: str, schedule: ShutdownSchedule, now_at: float, **fields: object) -> None:
         if not self._is_silent:
-            running = [child.running.lease for child in self._slots if child.running is not None]
+            running = [run.held.lease for child in self._slots for run in child.runs]
             jobs = [f"{lease.klass} {lease.jid}" for lease in running[:_MOST_JOBS]]
             self._events.emit(
                 event, **fields, left_s=schedule.left_s(now_at), running=self._slots.busy, jobs=jobs or None

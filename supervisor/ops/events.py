@@ -76,6 +76,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "child.ready": ("debug", ("child", "pid")),
     "child.killed": ("warning", ("child", "pid", "reason", "message", "jid")),
     "child.recycled": ("info", ("child", "pid", "reason")),
+    "child.divided": ("warning", ("child", "pid", "reason", "jobs", "at_once", "klasses")),
     "child.seen": ("info", ("child", "pid", "jid", "klass", "running_s", "stack")),
     "child.reaped": ("debug", ("child", "pid", "status", "cpu_ms", "max_rss_bytes")),
     "lease.granted": ("debug", ("count",)),

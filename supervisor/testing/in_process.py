@@ -17,8 +17,9 @@ import orjson
 
 from supervisor import messages
 from supervisor.child import around, handlers
+from supervisor.child.answers import OUTCOMES
 from supervisor.child.handler import Handler, HandlersError, module_of
-from supervisor.child.runner import OUTCOMES, Runner
+from supervisor.child.runner import Runner
 from supervisor.config import IN_POOL
 from supervisor.messages import Verb
 from supervisor.testing.recording import RecordingContext
@@ -116,7 +117,7 @@ class InProcess:
             if verb == Verb.OVERFLOWED:
                 return _died(job, None, error, messages.unpack_trouble(parts[0]).traceback)
             if ends:
-                self._runner.end_around(ends, verb, parts)
+                self._runner.end_around(ends, (verb, parts))
         job.report_progress()
         return _ended(job, verb, b"".join(parts), error)
 

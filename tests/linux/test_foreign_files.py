@@ -105,7 +105,7 @@ def test_uninterruptible_close_keeps_its_own_thread(closer, monkeypatch):
 @pytest.mark.parametrize("closes_only_itself", [True, False])
 def test_loop_closes_no_socket_of_a_child_that_may_hold_foreign_files(monkeypatch, closes_only_itself):
     monkeypatch.setattr(foreign_files, "_CLOSES_ONLY_ITSELF", closes_only_itself)
-    child, closed = ChildHandle(1, 1, lambda *_said: None, lambda _child: None), []
+    child, closed = ChildHandle(1, 1, lambda *_said: None, lambda *_planned: None), []
     jobs, talk = {sock.fileno() for sock in (child.jobs._sender, child.jobs._receiver)}, child.talk.fd
     monkeypatch.setattr(foreign_files, "_close", lambda fd: (closed.append(fd), os.close(fd)))
     child.close_child_ends()
@@ -118,7 +118,7 @@ def test_loop_closes_no_socket_of_a_child_that_may_hold_foreign_files(monkeypatc
 
 def test_descriptors_left_in_sockets_are_closed_in_the_thread():
     before = open_fds()
-    child = ChildHandle(1, 1, lambda *_said: None, lambda _child: None)
+    child = ChildHandle(1, 1, lambda *_said: None, lambda *_planned: None)
     near, far = lingering()
     jobs, talk, *_others = child.child_ends
     with near, far:

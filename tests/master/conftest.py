@@ -31,7 +31,7 @@ def new_child() -> Iterator[Callable[..., ChildHandle]]:
     made: list[ChildHandle] = []
 
     def make(number: int = 1, on_line: Callable[[ChildHandle, int, bytes], None] = lambda *_said: None) -> ChildHandle:
-        child = ChildHandle(number, 1, on_line, lambda _child: None)
+        child = ChildHandle(number, 1, on_line, lambda *_planned: None)
         child.become(ChildState.IDLE)
         made.append(child)
         return child

@@ -55,7 +55,7 @@ def test_job_is_interrupted_when_patience_is_over(played, live):
     master, child = with_a_job(played, live)
     schedule = master.drain.begin(BY)
     assert master.drain.advance(schedule.interrupt_at) == schedule.kill_at
-    assert (master.drain.phase, child.notices.reason) == (Phase.INTERRUPTING, "drain")
+    assert (master.drain.phase, child.stop_reason) == (Phase.INTERRUPTING, "drain")
 
 
 def test_killed_job_goes_back_to_its_queue(played, live):

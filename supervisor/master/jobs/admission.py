@@ -122,7 +122,8 @@ class Admission:
             child.trust_domain = held.trust_domain
         if self._budget.limit_bytes:
             lease = held.lease
-            self._budget.hold(child.number, lease.klass, lease.jid, ends=not lease.persistent)
+            name = lease.jid if child.shared is None else child.shared.name
+            self._budget.hold(child.number, lease.klass, name, ends=not lease.persistent)
 
     def child_gone(self, child: ChildHandle) -> None:
         """The child has ended, and its memory is free."""

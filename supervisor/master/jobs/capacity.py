@@ -12,6 +12,8 @@ from supervisor.master.model.states import ChildState
 #: Jobs expected to run longer are reported as started at once, so that a crash of the master counts as a death. No such
 #: job is leased for a child that is not ready yet.
 SHORT_S: Final = 0.001
+#: A lease brings at most so many jobs for shared children: their sockets have room for them.
+MOST_BESIDE_AT_ONCE: Final = 128
 
 
 class Capacity:
@@ -32,12 +34,31 @@ class Capacity:
         idle = [child for child in self._slots if child.state is ChildState.IDLE and not child.retire_reason]
         return min(room, len(idle))
 
+    def beside(self) -> int:
+        """Return how many more jobs shared children would start at once, as far as one lease may bring them."""
+        admission = self._admission
+        if admission.waits_for_room or admission.awaits_reload or admission.is_serial:
+            return 0
+        rooms = (
+            child.shared.room()
+            for child in self._slots
+            if child.shared is not None and child.state is ChildState.BUSY and child.retire_reason is None
+        )
+        return min(MOST_BESIDE_AT_ONCE, sum(rooms))
+
     def to_lease(self, coming: int = 0) -> tuple[int, int]:
         """Return how many jobs to lease now beside the `coming` ones, and how many of these would start at once.
 
-        Jobs are sent ahead as far as they start in time, but one lease brings at most half of what the children take:
-        they do the other half while Redis carries the lease out. Each child that is about to get ready counts for one
-        short job.
+        Jobs that run beside others take the room of shared children. The others are sent to idle children, and ahead:
+        see `_to_lease`.
+        """
+        count, starting = self._to_lease(coming)
+        return count + max(0, self.beside() - coming), starting
+
+    def _to_lease(self, coming: int) -> tuple[int, int]:
+        """Jobs are sent ahead as far as they start in time, but one lease brings at most half of what the children
+        take: they do the other half while Redis carries the lease out. Each child that is about to get ready counts for
+        one short job.
         """
         idle, recent_s = self.startable(), self._pace.recent_s
         starting = max(0, idle - coming)

@@ -30,7 +30,12 @@ class ChildChoice:
         self._ahead_s = ahead_s
 
     def choose(self, held: HeldLease) -> ChildHandle | None:
-        """Return the child that may have the job now: an idle one, else the busy one that is free soonest, or None."""
+        """Return the child that may have the job now: an idle one, else the busy one that is free soonest, or None.
+
+        A job that runs beside others goes to an idle child, else to the shared one that has the fewest jobs.
+        """
+        if held.settings.shares_child:
+            return self._choose_shared(held)
         busy = 0
         idle: ChildHandle | None = None
         soonest: ChildHandle | None = None
@@ -54,9 +59,33 @@ class ChildChoice:
             return None
         return soonest if self._fits(held, soonest) else None
 
+    def _choose_shared(self, held: HeldLease) -> ChildHandle | None:
+        busy = 0
+        idle: ChildHandle | None = None
+        fewest: ChildHandle | None = None
+        trust_domain = held.trust_domain if self._admission.separates_domains else None
+        for child in self._slots:
+            if child.sent:
+                busy += 1
+                is_alike = trust_domain is None or child.trust_domain == trust_domain
+                if is_alike and _may_join(held, child) and (fewest is None or len(child.sent) < len(fewest.sent)):
+                    fewest = child
+            elif child.state is ChildState.IDLE and child.retire_reason is None:
+                idle = child if trust_domain is None else _better(trust_domain, idle, child)
+        if idle is not None and busy < self._admission.at_once:
+            return idle
+        return None if self._admission.is_serial else fewest
+
+    @property
+    def has_shared(self) -> bool:
+        """True if a child runs jobs beside each other now."""
+        return any(child.shared is not None and child.sent for child in self._slots)
+
     def goes_on(self, child: ChildHandle, held: HeldLease) -> bool:
         """Return whether the job may go to the child to which the job before it was sent ahead."""
-        return not self._admission.separates_domains and self._may_queue(child) and self._fits(held, child)
+        if self._admission.separates_domains or held.settings.shares_child:
+            return False
+        return self._may_queue(child) and self._fits(held, child)
 
     def in_the_way(self, ready: Sequence[HeldLease]) -> list[ChildHandle]:
         """Return the idle children that are to leave, because none of them may have the first ready job.
@@ -95,6 +124,14 @@ class ChildChoice:
             return False
         packet_bytes = min(held.payload_bytes, INLINE_PAYLOAD_BYTES) + _HEAD_BYTES + _TAG_BYTES * len(lease.tags)
         return child.jobs.charged_bytes + charge(packet_bytes) <= child.jobs.room_bytes
+
+
+def _may_join(held: HeldLease, child: ChildHandle) -> bool:
+    """Return whether the job may run beside those of a busy child."""
+    shared = child.shared
+    return (
+        shared is not None and child.state is ChildState.BUSY and child.retire_reason is None and shared.may_take(held)
+    )
 
 
 def _better(trust_domain: Hashable, idle: ChildHandle | None, child: ChildHandle) -> ChildHandle | None:

@@ -12,8 +12,8 @@ from supervisor.config import RunConfig
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.worker.exchange import Confirmation, Fence
 from supervisor.master.jobs.interrupter import Interrupter
-from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.held_lease import HeldLease
+from supervisor.master.model.job_run import JobRun
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.slots import Slots
 from supervisor.master.timers import Timers
@@ -70,10 +70,10 @@ class CutOff:
         """Stop each job whose lease was not renewed in time."""
         now_boot_at, now_at = clock.boottime(), clock.monotonic()
         left_s = []
-        for child, running, fence in list(self._running()):
+        for run, fence in list(self._running()):
             if now_boot_at >= self._stop_at(fence):
-                running.fence = None
-                self._interrupter.cut_off(child, now_at + self._kill_at(fence) - now_boot_at)
+                run.held.fence = None
+                self._interrupter.cut_off(run, now_at + self._kill_at(fence) - now_boot_at)
             else:
                 left_s.append(self._stop_at(fence) - now_boot_at)
         if left_s:
@@ -84,11 +84,11 @@ class CutOff:
         own = held.settings.on_cut_off
         return held.lease.persistent or (self._by_default if own is None else own == "stop")
 
-    def _running(self) -> Iterator[tuple[ChildHandle, HeldLease, Fence]]:
+    def _running(self) -> Iterator[tuple[JobRun, Fence]]:
         for child in self._slots:
-            running = child.running
-            if running is not None and running.fence is not None:
-                yield child, running, running.fence
+            for run in child.runs:
+                if run.held.fence is not None:
+                    yield run, run.held.fence
 
     @staticmethod
     def _kill_at(fence: Fence) -> float:

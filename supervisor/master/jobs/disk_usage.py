@@ -182,7 +182,7 @@ class _WatchedJob:
 
     @property
     def has_ended(self) -> bool:
-        return self.child.running is not self.held
+        return all(run.held is not self.held for run in self.child.runs)
 
     def close(self) -> None:
         if self.count is not None:

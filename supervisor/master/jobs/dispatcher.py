@@ -13,8 +13,9 @@ from supervisor.master.jobs.job_reports import JobReports
 from supervisor.master.jobs.next_step import NextStep
 from supervisor.master.jobs.placing import Placing
 from supervisor.master.jobs.ready_children import ReadyChildren
+from supervisor.master.jobs.shared_deaths import SharedDeaths
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.held_lease import HeldLease
+from supervisor.master.model.job_run import JobRun
 from supervisor.master.model.states import ChildState
 from supervisor.messages import Outcome, Reaped, Verb, unpack_trouble
 
@@ -28,6 +29,7 @@ class Dispatcher:
         ready: ReadyChildren,
         reports: JobReports,
         outcomes: JobOutcomes,
+        shared_deaths: SharedDeaths,
         next_step: NextStep,
         interrupter: Interrupter,
         admission: Admission,
@@ -36,6 +38,7 @@ class Dispatcher:
         self._ready = ready
         self._reports = reports
         self._outcomes = outcomes
+        self._shared_deaths = shared_deaths
         self._next_step = next_step
         self._interrupter = interrupter
         self._admission = admission
@@ -51,16 +54,16 @@ class Dispatcher:
                 elif child.overflow is not None:
                     child.overflow = None  # the child is killed for what it says now
                     raise ValueError("something after its last word")
-                elif not child.sent or said.token != child.sent[0].lease.token:
+                elif (run := child.run_of(said.token)) is None:
                     raise ValueError("an outcome for a job that is not in its hands")
                 elif said.verb in _ENDS:
-                    self._outcomes.answered(child, child.sent[0], said, now_at)
+                    self._outcomes.answered(child, run.held, said, now_at)
                     has_answered = True
                 else:
                     if has_answered:  # what it says now is about the next job
                         self._follow_up(child)
                         has_answered = False
-                    self._on_word(child, child.sent[0], said)
+                    self._on_word(child, run, said)
         except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:  # or nested too deep
             self._interrupter.kill(child, f"it spoke nonsense on its socket ({error or type(error).__name__})")
         if has_answered:
@@ -71,12 +74,15 @@ class Dispatcher:
         if child.state is ChildState.BUSY:
             self._next_step.take(child)
 
-    def _on_word(self, child: ChildHandle, running: HeldLease, said: Outcome) -> None:
-        """The child says something of its running job, which goes on."""
+    def _on_word(self, child: ChildHandle, run: JobRun, said: Outcome) -> None:
+        """The child says something of a running job, which goes on."""
+        running = run.held
         if said.verb == Verb.PROGRESS:
             self._reports.progress(running, said.body)
         elif said.verb == Verb.CHECKPOINT:
             self._reports.checkpoint(child, running, said.body)
+        elif said.verb == Verb.HEARD:
+            run.has_heard = True
         elif said.verb == Verb.OVERFLOWED:
             # The child dies of its MemoryError. Its job is settled when the death is reported.
             child.overflow = unpack_trouble(said.body).traceback or ""
@@ -88,12 +94,14 @@ class Dispatcher:
         """Settle what a child held that has ended. `reaped`: how it has ended, if its zygote could tell.
 
         What the child said still counts. Jobs that it never received go to other children. The job that remains was in
-        its hands, and has died with it.
+        its hands, and has died with it; a shared child had several.
         """
         self.on_spoke(child)
         if child.state in (ChildState.IDLE, ChildState.BUSY):
             child.become(ChildState.DOOMED)  # the jobs that are taken back now must not be sent to it again
         self._admission.child_gone(child)
         self._placing.withdraw(child)
+        if child.shared is not None:
+            self._shared_deaths.settle(child, reaped, why_killed)
         while child.running is not None:
-            self._outcomes.died(child, reaped, why_killed)
+            self._outcomes.died(child, child.running, reaped, why_killed)

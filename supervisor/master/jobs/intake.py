@@ -11,6 +11,7 @@ from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import Released, Unknown
 from supervisor.master.jobs.admission import Admission, may_go_ahead
 from supervisor.master.jobs.child_choice import ChildChoice
+from supervisor.master.jobs.suspects import Suspects
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.pace import Pace
@@ -23,13 +24,20 @@ _NO_SETTINGS: Final = HandlerSettings()
 
 class Intake:
     def __init__(
-        self, config: RunConfig, ledger: Ledger, pace: Pace, admission: Admission, choice: ChildChoice
+        self,
+        config: RunConfig,
+        ledger: Ledger,
+        pace: Pace,
+        admission: Admission,
+        choice: ChildChoice,
+        suspects: Suspects,
     ) -> None:
         self._config = config
         self._ledger = ledger
         self._pace = pace
         self._admission = admission
         self._choice = choice
+        self._suspects = suspects
         self._handlers: Mapping[str, HandlerSettings] = {}  # as of the last grant
 
     @property
@@ -62,6 +70,8 @@ class Intake:
                 index < starting,
                 self._memory_limit_bytes(settings),
             )
+            if held.settings.shares_child:
+                held.most_beside = self._suspects.most_beside(lease)
             self._ledger.add(held)
             self._judge(held, settings)
         if are_first:
@@ -97,7 +107,8 @@ class Intake:
         if handlers is not self._handlers:
             self._handlers = handlers
             trust_domains = {settings.trust_domain(klass) for klass, settings in handlers.items()}
-            admission.separates_domains = self._config.jobs_per_child != 1 and len(trust_domains) > 1
+            is_reused = self._config.jobs_per_child != 1 or any(each.shares_child for each in handlers.values())
+            admission.separates_domains = is_reused and len(trust_domains) > 1
         admission.leases_for_idle_only = not all(map(may_go_ahead, leases))
         if admission.separates_domains and not admission.leases_for_idle_only:
             at_hand = {handlers[lease.klass].trust_domain(lease.klass) for lease in leases if lease.klass in handlers}

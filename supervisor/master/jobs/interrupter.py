@@ -10,6 +10,7 @@ from supervisor import clock
 from supervisor.config import RunConfig
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.job_run import JobRun
 from supervisor.master.model.outcome_rules import CUT_OFF, INTERRUPTIONS
 from supervisor.master.model.reload_log import WORN
 from supervisor.master.model.slots import Slots
@@ -49,49 +50,52 @@ class Interrupter:
         child.end_plan.kill_by(clock.monotonic() + _EXIT_S, why)
 
     def tell(self, child: ChildHandle, why: str) -> None:
-        """Make `should_stop` True in the child's handler. A handler with a planned kill was interrupted before."""
-        if child.running is not None and child.end_plan.kill_at is None:
-            child.notices.mention(child.running.lease.token, why)
+        """Make `should_stop` True in the child's handlers. A handler with a planned kill was interrupted before."""
+        for run in child.runs:
+            if run.end_plan.kill_at is None:
+                run.notices.mention(run.held.lease.token, why)
 
     def tell_the_next(self, child: ChildHandle) -> None:
         """The child's next job has begun: tell or interrupt it too, if this child or all children are to stop."""
         if self._interrupting:
-            self._interrupt(child, self._why)
+            self._interrupt_all_of(child, self._why)
         elif self._why:
             self.tell(child, self._why)
         elif child.end_plan.stop_at != math.inf:
             self.tell(child, child.end_plan.stop_reason)
 
     def on_patience_over(self, child: ChildHandle) -> None:
-        """The child's job should have ended by now."""
+        """The child's jobs should have ended by now."""
         child.end_plan.stop_at = math.inf
-        self.stop(child, child.end_plan.stop_reason)
+        for run in child.runs:
+            self.stop(run, child.end_plan.stop_reason)
 
-    def stop(self, child: ChildHandle, why: str) -> None:
-        """Raise `Interrupted` in the child's handler, and kill the child if the job goes on after the grace."""
-        if child.running is not None and child.end_plan.kill_at is None:
-            self._interrupt(child, why)
-            child.end_plan.kill_by(clock.monotonic() + self._grace_s, why)
+    def stop(self, run: JobRun, why: str) -> None:
+        """Raise `Interrupted` in the handler, and kill its child if the job goes on after the grace."""
+        if run.end_plan.kill_at is None:
+            self._interrupt(run, why)
+            run.end_plan.kill_by(clock.monotonic() + self._grace_s, why)
 
-    def cut_off(self, child: ChildHandle, kill_at: float) -> None:
-        """A peer may have the child's job soon: raise `Interrupted`, and kill the child at `kill_at` (monotonic s)."""
-        if child.end_plan.kill_at is None:
-            self._interrupt(child, CUT_OFF)
-        if child.end_plan.kill_at is None or kill_at < child.end_plan.kill_at:
-            child.end_plan.kill_by(kill_at, CUT_OFF)
+    def cut_off(self, run: JobRun, kill_at: float) -> None:
+        """A peer may have the job soon: raise `Interrupted`, and kill its child at `kill_at` (monotonic s)."""
+        if run.end_plan.kill_at is None:
+            self._interrupt(run, CUT_OFF)
+        if run.end_plan.kill_at is None or kill_at < run.end_plan.kill_at:
+            run.end_plan.kill_by(kill_at, CUT_OFF)
 
-    def _interrupt(self, child: ChildHandle, why: str) -> None:
-        """Raise `Interrupted` in the child's handler: at its next checkpoint if it makes some, else at once.
+    def _interrupt_all_of(self, child: ChildHandle, why: str) -> None:
+        for run in child.runs:
+            self._interrupt(run, why)
+
+    def _interrupt(self, run: JobRun, why: str) -> None:
+        """Raise `Interrupted` in the handler: at its next checkpoint if it makes some, else at once.
 
         A supervisor that is cut off cannot store a checkpoint, so it does not wait for one.
         """
-        running = child.running
-        if running is None:
-            return
-        patience_s = 0.0
+        running, patience_s = run.held, 0.0
         if running.has_checkpoint and why in INTERRUPTIONS and why != CUT_OFF:
             patience_s = min(_CHECKPOINT_S, self._grace_s / 3)
-        child.notices.interrupt(running.lease.token, why, patience_s=patience_s)
+        run.notices.interrupt(running.lease.token, why, patience_s=patience_s)
 
     def kill(self, child: ChildHandle, why: str, sentence: str | None = None) -> None:
         """Kill the child's process tree. `why`: the reason of its death. `sentence`: the same for people."""
@@ -115,7 +119,7 @@ class Interrupter:
         """Raise `Interrupted` in every running handler, and in those that begin later."""
         self._why, self._interrupting = why, True
         for child in self._slots:
-            self._interrupt(child, why)
+            self._interrupt_all_of(child, why)
 
     def kill_all(self, why: str) -> None:
         """Kill the process tree of every running job."""

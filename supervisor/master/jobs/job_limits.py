@@ -16,6 +16,7 @@ from supervisor.master.jobs.memory_limits import MemoryLimits
 from supervisor.master.jobs.placing import Placing
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.held_lease import HeldLease
+from supervisor.master.model.job_run import JobRun
 from supervisor.master.model.states import ChildState
 from supervisor.master.timers import Timers
 from supervisor.messages import TIMEOUT
@@ -45,28 +46,66 @@ class JobLimits:
         self._cut_off = cut_off
         self._timers = timers
 
-    def plan(self, child: ChildHandle) -> None:
-        """Something of this child is due sooner than before, or the child is closed. Later deadlines need no call."""
+    def plan(self, child: ChildHandle, token: int = 0) -> None:
+        """Something of this child is due sooner than before, or the child is closed. Later deadlines need no call.
+
+        `token`: of the job of a shared child for which something is due, or which has ended.
+        """
+        if token:
+            self._plan_beside(child, token)
+            return
         running = child.running
         self._timers.set(child, self._due_at(child, running), partial(self._attend, child))
         if running is not None and running.fence is not None:
             self._cut_off.look_now()
+
+    def _plan_beside(self, child: ChildHandle, token: int) -> None:
+        """Plan for one job of a shared child, whose other jobs have plans of their own."""
+        run, key = child.run_of(token), (child, token)
+        if run is None:
+            self._timers.cancel(key)
+            return
+        self._timers.set(key, self._run_due_at(run), partial(self._attend_beside, child, token))
+        if run.held.fence is not None:
+            self._cut_off.look_now()
+
+    def _attend_beside(self, child: ChildHandle, token: int, now_at: float) -> None:
+        run = child.run_of(token)
+        if run is not None and now_at >= self._run_due_at(run):
+            kill_at = run.end_plan.kill_at
+            if kill_at is not None and now_at >= kill_at:
+                self._kill_for(child, run)
+            else:
+                self._attend_run(child, run, now_at)
+        self._plan_beside(child, token)
+
+    def _kill_for(self, child: ChildHandle, run: JobRun) -> None:
+        """Kill a shared child for one of its jobs. Only if that was interrupted, it is known to be the one to blame."""
+        if child.shared is not None and run.has_heard:
+            child.shared.culprit = run.held
+        self._interrupter.kill(child, run.end_plan.kill_reason, run.end_plan.kill_sentence)
+        run.end_plan.kill_at = None
+
+    def _run_due_at(self, run: JobRun) -> float:
+        return min(run.notices.repeat_at, run.end_plan.kill_at or self._limit_at(run))
 
     def _due_at(self, child: ChildHandle, running: HeldLease | None) -> float:
         if child.state is ChildState.GONE:
             return math.inf
         if running is None or child.state is not ChildState.BUSY:
             return child.end_plan.kill_at or (child.next_sample_at if self._memory.measures_idle(child) else math.inf)
-        plan = child.end_plan
-        end_at = min(plan.stop_at, plan.kill_at or self._limit_at(child, running))
-        due_at = min(child.next_sample_at, child.notices.repeat_at, end_at)
+        plan, only = child.end_plan, child.only
+        if only is None:  # the jobs of a shared child have timers of their own
+            return min(child.next_sample_at, plan.stop_at, plan.kill_at or math.inf)
+        due_at = min(child.next_sample_at, plan.stop_at, self._run_due_at(only))
         return due_at if child.overran else min(due_at, running.started_at + self._config.dispatch_ahead_s)
 
-    def _limit_at(self, child: ChildHandle, running: HeldLease) -> float:
+    def _limit_at(self, run: JobRun) -> float:
         """Return when the job's time is over, or nearly over if the handler was not told yet."""
+        running = run.held
         if not running.limit_s:
             return math.inf
-        if child.warned_of_timeout:
+        if run.warned_of_timeout:
             return running.started_at + running.limit_s
         return running.started_at + running.limit_s - min(_NEAR * running.limit_s, self._config.term_grace_s)
 
@@ -82,27 +121,31 @@ class JobLimits:
         self.plan(child)
 
     def _attend_job(self, child: ChildHandle, running: HeldLease, now_at: float) -> None:
-        if now_at >= child.notices.repeat_at:
-            child.notices.repeat()
-        if not child.overran and now_at >= running.started_at + self._config.dispatch_ahead_s:
+        only = child.only
+        if only is not None and not child.overran and now_at >= running.started_at + self._config.dispatch_ahead_s:
             self._placing.on_overrun(child, running)
         if now_at >= child.end_plan.stop_at:
             self._interrupter.on_patience_over(child)
-        if child.end_plan.kill_at is None and now_at >= self._limit_at(child, running):
-            self._on_time_up(child, running)
+        if only is not None:
+            self._attend_run(child, only, now_at)
         if now_at >= child.next_sample_at:
             self._disk.watch(child, running)  # a job that runs for this long may run long enough to fill the disk
             self._memory.look(child, running, now_at)
 
-    def _on_time_up(self, child: ChildHandle, running: HeldLease) -> None:
+    def _attend_run(self, child: ChildHandle, run: JobRun, now_at: float) -> None:
+        if now_at >= run.notices.repeat_at:
+            run.notices.repeat()
+        if run.end_plan.kill_at is None and now_at >= self._limit_at(run):
+            self._on_time_up(child, run)
+
+    def _on_time_up(self, child: ChildHandle, run: JobRun) -> None:
+        running = run.held
         ran_s = clock.monotonic() - running.started_at
-        child.stacks.write_heading(
-            f"after {ran_s:.3g} s, {'at' if child.warned_of_timeout else 'near'} its time limit:"
-        )
+        child.stacks.write_heading(f"after {ran_s:.3g} s, {'at' if run.warned_of_timeout else 'near'} its time limit:")
         child.write_stacks()
-        if child.warned_of_timeout:
+        if run.warned_of_timeout:
             words = f"the job passed its time limit of {running.limit_s:g} s"
-            child.end_plan.kill_by(clock.monotonic() + _STACKS_S, "timeout", words)
+            run.end_plan.kill_by(clock.monotonic() + _STACKS_S, "timeout", words)
         else:
-            child.warned_of_timeout = True
-            child.notices.interrupt(running.lease.token, TIMEOUT, f"the time limit of {running.limit_s:g} s is near")
+            run.warned_of_timeout = True
+            run.notices.interrupt(running.lease.token, TIMEOUT, f"the time limit of {running.limit_s:g} s is near")

@@ -14,6 +14,7 @@ from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import Completed, Outcome
 from supervisor.linux import kernel
 from supervisor.master.jobs.admission import Admission
+from supervisor.master.jobs.suspects import Suspects
 from supervisor.master.model import outcome_rules
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
@@ -38,6 +39,7 @@ class JobOutcomes:
         admission: Admission,
         kernel_verdict: KernelVerdict,
         max_deaths: int | None,
+        suspects: Suspects,
         log: JobLog,
     ) -> None:
         """`kernel_verdict(child number)` is asked once for each child that died by SIGKILL."""
@@ -47,13 +49,14 @@ class JobOutcomes:
         self._admission = admission
         self._kernel_verdict = kernel_verdict
         self._max_deaths = max_deaths
+        self._suspects = suspects
         self._log = log
 
     def answered(self, child: ChildHandle, running: HeldLease, said: messages.Outcome, now_at: float) -> None:
-        """The child has answered its running job. Raises ValueError for an answer that no child may give."""
+        """The child has answered a running job. Raises ValueError for an answer that no child may give."""
         _note_use(child, running, said.cpu_s, said.max_rss_bytes)
         if said.verb != Verb.COMPLETED:
-            running.end = _end_of(child)
+            running.end = _end_of(child, running)
         outcome = outcome_rules.of_outcome(running.lease, said.verb, said.body, running.settings, running.end)
         # A large completion is read again for its exchange, so that it is not kept in memory until then.
         read = (
@@ -62,6 +65,11 @@ class JobOutcomes:
             else partial(_read_outcome, running.lease, child.talk.memfd, running.settings)
         )
         self._account(child, running, outcome, said)
+        if child.shared is not None:
+            child.answered_beside(running)
+            self._suspects.clear(running.lease.jid)
+            self._end(running, outcome, read)
+            return
         child.answered(now_at)
         self._end(running, outcome, read)
         if child.sent and child.state is ChildState.BUSY:
@@ -70,8 +78,12 @@ class JobOutcomes:
     def _account(self, child: ChildHandle, running: HeldLease, outcome: Outcome, said: messages.Outcome) -> None:
         """Learn what the job has needed, and free its memory."""
         lease, peak_bytes = running.lease, child.meter.peak_bytes
-        self._budget.settle(child.number, lease.klass, lease.jid, peak_bytes)
-        if peak_bytes:  # the job was measured: by now it has given its memory back, or the child keeps it
+        if child.shared is None:
+            self._budget.settle(child.number, lease.klass, lease.jid, peak_bytes)
+        elif len(child.sent) == 1:
+            self._budget.settle(child.number, lease.klass, child.shared.name, peak_bytes)
+        if peak_bytes and (child.shared is None or len(child.sent) == 1):
+            # The job was measured: by now it has given its memory back, or the child keeps it.
             self._budget.measured(child.number, child.meter.sample())
         if type(outcome) is Completed:
             self._budget.done(lease.jid)
@@ -82,21 +94,35 @@ class JobOutcomes:
         if said.verb == Verb.FOLLOWED and isinstance(outcome, Completed):
             running.weight, running.weight_bytes = outcome.weight, len(said.body)
 
-    def died(self, child: ChildHandle, reaped: Reaped | None, why_killed: str | None) -> None:
-        """The child has died with its running job. `reaped`: how, if its zygote could tell."""
-        running = child.running
-        assert running is not None
+    def died(
+        self, child: ChildHandle, running: HeldLease, reaped: Reaped | None, why_killed: str | None
+    ) -> None:  # fmt: skip
+        """The child has died with this job of its own. `reaped`: how, if its zygote could tell."""
         if reaped is not None:
             _note_use(child, running, reaped.cpu_s, reaped.max_rss_bytes)
-        end = replace(_end_of(child), why_killed=why_killed, kill_sentence=child.kill_sentence)
+        end = replace(_end_of(child, running), why_killed=why_killed, kill_sentence=child.kill_sentence)
         now_at = clock.monotonic()
-        child.answered(now_at)
+        self._take_from(child, running, now_at)
         running.run_s = now_at - running.started_at
         running.end = end if reaped is None else self._with_status(child, end, reaped)
         self._log.died(running, child.ended_at)
         self._end(running, outcome_rules.of_death(running.lease, running.end, running.settings, self._max_deaths))
         if reaped is not None:
             self._admission.job_ended()  # its zygote has survived it
+
+    def stopped(self, child: ChildHandle, running: HeldLease, outcome: Outcome) -> None:
+        """The child has died, by no fault of this job, which ends by `outcome`."""
+        now_at = clock.monotonic()
+        self._take_from(child, running, now_at)
+        running.run_s = now_at - running.started_at
+        self._end(running, outcome)
+
+    @staticmethod
+    def _take_from(child: ChildHandle, running: HeldLease, now_at: float) -> None:
+        if child.shared is None:
+            child.answered(now_at)
+        else:
+            child.answered_beside(running)
 
     def _with_status(self, child: ChildHandle, end: End, reaped: Reaped) -> End:
         """Add what the zygote reports, and what the kernel says of a death by SIGKILL."""
@@ -118,14 +144,13 @@ class JobOutcomes:
 
 def _note_use(child: ChildHandle, running: HeldLease, cpu_s: float, max_rss_bytes: int) -> None:
     """Note what the job has used: what the child has used in all, less what it had used at its last said."""
-    running.cpu_s, running.max_rss_bytes = max(0.0, cpu_s - child.cpu_s), max_rss_bytes
+    if child.shared is None:  # jobs beside each other have used it together
+        running.cpu_s, running.max_rss_bytes = max(0.0, cpu_s - child.cpu_s), max_rss_bytes
     child.cpu_s = cpu_s
 
 
-def _end_of(child: ChildHandle) -> End:
-    """Return what is known of the running job while the child still has it."""
-    running = child.running
-    assert running is not None
+def _end_of(child: ChildHandle, running: HeldLease) -> End:
+    """Return what is known of a running job while the child still has it."""
     return End(
         cpu_s=running.cpu_s, max_rss_bytes=running.max_rss_bytes, memory_limit_bytes=running.memory_limit_bytes,
         overflow=child.overflow, memory_bytes=child.meter.peak_bytes or None,

@@ -30,8 +30,9 @@ class JobShutdown:
         self._admission.is_open = False
         for child in self._slots:
             self._placing.withdraw(child)
-            if child.running is not None and child.running.lease.persistent:
-                self._interrupter.stop(child, _DRAIN)
+            for run in child.runs:
+                if run.held.lease.persistent:
+                    self._interrupter.stop(run, _DRAIN)
             if child.state is ChildState.IDLE:
                 self._interrupter.leave(child)
         self._placing.place()

@@ -60,5 +60,6 @@ class LeaseAnswers:
             by=held.cancelled_by,
         )  # fmt: skip
         self._placing.withdraw(child)  # the kernel knows whether the child has received the job
-        if held is child.running:
-            self._interrupter.stop(child, why)
+        run = child.run_of(held.lease.token)
+        if run is not None:
+            self._interrupter.stop(run, why)

@@ -82,7 +82,7 @@ class MemoryLimits:
         while (number := self._budget.child_to_kill()) is not None:
             child = self._slots.get(number)
             lease = child.running.lease if child is not None and child.running is not None else None
-            if lease is None:
+            if lease is None or (child is not None and child.shared is not None):
                 self._budget.mark_killed(number)
             else:
                 self._budget.mark_killed(number, lease.klass, lease.jid)

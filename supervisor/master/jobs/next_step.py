@@ -19,6 +19,8 @@ class NextStep:
         """The child, which is busy, has answered jobs."""
         if self._recycling.on and child.retire_reason is None:
             child.retire_reason = self._recycling.retire_reason_of(child)
+        if child.shared is not None and child.sent:
+            return  # its other jobs go on
         child.end_plan.kill_at = None
         child.follow_up()
         if child.sent:

@@ -4,6 +4,8 @@
 back to its queue, uncounted.
 """
 
+from collections import deque
+from collections.abc import Hashable
 from typing import Final
 
 from supervisor.master.jobs.admission import Admission, Stop
@@ -62,6 +64,27 @@ class Placing:
             self._unstarted.plan_hand_back(is_moving)
 
     def _send_ready(self, starts: StartReports | None) -> bool:
+        """Send ready jobs until one finds no child or no room. Returns whether any was sent.
+
+        Where children are shared, jobs of another kind may go past those that wait.
+        """
+        has_sent = self._send_first(starts)
+        if not self._ledger.ready or not self._choice.has_shared:
+            return has_sent
+        ready, waiting, kinds = self._ledger.ready, deque[HeldLease](), set[Hashable]()
+        try:
+            while ready:
+                if (kind := _kind_of(ready[0])) not in kinds:
+                    has_sent = self._send_first(starts) or has_sent
+                    kinds.add(_kind_of(ready[0]) if ready else kind)
+                if ready:
+                    waiting.append(ready.popleft())
+        finally:
+            ready.extendleft(reversed(waiting))
+        self._admission.wait_for_room()
+        return has_sent
+
+    def _send_first(self, starts: StartReports | None) -> bool:
         """Send ready jobs until one finds no child or no room. Returns whether any was sent."""
         ready, has_sent = self._ledger.ready, False
         child, run_s = None, 0.0
@@ -77,7 +100,7 @@ class Placing:
                 if self._room.make_memory(held):
                     break
                 continue
-            is_start = not child.sent
+            is_start = not child.sent or child.shared is not None
             if starts is not None and is_start:
                 starts.before(held)
             try:
@@ -85,6 +108,8 @@ class Placing:
             except BrokenPipeError:
                 self._interrupter.kill(child, "it has shut down the socket that its jobs come by")
                 continue
+            except BlockingIOError:  # a shared child whose loop is blocked does not read
+                break
             except OSError as error:  # the master's open files, or the kernel's memory, are used up
                 self._log.not_sent(error)
                 break
@@ -139,3 +164,8 @@ class Placing:
         """Returns False if the supervisor was not paused."""
         was_paused, self._admission.paused = self._admission.paused, False
         return was_paused
+
+
+def _kind_of(held: HeldLease) -> Hashable:
+    """If one job of a kind finds no child now, no other one does."""
+    return held.trust_domain, held.most_beside

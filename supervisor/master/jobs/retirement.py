@@ -32,18 +32,21 @@ class Retirement:
     def dismiss(self, child: ChildHandle, retire_reason: str, why: str, patience_s: float | None = None) -> None:
         """Give the child no more jobs. It leaves after its running job.
 
-        If the job has not ended in `patience_s` seconds it is interrupted, with `why` as the reason. None: the job may
-        take its time. A persistent job is interrupted at once.
+        If its jobs have not ended in `patience_s` seconds they are interrupted, with `why` as the reason. None: they
+        may take their time. A persistent job is interrupted at once.
         """
         if child.retire_reason is None:
             child.retire_reason = retire_reason
         self._placing.withdraw(child)
         if child.state is ChildState.IDLE:
             self._interrupter.leave(child)
-        elif child.running is not None:
-            given_s = 0.0 if child.running.lease.persistent else patience_s
-            if given_s is not None and child.end_plan.stop_by(clock.monotonic() + given_s, why):
-                self._interrupter.tell(child, why)
+            return
+        given_s = 0.0 if child.only is not None and child.only.held.lease.persistent else patience_s
+        if child.sent and given_s is not None and child.end_plan.stop_by(clock.monotonic() + given_s, why):
+            self._interrupter.tell(child, why)
+        for run in child.runs if child.shared is not None else ():
+            if run.held.lease.persistent:
+                self._interrupter.stop(run, why)
 
     def on_reloaded(self, outdated: Sequence[ChildHandle], handlers: Mapping[str, HandlerSettings]) -> None:
         """New code has taken over. `outdated`: the children with the old code, which get no more jobs.

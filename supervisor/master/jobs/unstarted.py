@@ -32,10 +32,13 @@ class Unstarted:
         """Make the jobs ready again that the child has not received."""
         running = child.running
         taken = child.take_back()
-        if child.running is not None and child.running is not running:
+        if child.shared is None and child.running is not None and child.running is not running:
             self._log.started(child.running)  # the child has received it while jobs before it were taken back
         for held in reversed(taken):
-            self._budget.settle(child.number, held.lease.klass, held.lease.jid)
+            if child.shared is None:
+                self._budget.settle(child.number, held.lease.klass, held.lease.jid)
+            elif not child.sent:
+                self._budget.settle(child.number, held.lease.klass, child.shared.name)
             if held.lost_reason:
                 continue
             if held.has_payload:
@@ -50,7 +53,7 @@ class Unstarted:
     def take_back_ahead(self) -> None:
         """Take back the jobs that wait at busy children."""
         for child in self._slots:
-            if len(child.sent) > 1:
+            if child.shared is None and len(child.sent) > 1:
                 self.take_back(child)
 
     def hand_back(self) -> None:

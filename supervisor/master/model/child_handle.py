@@ -8,7 +8,7 @@ import math
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 from supervisor import clock
 from supervisor.linux import kernel
@@ -16,9 +16,11 @@ from supervisor.master.model.child_talk import ChildTalk
 from supervisor.master.model.end_plan import EndPlan
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.job_pipe import JobPipe
+from supervisor.master.model.job_run import JobRun
 from supervisor.master.model.memory import NOTHING, Meter, Usage
 from supervisor.master.model.notice_sender import NoticeSender
 from supervisor.master.model.output import Output
+from supervisor.master.model.shared_runs import SharedRuns
 from supervisor.master.model.stacks import Stacks
 from supervisor.master.model.states import CHILD_MOVES, ChildState, move
 
@@ -29,13 +31,14 @@ class ChildHandle:
         number: int,
         zygote: int,
         on_line: Callable[["ChildHandle", int, bytes], None],
-        on_planned: Callable[["ChildHandle"], None],
+        on_planned: Callable[["ChildHandle", int], None],
     ) -> None:
         """Open the master's and the child's ends of all sockets. Raises OSError if that fails, and leaves none open.
 
         `child_ends` go to the zygote; then close them here by `close_child_ends`. `on_line(child, token, line)` gets
-        each printed line; token 0 means the job in the child's hands. `on_planned(child)` is called when something of
-        the child is due sooner than before, and when the handle is closed.
+        each printed line; token 0 means the job in the child's hands. `on_planned(child, token)` is called when
+        something is due sooner than before, and when there is nothing due any more: for a job of a shared child, by its
+        token; else, with token 0, for the child and its only job.
         """
         self.number = number
         self.zygote = zygote
@@ -50,7 +53,7 @@ class ChildHandle:
         self.served = 0  # answered jobs
         self.cpu_s = 0.0  # processor time up to the last answer
         self.overran = False  # the running job takes longer than expected: no other is sent ahead
-        self.warned_of_timeout = False  # the running job was told that its time limit is near
+        self.shared: SharedRuns | None = None  # its jobs, if it runs them beside each other
         self._wrote_stacks = False  # since the last answer
 
         self.trust_domain: Hashable = None  # of its first job, where handlers differ: it takes no jobs of another
@@ -74,9 +77,11 @@ class ChildHandle:
         os.set_blocking(printed, False)
         # From here on the handle refers to itself, and only `close` closes what it has opened.
         self.output = Output(printed, functools.partial(on_line, self), self._has)
-        self._on_planned = functools.partial(on_planned, self)
-        self.notices = NoticeSender(self.talk, self._signal_handler, self._on_planned)
+        self._on_planned = functools.partial(on_planned, self, 0)
+        self._on_run_planned = functools.partial(on_planned, self)
         self.end_plan = EndPlan(self._on_planned)
+        self.notices = NoticeSender(self.talk, self._signal_handler, self._on_planned)
+        self._only: JobRun | None = None  # of its running job, or of its last one, unless it is shared
 
     @property
     def pidfd(self) -> int | None:
@@ -138,12 +143,37 @@ class ChildHandle:
         return self.sent[0] if self.sent else None
 
     @property
+    def runs(self) -> Sequence[JobRun]:
+        """The jobs that the child runs now, oldest first. Only a shared child runs more than one."""
+        if self.shared is not None:
+            return self.shared.runs
+        return (self._only,) if self.sent and self._only is not None else ()
+
+    @property
+    def only(self) -> JobRun | None:
+        """The job that runs in a child which runs one at a time. None: none does, or the child is shared."""
+        return self._only if self.sent and self.shared is None else None
+
+    def run_of(self, token: int) -> JobRun | None:
+        """Return the run of the job with this token, if the child runs it now."""
+        if self.shared is not None:
+            return self.shared.get(token)
+        return self._only if self.sent and self.sent[0].lease.token == token else None
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why a running handler was interrupted. None: none was."""
+        return next((run.notices.reason for run in self.runs if run.notices.reason is not None), None)
+
+    @property
     def printing(self) -> HeldLease | None:
-        """The job that printed what follows the last mark of the output.
+        """The job that printed what follows the last mark of the output. None: unknown.
 
         Without an unanswered job it is the last answered one, which may have left a thread that prints. A handler can
         forge a mark; then it is one of the unanswered jobs.
         """
+        if self.shared is not None:
+            return None  # each line of its jobs has a mark
         if not self.sent:
             return self.last_answered
         behind = next((i + 1 for i, held in enumerate(self.sent) if held.lease.token == self.output.ended), 0)
@@ -156,7 +186,9 @@ class ChildHandle:
         self.jobs.send(held)
         self.state = state
         held.child_number, held.child_asked_at = self.number, self.asked_at
-        if is_first:
+        if self.shared is not None or held.settings.shares_child:
+            self._begin_beside(held, is_first)
+        elif is_first:
             self._begin(held, clock.monotonic())
 
     def answered(self, now_at: float) -> HeldLease:
@@ -167,16 +199,24 @@ class ChildHandle:
         self.output.forget(self.sent[0].lease.token)  # may still read what the job printed
         held = self.last_answered = self.jobs.pop_answered()
         self.served += 1
-        self.overran = self.warned_of_timeout = False
-        if self.notices.reason is not None:
-            self.notices.forget()
+        self.overran = False
         if self._wrote_stacks:
             self._wrote_stacks = False
             self.stacks.clear()
         self.meter.start()
         if self.sent:
             self.sent[0].started_at = now_at
+            self._run(self.sent[0])
         return held
+
+    def answered_beside(self, held: HeldLease) -> None:
+        """A shared child has answered one of its jobs."""
+        assert self.shared is not None
+        self.output.read_to_end()  # afterwards the job is unknown
+        self.output.forget(held.lease.token)
+        self.jobs.remove(held)
+        self.shared.remove(held)
+        self.served += 1
 
     def follow_up(self) -> None:
         """The child has answered jobs. Plan for the one that runs now."""
@@ -189,12 +229,17 @@ class ChildHandle:
         """Remove the jobs that the child has not received, and return them, oldest first."""
         running = self.running
         taken = self.jobs.take_back()
-        if running is not self.running:  # the child had not received its first job: all plans for it are void
+        if self.shared is not None:
+            for held in taken:
+                self.shared.remove(held)
+        elif running is not self.running:  # the child had not received its first job: all plans for it are void
             self.end_plan.kill_at = None
-            self.overran = self.warned_of_timeout = False
+            self.overran = False
             self.notices.forget()
             if self.sent:  # the child received a later job between two calls of the kernel
                 self._begin(self.sent[0], clock.monotonic())
+        if not self.sent:
+            self._only = None  # nothing of a job is kept that another child may have
         if taken and not self.sent and self.state is ChildState.BUSY:
             self.become(ChildState.IDLE)
         return taken
@@ -203,7 +248,24 @@ class ChildHandle:
         """The job is the first of `sent` now, so the child runs it."""
         held.started_at = now_at
         self.meter.start()
+        self._run(held)
         self._watch(held)
+
+    def _run(self, held: HeldLease) -> None:
+        if self._only is None:
+            self._only = JobRun(held, self.notices, self.end_plan)
+        else:
+            self._only.begin(held)
+
+    def _begin_beside(self, held: HeldLease, is_first: bool) -> None:
+        """The job runs from now on, beside those that run."""
+        if self.shared is None:
+            self.shared = SharedRuns(self.number, self.talk, self._on_run_planned)
+        held.started_at = clock.monotonic()
+        self.shared.add(held)
+        if is_first:
+            self.meter.start()
+            self._watch(held)
 
     def _watch(self, held: HeldLease) -> None:
         """Plan for the running job."""
@@ -213,6 +275,8 @@ class ChildHandle:
         self._on_planned()
 
     def _has(self, token: int) -> bool:
+        if self.shared is not None:
+            return self.shared.get(token) is not None
         return any(held.lease.token == token for held in self.sent)
 
     # signals

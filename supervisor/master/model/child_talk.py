@@ -60,10 +60,10 @@ class ChildTalk:
             raise ValueError(str(error)) from error
 
     def _read_memfd(self, packet: bytes, fd: int) -> Outcome:
-        """Read the body of a large completion. Only the job in the child's hands may have one."""
+        """Read the body of a large completion. Only a job in the child's hands may have one."""
         try:
             outcome = messages.unpack_outcome(packet)
-            expected = bool(self._sent) and outcome.token == self._sent[0].lease.token
+            expected = any(outcome.token == held.lease.token for held in self._sent)
             if outcome.verb != Verb.FOLLOWED or outcome.body or not expected:
                 raise ValueError("a descriptor that nobody asked for")
             body = kernel.read_sealed(fd, messages.MAX_COMPLETION_BYTES)

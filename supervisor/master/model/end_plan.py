@@ -7,6 +7,8 @@ from collections.abc import Callable
 class EndPlan:
     """Times are monotonic seconds."""
 
+    __slots__ = ("_on_planned", "_stops", "kill_at", "kill_reason", "kill_sentence", "stop_at", "stop_reason")
+
     def __init__(self, on_planned: Callable[[], None]) -> None:
         """`on_planned()` is called when a stop or a kill has been planned."""
         self._on_planned = on_planned

@@ -86,6 +86,12 @@ class JobPipe:
         self.charged_bytes -= held.charged_bytes
         return held
 
+    def remove(self, held: HeldLease) -> None:
+        """Remove a job, of whatever age: a shared child has answered it."""
+        self._sent.remove(held)
+        self.estimated_s -= held.estimate_s or 0.0
+        self.charged_bytes -= held.charged_bytes
+
     def take_back(self) -> list[HeldLease]:
         """Remove the jobs that the child has not received, and return them, oldest first. The kernel decides which."""
         bodies: dict[int, Memfd | None] = {}  # by token
@@ -100,9 +106,7 @@ class JobPipe:
         taken = [held for held in self._sent if held.lease.token in bodies]
         for held in taken:
             held.body = bodies[held.lease.token]
-            self._sent.remove(held)
-            self.estimated_s -= held.estimate_s or 0.0
-            self.charged_bytes -= held.charged_bytes
+            self.remove(held)
         return taken
 
     def end(self) -> None:

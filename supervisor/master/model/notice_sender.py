@@ -20,6 +20,10 @@ _LONGEST_PAUSE_S: Final = 1.0
 
 
 class NoticeSender:
+    __slots__ = (
+        "_insist_at", "_insistent", "_on_planned", "_pause_s", "_signal_child", "_talk", "reason", "repeat_at",
+    )  # fmt: skip
+
     def __init__(self, talk: ChildTalk, signal_child: Callable[[int], None], on_planned: Callable[[], None]) -> None:
         """`on_planned()` is called when `repeat_at` has changed."""
         self._talk = talk

@@ -50,6 +50,8 @@ _NATIVE_CRASHES: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS"})
 _Outcome = TypeVar("_Outcome", bound=Outcome)
 
 CUT_OFF: Final = "cut-off"
+#: Why an at-most-once job failed that ran beside another one.
+BESIDE: Final = "beside"
 
 #: Reasons for which a job is stopped while its lease is ours, with the words for people. The job goes to the front, and
 #: nothing is spent.
@@ -65,6 +67,9 @@ _LOSSES: Final = {
     "cancelled": "it is cancelled",
     "lease-lost": "its lease is lost: it was moved, released or failed by somebody, or another worker has it",
 }
+
+
+_BESIDE: Final = {BESIDE: "its child has died, which ran other jobs beside it"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +269,7 @@ def death_reason(status: int) -> str:
 
 def stopped_sentence(lease: LeaseRecord, reason: str | None) -> str:
     """Say why a job was stopped, by us or by its handler."""
-    why = (INTERRUPTIONS | _LOSSES).get(reason or "", reason or "its handler has raised Interrupted")
+    why = (INTERRUPTIONS | _LOSSES | _BESIDE).get(reason or "", reason or "its handler has raised Interrupted")
     return f"{lease.klass} was stopped: {why}"
 
 

@@ -40,8 +40,8 @@ _LONGEST_BEGUN: Final = 21
 class Output:
     """The reading end of one child's stdout and stderr.
 
-    After each job the child writes a mark, `\\x1e<token>\\n`. So each line belongs to its own job, however late the
-    line is read.
+    After each job the child writes a mark, `\\x1e<token>\\n`, and after each line if jobs share it. So each line
+    belongs to its own job, however late the line is read.
     """
 
     def __init__(self, fd: int, on_line: Callable[[int, bytes], None], is_open: Callable[[int], bool]) -> None:
@@ -155,7 +155,8 @@ class Output:
     def _end(self, token: int) -> None:
         self.ended = token
         if self._is_open(token):
-            self._marked[token] = bytes(self._unmarked)
+            before = self._marked.get(token)  # jobs that share the child have a mark behind each line
+            self._marked[token] = bytes(self._unmarked) if before is None else (before + self._unmarked)[-KEPT_BYTES:]
         if self._unmarked:
             self._unmarked.clear()
         if self.lines_dropped and self._may_say:

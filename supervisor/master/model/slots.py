@@ -110,18 +110,23 @@ class Slots:
         """Return how many more jobs may be sent to this child."""
         if child.retire_reason:
             return 0
+        if child.shared is not None:
+            return child.shared.room()
         if not self._jobs_per_child:
             return MAX_SENT
         return self._jobs_per_child - child.served - len(child.sent)
 
     def is_done(self, child: ChildHandle) -> bool:
-        """Return whether no more jobs may be sent to this child."""
+        """Return whether no more jobs may ever be sent to this child."""
+        if child.shared is not None:
+            return child.retire_reason is not None
         return self.jobs_left(child) <= 0
 
     def may_send_ahead(self, child: ChildHandle) -> bool:
         """Return whether jobs may wait at this child, which is busy. Whether its socket has room is not asked."""
         return (
             child.state is ChildState.BUSY
+            and child.shared is None
             and child.sent[0].estimate_s is not None
             and not child.overran
             and self.jobs_left(child) > 0

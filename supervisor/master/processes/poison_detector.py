@@ -32,7 +32,7 @@ class PoisonDetector:
 
         Losses are "in a row" if no job ended between them, or if a job was running at both.
         """
-        running = [child.running.lease.jid for child in children if child.running is not None]
+        running = [run.held.lease.jid for child in children for run in child.runs]
         in_a_row = self._admission.jobs_ended == self._jobs_ended_at_last_loss
         in_a_row = in_a_row or not self._running_at_last_loss.isdisjoint(running)
         self._losses_in_a_row = self._losses_in_a_row + 1 if in_a_row else 1

@@ -37,9 +37,9 @@ class Resuming:
 
     def report_starts_again(self) -> None:
         """Report running jobs as started once more: the first report may have been lost with the connection."""
-        for child in self._slots:
-            if child.running is not None and child.running.start_reported and not child.running.lost_reason:
-                self._reports.add_start(child.running)
+        for held in (run.held for child in self._slots for run in child.runs):
+            if held.start_reported and not held.lost_reason:
+                self._reports.add_start(held)
 
     def on_resumed(self, claimed: Sequence[LeaseRecord], resumed: ResumeResult) -> None:
         self._renewing.on_resumed(claimed, resumed)

@@ -90,7 +90,7 @@ class Status:
 
 
 def _child_status(child: ChildHandle) -> dict[str, Any]:
-    stop_reason = child.why_killed or child.notices.reason
+    stop_reason = child.why_killed or child.stop_reason
     kill_at = child.end_plan.kill_at
     kill_in_s = None if kill_at is None else round(max(0.0, kill_at - clock.monotonic()), 3)
     return {
@@ -101,7 +101,8 @@ def _child_status(child: ChildHandle) -> dict[str, Any]:
         "attempt": attempt_of(child.running.lease) if child.running else None,
         "memory_bytes": child.meter.sampled_bytes,
         "zygote": child.zygote,
-        "ahead": max(0, len(child.sent) - 1),
+        "jobs": len(child.runs),
+        "ahead": len(child.sent) - len(child.runs),
         "ends": child.retire_reason,
     }
 

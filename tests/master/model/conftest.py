@@ -28,7 +28,7 @@ def process():
 
 @pytest.fixture
 def child():
-    child = ChildHandle(1, 1, lambda *_said: None, lambda _child: None)
+    child = ChildHandle(1, 1, lambda *_said: None, lambda *_planned: None)
     child.become(ChildState.IDLE)
     yield child
     if child.state is not ChildState.GONE:

@@ -95,7 +95,7 @@ def test_signals_to_an_ended_child_do_nothing(child, process):
 
 def test_closing_a_child_leaves_no_descriptor():
     before = open_fds()
-    child = ChildHandle(1, 1, lambda *_said: None, lambda _child: None)
+    child = ChildHandle(1, 1, lambda *_said: None, lambda *_planned: None)
     child.close_child_ends()
     child.close()
     assert open_fds() == before
@@ -116,7 +116,7 @@ def test_child_without_all_its_descriptors_leaks_none():
             resource.setrlimit(resource.RLIMIT_NOFILE, (low - 1 + room, hard))  # looking took one
             for _ in range(5):
                 with pytest.raises(OSError) as failed:
-                    ChildHandle(1, 1, lambda *_said: None, lambda _child: None)
+                    ChildHandle(1, 1, lambda *_said: None, lambda *_planned: None)
                 assert failed.value.errno == errno.EMFILE
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         del failed  # it holds the last one

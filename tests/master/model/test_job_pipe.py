@@ -133,7 +133,7 @@ def test_taking_memfds_back_leaks_no_descriptor(child):
 
 def test_unreceived_memfds_leak_no_descriptor():
     before = open_fds()
-    child = ChildHandle(1, 1, lambda *_said: None, lambda _child: None)
+    child = ChildHandle(1, 1, lambda *_said: None, lambda *_planned: None)
     child.become(ChildState.IDLE)
     for token in range(1, 6):
         child.send(held_of(token, raw=b"x" * 20_000))

@@ -13,7 +13,8 @@ from tests.parts import lease_of
 
 def running(*tokens):
     """Children that run the jobs with these tokens; 0: an idle child."""
-    return [SimpleNamespace(running=SimpleNamespace(lease=lease_of(token)) if token else None) for token in tokens]
+    runs = [[SimpleNamespace(held=SimpleNamespace(lease=lease_of(token)))] if token else [] for token in tokens]
+    return [SimpleNamespace(runs=each) for each in runs]
 
 
 def new_detector():

@@ -94,7 +94,7 @@ class Pool:
         self.desk.timers.set(PROCESSES, -math.inf, self.manager.run_due)
 
     def new_child(self, number, zygote):
-        child = ChildHandle(number, zygote, lambda *_line: None, lambda _child: None)
+        child = ChildHandle(number, zygote, lambda *_line: None, lambda *_planned: None)
         self.processes[zygote, number] = Process(lambda: self.behave(Ends(child)))
         return child
 

@@ -1,0 +1,106 @@
+"""Stores checkpoints of jobs that share a child, and waits for the answers. Runs in shared children.
+
+Owns which job waits for which answer. The master answers the last checkpoint of a job, and with it all before.
+"""
+
+import asyncio
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from supervisor import messages
+from supervisor.child.handlers import Interrupted, SoftTimeout
+from supervisor.child.shared_run import SharedRun
+from supervisor.engine.model.errors import LeaseLost
+from supervisor.messages import TIMEOUT, Stored
+
+#: Time until a blocked loop looks again whether its answer has come.
+_WAIT_MS: Final = 50
+
+
+class SharedCheckpoints:
+    def __init__(
+        self, talk: socket.SocketType, runs: Mapping[int, SharedRun], read_words: Callable[[], None]
+    ) -> None:  # fmt: skip
+        """`runs`: by token. `read_words` reads the socket, and hands answers to `stored`; it never waits."""
+        self._talk = talk
+        self._runs = runs
+        self._read_words = read_words
+        self._poll = select.poll()
+        self._poll.register(talk, select.POLLIN)
+        self._pid = os.getpid()
+        self.main = threading.get_ident()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._number = 0  # of the last checkpoint
+        self._asked: dict[
+            int, tuple[int, asyncio.Future[bool]]
+        ] = {}  # by number: the job's token, and whether it is kept
+        self.at_end = False  # the master has closed its end
+
+    def stored(self, word: Stored) -> None:
+        """Redis has answered the checkpoint of this number."""
+        asked = self._asked.get(word.number)
+        if asked is not None:
+            self._resolve(asked[0], word.number, word.kept)
+
+    def give_up(self, token: int) -> None:
+        """The job's lease is lost: nothing is stored for it."""
+        self._resolve(token, self._number, kept=False)
+
+    def _resolve(self, token: int, last: int, kept: bool) -> None:
+        for number, (whose, answer) in list(self._asked.items()):
+            if whose == token and number <= last:
+                del self._asked[number]
+                if not answer.done():
+                    answer.set_result(kept)
+
+    async def store_soon(self, token: int, state: bytes) -> None:
+        """Have the state stored, and wait until it is. Raises LeaseLost, or what interrupts the job at a checkpoint."""
+        run, answer = self._ask(token, state)
+        self._finish(run, await answer)
+
+    def store(self, token: int, state: bytes) -> None:
+        """Do the same, and block. In the loop's thread it stops all jobs of the child meanwhile."""
+        if os.getpid() != self._pid:
+            raise RuntimeError("job.checkpoint was called in a fork of the job's process: call it in that itself")
+        assert self.loop is not None
+        if threading.get_ident() != self.main:
+            asyncio.run_coroutine_threadsafe(self.store_soon(token, state), self.loop).result()
+            return
+        run, answer = self._ask(token, state)
+        while not answer.done():
+            if self.at_end:
+                raise LeaseLost("the supervisor has ended: nothing can be stored any more")
+            self._poll.poll(_WAIT_MS)
+            self._read_words()
+        self._finish(run, answer.result())
+
+    def _ask(self, token: int, state: bytes) -> "tuple[SharedRun, asyncio.Future[bool]]":
+        run = self._runs.get(token)
+        if run is None:
+            raise LeaseLost("the job has ended: nothing can be stored for its next start; end its tasks with it")
+        if run.is_void:
+            raise _lost()
+        assert self.loop is not None
+        self._number += 1
+        answer = self.loop.create_future()
+        self._asked[self._number] = token, answer
+        self._talk.send(messages.pack_checkpoint(token, self._number, state))
+        return run, answer
+
+    @staticmethod
+    def _finish(run: SharedRun, kept: bool) -> None:
+        if not kept:
+            run.is_void = True
+            raise _lost()
+        cause, run.checkpoint_cause = run.checkpoint_cause, None
+        if cause is not None:
+            run.cause = cause
+            raise SoftTimeout(cause.message) if cause.reason == TIMEOUT else Interrupted(cause.reason)
+
+
+def _lost() -> LeaseLost:
+    return LeaseLost("the lease of this job is not this supervisor's any more: nothing is stored; end the work")

@@ -1,0 +1,238 @@
+"""Runs jobs of async handlers beside each other, in one event loop. Runs in the child.
+
+A child becomes shared with its first job of a handler that has `concurrency=`, and stays so. Owns the loop and which
+task is whose. Must not settle a job, nor decide how many there are: the master sends as many as may run.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import os
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+from setproctitle import setproctitle
+
+from supervisor import clock, messages, sandbox
+from supervisor.child import answers, around, printing, shared_output
+from supervisor.child.answers import OUTCOMES, Answer
+from supervisor.child.around import Ending
+from supervisor.child.handler import Handler
+from supervisor.child.handlers import Interrupted, SoftTimeout
+from supervisor.child.outcome_sender import send_outcome
+from supervisor.child.parameters import WrongShape
+from supervisor.child.shared_checkpoints import SharedCheckpoints
+from supervisor.child.shared_run import SharedContext, SharedRun, current, make_task
+from supervisor.child.talk import LOSSES
+from supervisor.linux import kernel
+from supervisor.messages import TIMEOUT, JobMessage, Notice, ProgressReport, Verb
+from supervisor.sandbox.workdir import Workdir
+
+#: Packets of one socket that are read before the loop goes on with the jobs.
+_MOST_PACKETS: Final = 64
+#: Pause between two changes of the process title.
+_TITLE_S: Final = 0.2
+
+
+class SharedChild:
+    def __init__(
+        self,
+        number: int,
+        jobs: socket.SocketType,
+        talk: socket.SocketType,
+        workdir: Workdir,
+        handlers: Mapping[str, Handler[..., Any]],
+        on_error: str,
+    ) -> None:
+        """`on_error`: for handlers without their own."""
+        self._number = number
+        self._jobs = jobs
+        self._talk = talk
+        self._workdir = workdir
+        self._handlers = handlers
+        self._on_error = on_error
+        self._runs: dict[int, SharedRun] = {}  # by token
+        self._checkpoints = SharedCheckpoints(talk, self._runs, self._read_words)
+        self._outputs = shared_output.install()
+        self._pid = os.getpid()
+        self._klass = ""  # of the last job
+        self._title_planned = False
+        self._takes_jobs = True
+
+    def serve(self, first: JobMessage) -> int:
+        """Run the first job and all that come, and return the exit status. Blocks until the master sends no more."""
+        asyncio.run(self._serve(first))
+        return 0
+
+    async def _serve(self, first: JobMessage) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_task_factory(make_task)
+        self._done = self._loop.create_future()
+        self._checkpoints.loop = self._loop
+        self._begin(first)
+        self._loop.add_reader(self._jobs.fileno(), self._read_jobs)
+        self._loop.add_reader(self._talk.fileno(), self._read_words)
+        await self._done
+
+    # what comes
+
+    def _read_jobs(self) -> None:
+        """Begin the jobs that have come. The end of the socket means that no more will come."""
+        for _ in range(_MOST_PACKETS):
+            try:
+                packet, fds = kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1, wait=False)
+            except BlockingIOError:
+                return
+            if not packet:
+                self._take_no_more()
+                return
+            message = messages.unpack_job(packet)
+            self._begin(message if message.payload is not None else message.filled(kernel.read_memfd(fds[0])))
+
+    def _take_no_more(self) -> None:
+        self._takes_jobs = False
+        self._loop.remove_reader(self._jobs.fileno())
+        self._end_if_done()
+
+    def _read_words(self) -> None:
+        """Act on what the master says. Never waits."""
+        for _ in range(_MOST_PACKETS):
+            try:
+                packet = self._talk.recv(messages.MAX_PACKET_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            if not packet:  # the master is gone, and the zygote is about to end this process
+                self._checkpoints.at_end = True
+                self._loop.remove_reader(self._talk.fileno())
+                return
+            word = messages.unpack_word(packet)
+            if isinstance(word, Notice):
+                self._on_notice(word)
+            else:
+                self._checkpoints.stored(word)
+
+    def _on_notice(self, notice: Notice) -> None:
+        run = self._runs.get(notice.token)
+        if run is None:
+            return
+        run.job.tell_to_stop()
+        if notice.reason in LOSSES:
+            run.is_void = True
+            self._checkpoints.give_up(notice.token)
+        if notice.at_checkpoint:
+            run.checkpoint_cause = notice
+        elif not notice.gently:
+            run.cancel(notice)
+            self._talk.send(messages.pack_outcome(Verb.HEARD, notice.token, 0.0))
+
+    # one job
+
+    def _begin(self, message: JobMessage) -> None:
+        checkpoints = self._checkpoints
+        job = SharedContext(
+            message, self._workdir.path, self._report, checkpoints.store, checkpoints.store_soon, self._look_for_notices
+        )
+        run = SharedRun(job, self._handlers[message.klass])
+        self._runs[message.token] = run
+        self._klass = message.klass
+        context = contextvars.copy_context()
+        context.run(current.set, run)
+        run.task = self._loop.create_task(self._run(run), context=context)
+        self._plan_title()
+
+    async def _run(self, run: SharedRun) -> None:
+        run.has_begun = True
+        answer = answers.interrupted(run.cause.reason) if run.cause is not None else await self._perform(run)
+        self._end(run, answer)
+
+    async def _perform(self, run: SharedRun) -> Answer:
+        """Run the handler, and return its answer. SystemExit leaves the loop, and ends the child."""
+        job, handler = run.job, run.handler
+        if around.registered:
+            run.ends = around.begin(job)
+        try:
+            job.data  # noqa: B018  decoded here, so that a broken payload does not look like the handler's mistake
+        except ValueError as error:
+            return answers.broken(error)
+        try:
+            result = await handler.function(job, **handler.arguments_of(job))
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except WrongShape as error:
+            run.raised = error
+            return answers.misfit(error)
+        except BaseException as error:  # noqa: BLE001  the child's boundary: a handler may raise anything
+            return self._answer_to(run, error)
+        return answers.returned(job, handler, result)
+
+    def _answer_to(self, run: SharedRun, error: BaseException) -> Answer:
+        """Return the answer for an exception that has left the handler."""
+        if isinstance(error, asyncio.CancelledError) and run.cause is not None:
+            cause = run.cause
+            stopped = SoftTimeout(cause.message) if cause.reason == TIMEOUT else Interrupted(cause.reason)
+            error = stopped.with_traceback(error.__traceback__)
+        run.raised = error
+        if isinstance(error, Interrupted):
+            return answers.interrupted(error.reason)
+        group = "timeout" if isinstance(error, SoftTimeout) else None
+        return answers.raised(run.job, run.handler, error, self._on_error, group)
+
+    def _end(self, run: SharedRun, answer: Answer) -> None:
+        job, (verb, parts) = run.job, answer
+        run_s = clock.monotonic() - run.started_at
+        if os.getpid() != self._pid:
+            os._exit(0)  # a fork made by the handler has returned from it, and must not answer for this child
+        if run.ends:
+            around.end(run.ends, Ending(OUTCOMES[verb], answers.trouble_of(answer), run.raised))
+        run.raised = None
+        run.cancel_tasks()
+        for output in self._outputs:
+            output.end(job.token)
+        job.remove_workdir()
+        job.report_progress()
+        del self._runs[job.token]
+        self._checkpoints.give_up(job.token)
+        if not self._runs:
+            self._clean_up()
+        send_outcome(self._talk, verb, job.token, run_s, parts)
+        self._plan_title()
+        self._end_if_done()
+
+    def _clean_up(self) -> None:
+        """No job runs: end what they have left. If that does not end, this process must."""
+        printing.flush()
+        kernel.become_subreaper()  # a handler may have cleared it
+        if not sandbox.end_strays():
+            self._takes_jobs = False
+        self._workdir.claim()
+
+    def _end_if_done(self) -> None:
+        if not (self._takes_jobs or self._runs or self._done.done()):
+            self._done.set_result(None)
+
+    # what the jobs say
+
+    def _report(self, token: int, progress: ProgressReport) -> None:
+        """Send progress. Drops it if the socket is full, or if the job has ended."""
+        if token in self._runs:
+            with contextlib.suppress(BlockingIOError):
+                self._talk.send(messages.pack_progress(token, progress), socket.MSG_DONTWAIT)
+
+    def _look_for_notices(self) -> None:
+        """Read notices while a coroutine keeps the loop from doing it."""
+        if threading.get_ident() == self._checkpoints.main and os.getpid() == self._pid:
+            self._read_words()
+
+    # the title
+
+    def _plan_title(self) -> None:
+        if not self._title_planned:
+            self._title_planned = True
+            self._loop.call_later(_TITLE_S, self._show_title)
+
+    def _show_title(self) -> None:
+        self._title_planned = False
+        what = f"{self._klass} x{len(self._runs)}" if self._runs else "idle"
+        setproctitle(f"leasehold: child {self._number} {what}")
