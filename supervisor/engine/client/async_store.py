@@ -103,7 +103,7 @@ class AsyncStore:
                 # has another connection goes alone, too: it might overtake the others.
                 is_alone = not answers or not self._can_share(words)
                 while len(under_way) > (0 if is_alone else most - 1):
-                    answers += await self._next(under_way)
+                    answers += await self._next(under_way, has_failed(answers))
                 if has_failed(answers):
                     break
                 if is_alone:
@@ -113,7 +113,7 @@ class AsyncStore:
                     line = await self._shared_line()
                 under_way.append(_Call(command, words, line.ask(words)))
             while under_way:
-                answers += await self._next(under_way)
+                answers += await self._next(under_way, has_failed(answers))
         except StoreUnavailable as error:  # no line, so none is under way
             answers.append(error)
         finally:
@@ -121,10 +121,10 @@ class AsyncStore:
                 call.answer.cancel()
         return answers
 
-    async def _next(self, under_way: deque[_Call]) -> list[Any]:
+    async def _next(self, under_way: deque[_Call], failed: bool) -> list[Any]:
         """Return the answer to the oldest command. If the server has lost its scripts, return the answers to all.
 
-        None answers a command that was not sent again, because one has failed.
+        None answers a command that was not sent again, because one has failed: of these, or before (`failed`).
         """
         calls = [under_way[0]]
         answers = [await self._answer_to(calls[0])]
@@ -135,7 +135,7 @@ class AsyncStore:
             under_way.popleft()
         for i, call in enumerate(calls):
             if answers[i] is NO_SCRIPT:
-                again = not has_failed(answers)
+                again = not (failed or has_failed(answers))
                 answers[i] = await self._attempt(call.command, self._run(call.command, call.words)) if again else None
         return answers
 

@@ -172,7 +172,7 @@ class Store:
         for command in commands:
             # The first one goes alone: it loads the script, and finds a server that would refuse all of them.
             while len(under_way) >= (most if answers else 1):
-                answers += self._next(connection, under_way)
+                answers += self._next(connection, under_way, has_failed(answers))
             if has_failed(answers):
                 break
             if (error := self._attempt(self._send_ahead, connection, command, not under_way)) is not None:
@@ -180,7 +180,7 @@ class Store:
                 break
             under_way.append(command)
         while under_way:
-            answers += self._next(connection, under_way)
+            answers += self._next(connection, under_way, bool(unsent) or has_failed(answers))
         return answers + unsent
 
     def _send_ahead(self, connection: Any, command: Command[Any], is_alone: bool) -> None:
@@ -188,10 +188,10 @@ class Store:
         # A health check of redis-py would take the answer to the command before for that to its PING.
         self._send(connection, command, check_health=is_alone)
 
-    def _next(self, connection: Any, under_way: deque[Command[Any]]) -> list[Any]:
+    def _next(self, connection: Any, under_way: deque[Command[Any]], failed: bool) -> list[Any]:
         """Return the answer to the oldest command. If the server has lost its scripts, return the answers to all.
 
-        None answers a command that was not sent again, because one has failed.
+        None answers a command that was not sent again, because one has failed: of these, or before (`failed`).
         """
         commands = [under_way.popleft()]
         answers = [self._attempt(self._parsed, connection, commands[0], self._read)]
@@ -201,8 +201,8 @@ class Store:
             under_way.clear()
         for i, command in enumerate(commands):
             if answers[i] is NO_SCRIPT:
-                again = not has_failed(answers)
-                answers[i] = self._attempt(self._parsed, connection, command, self._answered) if again else None
+                again = not (failed or has_failed(answers))
+                answers[i] = self._attempt(self._parsed, connection, command, self._sent_again) if again else None
         return answers
 
     def _parsed(self, connection: Any, command: Command[T], ask: Callable[[Any, Command[T]], Any]) -> T:
@@ -226,6 +226,12 @@ class Store:
             except _LOST as error:
                 raise unreachable(self._shown, error) from error
             return self._ask(connection, command)
+
+    def _sent_again(self, connection: Any, command: Command[Any]) -> Any:
+        try:
+            return self._answered(connection, command)
+        except redis_py.exceptions.NoScriptError as error:  # lost once more, just after it was loaded
+            raise refused(self._shown, command, error) from error
 
     def _ask(self, connection: Any, command: Command[Any]) -> Any:
         self._send(connection, command)

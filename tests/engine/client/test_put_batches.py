@@ -24,6 +24,8 @@ from tests.lengths import SOON_S
 
 Put = Callable[..., list[str]]
 
+NO_SCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
+
 
 class Watching(Between):
     """Knows how many puts are under way, and may hold back one answer, or hang up in place of one or of a put."""
@@ -35,7 +37,8 @@ class Watching(Between):
         self.passed: int | None = None  # hang up after so many answers to puts; None: never
         self.taken: int | None = None  # hang up after so many puts, while the next one comes in; None: never
         self.on_put: Callable[[int], Any] = lambda _nth: None
-        self._sent = self._answered = 0
+        self.denied: int | None = None  # this answer, from 0, says that the script is lost; None: none does
+        self.sent = self._answered = 0
         self._asked, self._told = hiredis.Reader(), hiredis.Reader()
         self._are_puts: deque[bool] = deque()  # of the commands under way
         self._news = threading.Condition()
@@ -48,17 +51,17 @@ class Watching(Between):
             self._news.notify_all()
 
     def request(self, far, data) -> bool:
-        if self._sent == self.taken:
+        if self.sent == self.taken:
             return False
         self._asked.feed(data)
         with self._news:
             while (words := self._asked.gets()) is not False:
                 is_put = words[0] == b"EVALSHA"
                 self._are_puts.append(is_put)
-                self._sent += is_put
+                self.sent += is_put
                 if is_put:
-                    self.on_put(self._sent)
-            self.most_under_way = max(self.most_under_way, self._sent - self._answered)
+                    self.on_put(self.sent)
+            self.most_under_way = max(self.most_under_way, self.sent - self._answered)
             self._news.notify_all()
         return super().request(far, data)
 
@@ -68,16 +71,17 @@ class Watching(Between):
             self._told.feed(data[end - 1 : end])
             if self._told.gets() is False:
                 continue
-            if self._are_puts.popleft() and not self._is_passed():
+            is_put, number = self._are_puts.popleft(), self._answered
+            if is_put and not self._is_passed():
                 return False
-            near.sendall(data[passed_on:end])
+            near.sendall(NO_SCRIPT if is_put and number == self.denied else data[passed_on:end])
             passed_on = end
         return super().reply(near, data[passed_on:])
 
     def _is_passed(self) -> bool:
         with self._news:
             if self._answered == self.held:
-                self._news.wait_for(lambda: self._sent >= self.awaited, self.patience_s)
+                self._news.wait_for(lambda: self.sent >= self.awaited, self.patience_s)
             if self._answered == self.passed:
                 return False
             self._answered += 1
@@ -209,6 +213,22 @@ def test_no_batch_is_sent_again_behind_a_refused_one(put_many, server, live, pro
     proxy.on_put = lambda nth: server.redis.script_flush() if nth == 2 else None
     error = failure(put_many, f"unix://{proxy.path}", jobs)
     assert (error.jobs.put, error.jobs.not_put) == (jids(1, 1000), jids(1001, 4500))
+
+
+def test_batch_whose_script_is_lost_is_not_sent_again_after_a_refusal(put_many, live, proxy):
+    """The batch before it was refused by a server that had the script."""
+    proxy.denied = 2
+    error = failure(put_many, f"unix://{proxy.path}", lose_tags(live))
+    assert proxy.sent == 3
+    assert (error.jobs.put, error.jobs.unknown, error.jobs.not_put) == (jids(1, 1000), [], jids(1001, 4500))
+
+
+def test_scripts_lost_again_and_again_refuse_a_batch(put_many, server, live, proxy):
+    proxy.on_put = lambda nth: server.redis.script_flush() if nth >= 2 else None
+    error = failure(put_many, f"unix://{proxy.path}", numbered(4500), StoreUnavailable)
+    assert (error.jobs.put, error.jobs.unknown, error.jobs.not_put) == (jids(1, 1000), [], jids(1001, 4500))
+    assert "No matching script" in str(error)
+    assert waiting(live) == jids(1, 1000)
 
 
 def test_holder_of_a_claim_is_answered_by_every_batch(put_many, server):
