@@ -62,6 +62,8 @@ OF_LEASE = (
 )  # fmt: skip
 IN_SCRIPT = re.compile(r" script: \S*,? ?on @user_script:\d+")
 OF_GRANT = ("now_unix", "next_at_unix", "leases", "due", "unreadable", "wish_number")
+#: What only newer engines show of a worker: left out, so that older ones can be played beside them.
+NEW = ("release",)
 
 
 class Player:
@@ -523,7 +525,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime.date):
         return value.isoformat()
     if dataclasses.is_dataclass(value):
-        shown = {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        names = (field.name for field in dataclasses.fields(value) if field.name not in NEW)
+        shown = {name: plain(getattr(value, name)) for name in names}
         return shown | ({"data": decoded(value)} if "raw" in shown else {})
     return [plain(one) for one in value]
 
