@@ -9,7 +9,8 @@ from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import upgrade, writes
 from supervisor.engine.model.errors import LayoutError, LeaseholdError
-from supervisor.engine.model.outcomes import Unknown
+from supervisor.engine.model.outcomes import Misfit, Unknown
+from supervisor.engine.model.recurring import declared
 from tests.engine.invariants import read_namespace
 from tests.engine.layout_1 import NOW, Leasehold01, recorded
 from tests.engine.lua.test_scripts import digest, fill, fill_special, snapshot
@@ -294,6 +295,25 @@ def test_the_way_back_takes_jobs_apart_back(server, namespace, old, new, apart, 
     assert to_first(new) == len(apart)
     assert set(states_of_old(old, apart).values()) == {"waiting"}
     assert check_by_0_1(old) == set()
+
+
+def test_the_way_back_takes_misfits_and_declared_jobs_along(server, namespace, old, new):
+    jids = list("abc")
+    with Client(server.url, namespace, lambda: NOW) as client:
+        calls = calls_of(client)
+        client.queue("q").put_many({"klass": "k", "jid": jid} for jid in jids)
+        for worker in ("one", "two"):
+            calls.call(writes.resume, worker, 1, [])
+            calls.call(writes.skills, worker, ["k"], ["q"], {"k": f"shape of {worker}"})
+        leases = calls.call(writes.lease, "one", ["q"], 2, number=2).leases
+        calls.call(writes.settle, "one", [Misfit(lease, "shape of one", "m") for lease in leases], number=3)
+        calls.call(writes.declare, [], [declared("each", {"every": 86_400, "offset": 86_400}, NOW)])
+        assert calls.follow(upgrade.look_at_all(calls.clock)).apart == 2
+    assert to_first(new) == 3
+    assert check_by_0_1(old) == set()
+    assert set(states_of_old(old, jids).values()) == {"waiting"}
+    assert list(lease_by_0_1(old, 1)) == jids
+    assert server.redis.exists(f"{{{namespace}}}:recur:each")
 
 
 def test_jobs_that_stay_apart_end_the_way_back_and_are_counted(server, namespace, new):
