@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.writes import Command
@@ -17,6 +16,7 @@ from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import Completed
 from tests.bench.bench import FILLER, Bench
 from tests.bench.benchmark import Benchmark, Compared, Step
+from tests.bench.calls import calls_of
 from tests.bench.engine import COLUMNS, VERBS, Cycles
 from tests.bench.figures import Figures
 from tests.bench.server import Server

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Lease
 from supervisor.engine.commands import writes
@@ -13,6 +12,7 @@ from supervisor.engine.commands.writes import Renewal
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried
 from tests.bench.bench import FILLER, Bench
 from tests.bench.benchmark import Benchmark, Compared, Step
+from tests.bench.calls import calls_of
 from tests.bench.figures import Figures
 from tests.bench.server import NAMESPACE, PREFIX, Server
 
@@ -71,7 +71,8 @@ class Timed(Client):
         self._measured = server
         calls = calls_of(self)
         calls.run = self._timed(calls.run)  # type: ignore[method-assign]
-        calls.put_batches = self._timed(calls.put_batches)  # type: ignore[method-assign]
+        if hasattr(calls, "put_batches"):  # that of before puts its batches by `run`
+            calls.put_batches = self._timed(calls.put_batches)  # type: ignore[method-assign]
 
     def _timed(self, call: Callable[[Any], T]) -> Callable[[Any], T]:
         def timed(given: Any) -> T:

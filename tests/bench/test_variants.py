@@ -1,5 +1,6 @@
 """Which code and which interpreters a run measures, and what it says of them."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -13,6 +14,14 @@ from tests.bench.pool import SOURCE
 from tests.bench.variants import Variant, chosen, notes
 
 OURS = Path(sys.executable)
+#: The modules of 5b71a59 that the benchmarks use.
+OF_BEFORE = {
+    "supervisor", "supervisor.child", "supervisor.zygote.zygote",
+    *(f"supervisor.engine.client.{name}" for name in ("async_client", "sync_client", "sync_handles")),
+    *(f"supervisor.engine.{name}" for name in ("commands", "commands.writes")),
+    *(f"supervisor.engine.model.{name}" for name in ("jobs", "outcomes", "scripts", "validation")),
+    "supervisor.engine.model", "supervisor.linux",
+}  # fmt: skip
 GOOD, POOR = "CPython 3.11.2, built with PGO and LTO", "CPython 3.11.7, built without PGO and LTO"
 
 
@@ -68,6 +77,15 @@ def test_a_reader_is_told_of_unfair_interpreters(builds):
 def test_an_interpreter_that_does_not_run_is_one_sentence(tmp_path):
     with pytest.raises(Unmeasured, match="no-python cannot be run: No such file or directory"):
         build_of(tmp_path / "no-python")
+
+
+def test_benchmarks_need_no_module_that_the_code_of_before_lacks():
+    """Bars against before mean 5b71a59, which may not be here. `builds.py` runs in the process of the command."""
+    needed = set()
+    for path in Path(variants.__file__).parent.glob("*.py"):
+        if path.name not in ("builds.py", "calls.py") and not path.name.startswith("test_"):
+            needed |= set(re.findall(r"^(?:from|import) (supervisor\S*)", path.read_text(), re.MULTILINE))
+    assert needed <= OF_BEFORE
 
 
 def test_code_that_the_benchmarks_do_not_fit_is_told(tmp_path, capfd):
