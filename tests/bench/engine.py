@@ -85,6 +85,13 @@ class Line:
         timed("settle", writes.settle(FILLER, [Completed(lease) for lease in grant.leases]))
         return took
 
+    def followed_cycle(self, batch: int) -> dict[str, float]:
+        """The same while somebody follows the events."""
+        with self._server.redis.pubsub() as events:
+            events.subscribe(f"{PREFIX}events")
+            events.get_message(timeout=5)  # the server says that it has begun
+            return self.cycle(batch, {})
+
     def load(self, instead: Mapping[str, Script]) -> None:
         for script in instead.values():
             self._server.redis.script_load(script.text)
@@ -125,6 +132,10 @@ def left_out(keeping: str, part: str) -> str:
     return f"{alone(keeping)}, without {part}"
 
 
+def followed(keeping: str) -> str:
+    return f"{alone(keeping)}, while one follows events"
+
+
 def by_backlog(lines: Mapping[str, Line], calls: int) -> Figures:
     """One call of everything that is compared, again and again."""
     cycles = Cycles()
@@ -143,11 +154,15 @@ def call_after_call(line: Line, calls: int, parts: Mapping[str, Mapping[str, Scr
     cycles = Cycles()
     for keeping, options in KEEPING.items():
         line.configure(options)
-        turns = [(alone(keeping), {}), *((left_out(keeping, part), scripts) for part, scripts in parts.items())]
+        turns = [
+            (alone(keeping), functools.partial(line.cycle, 64, {})),
+            (followed(keeping), functools.partial(line.followed_cycle, 64)),
+            *((left_out(keeping, part), functools.partial(line.cycle, 64, parts[part])) for part in parts),
+        ]
         for call in range(calls):
             first = call % len(turns)
-            for name, instead in turns[first:] + turns[:first]:
-                cycles.add(name, line.cycle(64, instead))
+            for name, cycle in turns[first:] + turns[:first]:
+                cycles.add(name, cycle())
         line.configure({})
     return cycles.figures()
 
@@ -170,7 +185,9 @@ def steps(bench: Bench) -> Iterator[Sequence[Step]]:
         except ValueError as why:
             missing.append(Step(tuple(left_out(each, part) for each in KEEPING), dict, str(why)))
     rows = tuple(row(each, waiting, batch) for each in KEEPING for waiting in (FEW, MANY) for batch in BATCHES)
-    names = tuple(name for each in KEEPING for name in (alone(each), *(left_out(each, part) for part in parts)))
+    names = tuple(
+        name for each in KEEPING for name in (alone(each), followed(each), *(left_out(each, part) for part in parts))
+    )
     yield [
         Step(rows, lambda: by_backlog(lines(), calls), runs_python=False),
         Step(names, lambda: call_after_call(line, calls, parts), runs_python=False),
@@ -194,8 +211,14 @@ ENGINE = Benchmark(
             Compared(f"what {part} cost, {each}: with / without", alone(each), ALL, (left_out(each, part),))
             for each in KEEPING for part in WITHOUT
         ),
+        *(
+            Compared(f"what one who follows events costs, {each}: with / without", followed(each), ALL, (alone(each),))
+            for each in KEEPING
+        ),
         Compared("put + lease + settle at batch 64 / before", alone("defaults"), ALL, (alone("defaults") + BEFORE,),
                  most=0.5),
+        Compared("put + lease + settle at batch 64 / before, while one follows events", followed("defaults"), ALL,
+                 (followed("defaults") + BEFORE,)),
         *(
             Compared(f"put + lease + settle at batch {batch} / before, {each}", row(each, FEW, batch), ALL,
                      (row(each, FEW, batch) + BEFORE,))
