@@ -60,6 +60,7 @@ class SharedChild:
         self._klass = ""  # of the last job
         self._title_planned = False
         self._takes_jobs = True
+        self._is_leaving = False  # a handler has raised SystemExit: no other job has ended because the loop does
 
     def serve(self, first: JobMessage) -> int:
         """Run the first job and all that come, and return the exit status. Blocks until the master sends no more."""
@@ -145,10 +146,11 @@ class SharedChild:
     async def _run(self, run: SharedRun) -> None:
         run.has_begun = True
         answer = answers.interrupted(run.cause.reason) if run.cause is not None else await self._perform(run)
-        self._end(run, answer)
+        if not self._is_leaving:
+            self._end(run, answer)
 
     async def _perform(self, run: SharedRun) -> Answer:
-        """Run the handler, and return its answer. SystemExit leaves the loop, and ends the child."""
+        """Run the handler, and return its answer. SystemExit leaves the loop, and ends the child with all its jobs."""
         job, handler = run.job, run.handler
         if around.registered:
             run.ends = around.begin(job)
@@ -159,6 +161,7 @@ class SharedChild:
         try:
             result = await handler.function(job, **handler.arguments_of(job))
         except (SystemExit, KeyboardInterrupt):
+            self._is_leaving = True
             raise
         except WrongShape as error:
             run.raised = error

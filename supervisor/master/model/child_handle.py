@@ -167,13 +167,11 @@ class ChildHandle:
 
     @property
     def printing(self) -> HeldLease | None:
-        """The job that printed what follows the last mark of the output. None: unknown.
+        """The job that printed what follows the last mark of the output.
 
         Without an unanswered job it is the last answered one, which may have left a thread that prints. A handler can
         forge a mark; then it is one of the unanswered jobs.
         """
-        if self.shared is not None:
-            return None  # each line of its jobs has a mark
         if not self.sent:
             return self.last_answered
         behind = next((i + 1 for i, held in enumerate(self.sent) if held.lease.token == self.output.ended), 0)

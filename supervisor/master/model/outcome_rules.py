@@ -51,7 +51,7 @@ _Outcome = TypeVar("_Outcome", bound=Outcome)
 
 CUT_OFF: Final = "cut-off"
 #: Why an at-most-once job failed that ran beside another one.
-BESIDE: Final = "beside"
+BESIDE: Final = "child-died"
 
 #: Reasons for which a job is stopped while its lease is ours, with the words for people. The job goes to the front, and
 #: nothing is spent.

@@ -10,6 +10,7 @@ from supervisor.engine.model.outcomes import Completed, Released
 from supervisor.engine.transport.link import LinkLost
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.messages import HandlerSettings
+from tests.lengths import PATIENCE
 from tests.parts import held_of, honest, until
 
 JIDS = ("a",)
@@ -81,7 +82,7 @@ def test_start_of_a_lost_workers_job_is_reported_first(played, live, server, nam
     """Its first start may be unknown to Redis, because its worker was lost at that moment."""
     live.config.set("grace", 0.2)
     live.queue("q").put("k", jid="a")
-    calls_of(live).call(writes.lease, "other", ["q"], 1, starting=0, ttl_s=0.5)
+    calls_of(live).call(writes.lease, "other", ["q"], 1, starting=0, ttl_s=0.5 * PATIENCE)
     server.redis.delete(f"{{{namespace}}}:bell:q")  # no key calls for the job
     master = played(is_started=False)
     reports = reported(master, monkeypatch)
