@@ -53,7 +53,8 @@ class Capacity:
         see `_to_lease`.
         """
         count, starting = self._to_lease(coming)
-        return count + max(0, self.beside() - coming), starting
+        beside = max(0, self.beside() - coming)
+        return count + beside, starting + beside
 
     def _to_lease(self, coming: int) -> tuple[int, int]:
         """Jobs are sent ahead as far as they start in time, but one lease brings at most half of what the children
