@@ -123,6 +123,13 @@ SHOWN_BY = {
         "process/crash/test_every_end.py": ["test_every_end_is_explained_and_leaves_nothing"]
     },
     "dies each time": {"process/crash/test_crash.py": ["test_third_death_fails_the_job_with_its_last_output"]},
+    "ends a child that runs other jobs beside it (`concurrency`)": {
+        "process/beside/test_ends.py": [
+            "test_culprit_is_found_in_halves_and_no_other_job_counts_anything",
+            "test_deaf_job_dies_of_its_limit_and_the_others_run_again_uncounted",
+            "test_at_most_once_jobs_beside_a_culprit_are_not_started_again",
+        ]
+    },
     "must not run twice (at most once), and does not end": {
         "process/crash/test_at_most_once.py": [
             "test_job_of_a_dead_child_fails",

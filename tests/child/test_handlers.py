@@ -213,6 +213,7 @@ def test_backoff_function_returning_nonsense_is_a_value_error(registry, answer):
         *(("on_error", value) for value in ("", "Retry", "ignore", 1, True, [])),
         *(("on_death", value) for value in ("", "bury", 0, {})),
         *(("on_cut_off", value) for value in ("", "Stop", "go on", True)),
+        *(("concurrency", value) for value in (0, -1, 10_001, 1.5, "2", True, None)),
         *(("sandbox", value) for value in ("", "none", "Strict", True, [])),
         *(("network", value) for value in ("", "off", 0, 1, [])),
         *(("name", value) for value in ("", 5, b"n", [], "a\nb", "x" * 65, "ä" * 33, "\ud800")),
@@ -227,6 +228,12 @@ def test_bad_argument_is_refused_by_name(registry, argument, value):
 def test_unknown_argument_is_refused_by_name():
     with pytest.raises(TypeError, match="tries"):
         handler(tries=3)
+
+
+def test_only_coroutine_functions_run_beside_each_other(registry):
+    with pytest.raises(TypeError, match="async def"):
+        handler(name="n", concurrency=2)(print)
+    assert registry == []
 
 
 @pytest.mark.parametrize("what", ["30s", 5, None, [print]])

@@ -91,7 +91,7 @@ def job_attributes() -> set[str]:
         for node in ast.walk(job)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
     }
-    defined = {node.name for node in job.body if isinstance(node, ast.FunctionDef)}
+    defined = {node.name for node in job.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     return {name for name in assigned | defined if name[0] != "_"} - NOT_FOR_HANDLERS
 
 
