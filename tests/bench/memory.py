@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from tests.bench import accounts
 from tests.bench.bench import Bench
 from tests.bench.benchmark import Benchmark, Compared, Step, step
-from tests.bench.pool import Pool
+from tests.bench.pool import BESIDE_HANDLERS, MANY, Pool
 
 ALL, CHILD = "PSS MB of all", "PSS MB of a child"
 MASTER, MASTER_RSS = "PSS MB of the master", "RSS MB of the master"
+EACH = "PSS KB a job, of all"
+SLEEPING = "10,000 jobs that sleep in 2 children"
 EMPTY, LONG = "master, after 20,000 jobs", "master, after 20,000 jobs of 1,000,000 waiting"
 SIZES = (30, 150)
 CHILDREN = (1, 24)
@@ -61,6 +63,18 @@ def beside_a_queue(bench: Bench, jobs: int, long: bool) -> dict[str, float]:
         return look(pool)
 
 
+def sleeping(bench: Bench, jobs: int) -> dict[str, float]:
+    """What all processes take more while so many jobs sleep beside each other."""
+    bench.server.clear()
+    flags = ("--processes", "2", "--drain-timeout", "0s")
+    with bench.pool(*flags, handlers=BESIDE_HANDLERS) as pool, bench.server.client() as client:
+        pool.until_idle(2)
+        before, queue = look(pool)[ALL], client.queue("default")
+        queue.put_many({"klass": "bench.sleep", "data": 600} for _ in range(jobs))
+        pool.until(lambda: queue.counts().running == jobs, "all jobs run")
+        return {EACH: (look(pool)[ALL] - before) * 1000 / jobs}
+
+
 @contextmanager
 def steps(bench: Bench) -> Iterator[Sequence[Step]]:
     jobs = bench.amount(20_000, 1_000)
@@ -71,6 +85,7 @@ def steps(bench: Bench) -> Iterator[Sequence[Step]]:
             for children in CHILDREN
         ),
         *(step(used(150, children), lambda c=children: at_rest(bench, 150, c, 20)) for children in CHILDREN),
+        step(SLEEPING, lambda: sleeping(bench, bench.amount(2 * MANY, 1_000))),
         step(EMPTY, lambda: beside_a_queue(bench, jobs, long=False)),
         step(LONG, lambda: beside_a_queue(bench, jobs, long=True)),
     ]
@@ -80,12 +95,13 @@ MEMORY = Benchmark(
     "memory",
     "Memory of master, zygote and children together. PSS: of pages that several have in common each counts its share."
     " An application of so many MB is the size of the process that has imported it.",
-    (ALL, CHILD, MASTER, MASTER_RSS),
+    (ALL, CHILD, MASTER, MASTER_RSS, EACH),
     steps,
     (
         Compared("24 idle children / one, 150 MB application", idle(150, 24), ALL, (idle(150, 1),), most=1.5),
         Compared("24 children after 20 jobs each / one, 150 MB application", used(150, 24), ALL, (used(150, 1),)),
         Compared("24 idle children / one, 30 MB application", idle(30, 24), ALL, (idle(30, 1),)),
+        Compared("a job of 10,000 that sleep", SLEEPING, EACH, most=15),
         Compared("master beside 1,000,000 waiting jobs", LONG, MASTER, most=40),
         Compared("master beside 1,000,000 waiting jobs / none", LONG, MASTER, (EMPTY,)),
     ),

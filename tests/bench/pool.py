@@ -64,6 +64,29 @@ async def noop(job):
     pass
 """
 
+#: Jobs that run beside each other in one child. `MANY` lets so many sleep.
+MANY = 5_000
+BESIDE_HANDLERS = f"""
+import asyncio, os, struct, time
+from supervisor import handler
+
+_RECORD = struct.Struct("<dQQ")
+_FD = os.open(os.environ["BENCH_MARKS"], os.O_WRONLY | os.O_APPEND) if "BENCH_MARKS" in os.environ else -1
+
+@handler(concurrency=200)
+async def noop(job):
+    await asyncio.sleep(0)
+
+@handler(concurrency=200)
+async def mark(job):
+    os.write(_FD, _RECORD.pack(time.monotonic(), os.getpid(), job.data))
+    await asyncio.sleep(0)
+
+@handler(concurrency={MANY})
+async def sleep(job):
+    await asyncio.sleep(job.data)
+"""
+
 #: Objects as modules have them, so many megabytes, in the image that all children share.
 BALLAST = """
 BALLAST = []

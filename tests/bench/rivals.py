@@ -10,9 +10,11 @@ from tests.bench.bench import Bench
 from tests.bench.benchmark import Benchmark, Compared, Step, Unmeasured, step
 from tests.bench.latency import COLUMNS, GAP_S, P50, WARM, paced, spread_of, until_started
 from tests.bench.peers import Installed, Peer
+from tests.bench.pool import BESIDE_HANDLERS, HANDLERS
 from tests.bench.server import NAMESPACE
 
 REUSED, FORKED = "leasehold, reused", "leasehold, fork per job"
+BESIDE = "leasehold, 200 beside each other"
 REUSED_0, QUIET = "leasehold, reused, jobs-history 0", "leasehold, reused, log-level warning"
 RATE, WORKERS, SERVER, SUM = "jobs/s", "workers µs", "server µs", "sum µs"
 REUSE, FORK = ("--jobs-per-child", "0"), ("--jobs-per-child", "1")
@@ -59,19 +61,19 @@ def alone(bench: Bench) -> None:
 
 
 @contextmanager
-def our_pool(bench: Bench, *flags: str) -> Iterator[list[int]]:
+def our_pool(bench: Bench, *flags: str, handlers: str = HANDLERS) -> Iterator[list[int]]:
     """The pid of our main process."""
     url, marks = bench.server.tcp_url, bench.marks.path
-    with bench.pool("--processes", "2", *flags, url=url, marks=marks) as pool:
+    with bench.pool("--processes", "2", *flags, url=url, marks=marks, handlers=handlers) as pool:
         yield [pool.pid]
 
 
-def ours(bench: Bench, jobs: int, *flags: str, **config: int) -> dict[str, float]:
+def ours(bench: Bench, jobs: int, *flags: str, handlers: str = HANDLERS, **config: int) -> dict[str, float]:
     alone(bench)
     bench.server.configure(**config)
     with bench.server.client() as client:
         client.queue("default").put_many({"klass": "bench.mark", "data": n} for n in range(jobs))
-    with our_pool(bench, *flags) as mains:
+    with our_pool(bench, *flags, handlers=handlers) as mains:
         return Race(bench, jobs).measure(mains)
 
 
@@ -114,6 +116,7 @@ def races(bench: Bench) -> Iterator[Sequence[Step]]:
         step(REUSED, lambda: ours(bench, jobs, *REUSE)),
         step(REUSED_0, lambda: ours(bench, jobs, *REUSE, jobs_history=0)),
         step(QUIET, lambda: ours(bench, jobs, *REUSE, "--log-level", "warning")),
+        step(BESIDE, lambda: ours(bench, jobs, handlers=BESIDE_HANDLERS)),
         step(FORKED, lambda: ours(bench, forks, *FORK)),
         *of_peers(bench, theirs),
     ]
@@ -172,6 +175,8 @@ PEERS = Benchmark(
         Compared("reused / Sidekiq", REUSED, RATE, ("sidekiq",), least=1.8),
         Compared("reused / fastest Python peer, jobs-history 0", REUSED_0, RATE, PYTHON, least=6),
         Compared("reused / Sidekiq, jobs-history 0", REUSED_0, RATE, ("sidekiq",), least=2),
+        Compared("200 beside each other / taskiq", BESIDE, RATE, ("taskiq",), least=2),
+        Compared("processor time of a job, 200 beside each other / taskiq", BESIDE, SUM, ("taskiq",)),
         Compared("fork per job / RQ", FORKED, RATE, ("rq",), least=6),
         Compared("fork per job / TaskTiger", FORKED, RATE, ("tasktiger",), least=2),
         Compared("processor time of a job / least of all peers", REUSED, SUM, EVERY, most=0.45, best="least"),

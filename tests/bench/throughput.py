@@ -13,12 +13,13 @@ from supervisor.engine.model import scripts
 from supervisor.engine.model.outcomes import Completed
 from tests.bench.bench import FILLER, Bench
 from tests.bench.benchmark import Benchmark, Compared, Step, step
-from tests.bench.pool import ASYNC_HANDLERS, HANDLERS, SOURCE, SPENT, per_job
+from tests.bench.pool import ASYNC_HANDLERS, BESIDE_HANDLERS, HANDLERS, SOURCE, SPENT, per_job
 from tests.bench.server import PREFIX
 
 ENGINE, ENGINE_0 = "engine alone, batch 64", "engine alone, batch 64, jobs-history 0"
 REUSED, REUSED_0 = "2 children, reused", "2 children, reused, jobs-history 0"
 ASYNC = "2 children, reused, async handler"
+BESIDE = "2 children, 200 jobs beside each other"
 FORKS, FORKED = "bare fork + exit + wait", "2 children, fork per job"
 LARGE_MB = 150
 FORKED_LARGE = f"2 children, fork per job, an application of {LARGE_MB} MB"
@@ -100,6 +101,7 @@ def steps(bench: Bench) -> Iterator[Sequence[Step]]:
         step(ENGINE_0, lambda: engine_alone(bench, jobs, jobs_history=0)),
         step(REUSED_0, lambda: pool(bench, jobs, *reuse, jobs_history=0)),
         step(ASYNC, lambda: pool(bench, jobs, *reuse, handlers=ASYNC_HANDLERS)),
+        step(BESIDE, lambda: pool(bench, jobs, handlers=BESIDE_HANDLERS)),
         step(FORKS, lambda: bare_forks(forks)),
         step(FORKED, lambda: pool(bench, forks, *fork)),
         step(FORKED_LARGE, lambda: pool(bench, forks // 2, *fork, megabytes=LARGE_MB)),
@@ -119,6 +121,7 @@ THROUGHPUT = Benchmark(
         Compared("reused / engine alone, processor time", REUSED, "sum µs", (ENGINE,)),
         Compared("reused / engine alone, jobs-history 0", REUSED_0, "jobs/s", (ENGINE_0,)),
         Compared("async / sync handler", ASYNC, "jobs/s", (REUSED,)),
+        Compared("beside each other / one at a time, processor time", BESIDE, "sum µs", (ASYNC,)),
         Compared("fork per job / bare forks", FORKED, "jobs/s", (FORKS,), least=0.7),
         Compared("fork per job / bare forks, processor time", FORKED, "sum µs", (FORKS,)),
         Compared(f"fork per job, {LARGE_MB} MB / small", FORKED_LARGE, "jobs/s", (FORKED,)),
