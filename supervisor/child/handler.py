@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 
-_DEFAULT_ROOT: Final = "handlers"
+DEFAULT_ROOT: Final = "handlers"
 
 
 class HandlersError(Exception):
@@ -89,7 +89,7 @@ class Handler(Generic[P, R]):
         if self.name is not None:
             return self.name
         named = os.environ.get("LEASEHOLD_HANDLERS")
-        root = module_of(named or _DEFAULT_ROOT)
+        root = module_of(named or DEFAULT_ROOT)
         if not named and not f"{self.__module__}.".startswith(f"{root}."):
             raise ValueError(
                 f"the klass of {self.__module__}.{self._qualified_name} is not known, as its module does not lie below"

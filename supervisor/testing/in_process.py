@@ -18,7 +18,7 @@ import orjson
 from supervisor import messages
 from supervisor.child import around, handlers
 from supervisor.child.answers import OUTCOMES
-from supervisor.child.handler import Handler, HandlersError, module_of
+from supervisor.child.handler import Handler, HandlersError
 from supervisor.child.runner import Runner
 from supervisor.config import IN_POOL
 from supervisor.messages import Verb
@@ -62,15 +62,22 @@ class _NoNotices:
 class InProcess:
     def __init__(self, root: str, workdir: str) -> None:
         """`root`: the package of handlers, imported when a klass is not known. `workdir`: empty for each job."""
-        self._root = root
+        self.root = root
         self.workdir = workdir
         self._runner = Runner(_NoNotices(), "retry", 0, lambda _bytes: None, keeps_errors=True)
+        self._defined: dict[str, Handler[..., Any]] = {}
         self._prepared: dict[str, Handler[..., Any]] = {}
+        self._twice: dict[str, str] = {}  # klasses of two handlers, and who has defined them
         self._seen = 0  # registered handlers
 
     def handler_of(self, klass: str) -> Handler[..., Any]:
         """Return the handler of a klass, ready to run. Imports the package if need be. Raises HandlersError."""
         self._prepare()
+        if klass in self._twice:
+            raise HandlersError(
+                f"two handlers are named {klass!r}, {self._twice[klass]}: a supervisor would not start with them; give"
+                " one of them another name="
+            )
         if klass not in self._prepared:
             missing = self._import()
             self._prepare()
@@ -85,7 +92,7 @@ class InProcess:
     def _import(self) -> str:
         """Import the package, and return why it has no handlers, if so."""
         try:
-            handlers.import_all(module_of(self._root))
+            handlers.import_all(self.root)
         except HandlersError as error:
             return f" ({error})"
         return ""
@@ -93,10 +100,11 @@ class InProcess:
     def _prepare(self) -> None:
         registered = handlers.registered()
         for one in registered[self._seen :]:
-            try:
-                klass = one.klass
-            except ValueError:
-                continue  # a module outside of the package: its jobs have no klass
+            klass = one.klass_below(self.root)
+            before = self._defined.get(klass, one)
+            if before.function is not one.function and not (_is_local(before) or _is_local(one)):
+                self._twice[klass] = f"{_place(before)} and {_place(one)}"
+            self._defined[klass] = one
             watched = replace(one, function=_watched(one.function), settings=one.settings.within("basic"))
             watched.prepare(klass)
             self._prepared[klass] = watched
@@ -136,6 +144,15 @@ class InProcess:
             if os.listdir(self.workdir):
                 shutil.rmtree(self.workdir, ignore_errors=True)
                 os.makedirs(self.workdir, mode=0o700, exist_ok=True)
+
+
+def _is_local(handler: Handler[..., Any]) -> bool:
+    """Return whether a handler was defined in a function: a test may define one of its own under any name."""
+    return "<locals>" in _place(handler)
+
+
+def _place(handler: Handler[..., Any]) -> str:
+    return f"{handler.__module__}.{getattr(handler, '__qualname__', '')}"
 
 
 def _watched(function: Any) -> Any:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Self
 
 from supervisor.child import typed_put
+from supervisor.child.handler import DEFAULT_ROOT, module_of
 from supervisor.engine.client.connection import Clock, moved_clock
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.embedded.private_server import PrivateServer
@@ -18,32 +19,35 @@ NAMESPACE = "test"
 
 
 class Kit:
-    """`root`: the package of the handlers."""
+    """`named`: the package of the handlers that the tests name; empty: none is named."""
 
-    def __init__(self, server: PrivateServer, client: Client, root: str, in_process: InProcess) -> None:
+    def __init__(self, server: PrivateServer, client: Client, named: str, workdir: str) -> None:
+        self.root = named or os.environ.get("LEASEHOLD_HANDLERS") or DEFAULT_ROOT
         self.server = server
         self.client = client
-        self.root = root
-        self.in_process = in_process
+        self.in_process = InProcess(module_of(self.root), workdir)
 
     @classmethod
     @contextmanager
     def opened(cls, handlers: str) -> Iterator[Self]:
         """Start the server, which blocks for about 100 ms, and stop it at the end. `handlers`: as the ini option."""
-        root = handlers or os.environ.get("LEASEHOLD_HANDLERS") or "handlers"
         with ExitStack() as stack:
             workdir = tempfile.mkdtemp(prefix="leasehold-job-")
             stack.callback(shutil.rmtree, workdir, ignore_errors=True)
             server = stack.enter_context(PrivateServer())
             client = stack.enter_context(Client(server.url, NAMESPACE))
-            yield cls(server, client, root, InProcess(root, workdir))
+            yield cls(server, client, handlers, workdir)
 
     @contextmanager
     def lent(self, clock: Clock, set_variable: Callable[[str, str], None]) -> Iterator[None]:
-        """Lend the queue to one test, whose process knows no other meanwhile. Empties it afterwards."""
+        """Lend the queue to one test, whose process knows no other meanwhile. Empties it afterwards.
+
+        The default root is not written into a variable, so a handler without a klass has none in a test either.
+        """
         set_variable("LEASEHOLD_REDIS_URL", self.server.url)
         set_variable("LEASEHOLD_NAMESPACE", NAMESPACE)
-        set_variable("LEASEHOLD_HANDLERS", self.root)
+        if self.root != (os.environ.get("LEASEHOLD_HANDLERS") or DEFAULT_ROOT):
+            set_variable("LEASEHOLD_HANDLERS", self.root)
         with moved_clock(clock), typed_put.default_client(self.client):
             try:
                 yield

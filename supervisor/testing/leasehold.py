@@ -207,7 +207,7 @@ class Leasehold:
 
         Jobs that were cancelled, or ended and are not kept, are not among them.
         """
-        klass = None if wanted is None else puts.klass_of(wanted)
+        klass = None if wanted is None else self._klass_of(wanted)
         return [job for job in puts.all_jobs(self.client) if klass in (None, job.klass)]
 
     def assert_put(self, wanted: str | Handler[..., Any], times: int = 1, **data: Any) -> list[Job]:
@@ -215,7 +215,7 @@ class Leasehold:
 
         Raises AssertionError, with the jobs that were put, if there are not exactly `times`.
         """
-        klass, like = puts.klass_of(wanted), puts.as_json(data)
+        klass, like = self._klass_of(wanted), puts.as_json(data)
         jobs = puts.all_jobs(self.client)
         found = [job for job in jobs if puts.matches(job, klass, like)]
         if len(found) != times:
@@ -225,6 +225,9 @@ class Leasehold:
             )
         return found
 
+    def _klass_of(self, wanted: str | Handler[..., Any]) -> str:
+        return puts.klass_of(wanted, self._kit.in_process.root)
+
     # one handler alone
 
     def context(self, wanted: str | Handler[..., Any], data: Any = None, **record: Any) -> RecordingContext:
@@ -233,7 +236,7 @@ class Leasehold:
         It records `puts`, `reported` and `checkpoints`. `record`: jid, queue, priority, failures, deaths,
         interruptions, tags, lane, saved, trace, waited_s, persistent, token. Raises TypeError or ValueError.
         """
-        klass = puts.klass_of(wanted)
+        klass = self._klass_of(wanted)
         return RecordingContext(
             message_for(klass, data, record), self._kit.in_process.workdir, lambda *_: None, lambda *_: None,
             lambda point: self._faults.reach(point, klass),

@@ -39,10 +39,10 @@ def _pages(client: Client) -> Iterator[Job]:
             offset += len(failed)
 
 
-def klass_of(wanted: str | Handler[..., Any]) -> str:
-    """Return a klass, or that of a handler. Raises TypeError or ValueError."""
+def klass_of(wanted: str | Handler[..., Any], root: str) -> str:
+    """Return a klass, or that by which a supervisor of this root knows a handler. Raises TypeError."""
     if isinstance(wanted, Handler):
-        return wanted.klass
+        return wanted.klass_below(root)
     if not isinstance(wanted, str):
         raise TypeError(f"give a handler or the name of a klass, not {type(wanted).__name__}: {wanted!r:.100}")
     return wanted

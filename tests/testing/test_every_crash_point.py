@@ -205,7 +205,7 @@ def trial_of(function):
     def test(leasehold):
         global world
         world = World()
-        handler(name="tried")(function)
+        handler(name="tried")(lambda job: function(job))
         address = {"url": leasehold.url, "namespace": leasehold.namespace}
         leasehold.queue().put("tried", address)
         leasehold.run(until="idle")

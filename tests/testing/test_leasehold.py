@@ -294,14 +294,60 @@ def test_failed_test_shows_what_its_jobs_did(pytester_run):
     assert "jobs that leasehold has run" in done.stdout and "where is it?" in done.stdout
 
 
+def test_klass_that_producers_cannot_know_is_refused_as_in_production(pytester_run):
+    modules = {
+        "shop/jobs.py": "from supervisor import handler\n\n\n@handler\ndef send(job, user: int):\n    return user\n"
+    }
+    text = """
+        from shop.jobs import send
+
+        def test_typed_put(leasehold):
+            send.put(user=1)
+
+        def test_put_by_name(leasehold):
+            leasehold.queue().put("shop.jobs.send", {"user": 1})
+            assert leasehold.run()[0].check() == 1
+            assert send(leasehold.context(send), user=2) == 2
+        """
+    done = pytester_run(text, modules=modules)
+    assert "the klass of shop.jobs.send is not known" in done.stdout and "1 failed, 1 passed" in done.stdout
+    assert "2 passed" in pytester_run(text, "-o", "leasehold_handlers=shop.work", modules=modules).stdout
+
+
+def test_two_handlers_of_one_klass_fail_as_in_production(pytester_run):
+    text = "from supervisor import handler\n\n\n@handler(name='mail.send')\ndef send(job):\n    return 1\n"
+    done = pytester_run(
+        """
+        from mails import one, two
+        from supervisor import handler
+
+        def test_both(leasehold):
+            one.send.put()
+            leasehold.run()
+
+        def test_own(leasehold):
+            for answer in (1, 2):
+                handler(name="own")(lambda job, answer=answer: answer)
+                leasehold.queue().put("own")
+                leasehold.run()[0].check()
+        """,
+        modules={"mails/one.py": text, "mails/two.py": text},
+    )
+    words = "two handlers are named 'mail.send', mails.one.send and mails.two.send"
+    assert words in done.stdout and "1 failed, 1 passed" in done.stdout
+
+
 @pytest.fixture
 def pytester_run(tmp_path):
-    """Run a file of tests in a pytest of its own, as an application would."""
+    """Run a file of tests in a pytest of its own, as an application would. `modules`: further files of it."""
 
-    def run(text, *arguments):
+    def run(text, *arguments, modules=None):
         import sys
         import textwrap
 
+        for name, module in (modules or {}).items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(module)
         (tmp_path / "test_app.py").write_text(textwrap.dedent(text))
         return subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments], cwd=tmp_path,
