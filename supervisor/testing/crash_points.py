@@ -24,7 +24,8 @@ def every_crash_point(test: Callable[P, object]) -> Callable[P, None]:
     The test uses the fixture `leasehold`, puts and runs jobs, and returns their effects, which it makes anew in its
     body. The places are each checkpoint (before and after it is stored), each put and `next`, and the return of the
     handler. A job whose process has died runs again. The test fails, and names the places, if the effects are not what
-    they are without a death. Raises TypeError for a test without the fixture, or a coroutine function.
+    they are without a death, or if a run does not come to the place of its death. Raises TypeError for a test without
+    the fixture, or a coroutine function.
     """
     if inspect.iscoroutinefunction(test):
         raise TypeError(f"@every_crash_point takes a plain function, not the coroutine function {test.__qualname__}")
@@ -60,13 +61,15 @@ def _try(test: Callable[[], Any], leasehold: Trying) -> None:
         if place.startswith("start "):
             continue  # nothing was done before it
         try:
-            with leasehold.trial(index):
+            with leasehold.trial(index) as trial:
                 effects = test()
         except Exception as error:  # noqa: BLE001  a foreign test may raise anything; it is one finding among others
             cause = cause or error
             wrong.append(f"killed at {place}: {type(error).__name__}: {error}")
         else:
-            if effects != expected:
+            if trial.reached[index : index + 1] != [place]:
+                wrong.append(f"not killed at {place}: this run of the test has not come there, as the one before did")
+            elif effects != expected:
                 wrong.append(f"killed at {place}: {effects!r}")
     if wrong:
         raise AssertionError("\n".join((f"without a death the effects are {expected!r};", *wrong))) from cause

@@ -274,6 +274,26 @@ def test_effects_that_differ_by_themselves_are_told(leasehold):
         test(leasehold=leasehold)
 
 
+def test_place_that_a_run_does_not_reach_is_told(leasehold):
+    runs = []
+
+    @every_crash_point
+    def test(leasehold):
+        runs.append(1)
+
+        @handler(name="tried")
+        def tried(job):
+            if len(runs) <= 2:  # as one that finds in a cache what an earlier run has left there
+                job.checkpoint(1)
+
+        leasehold.queue().put("tried")
+        leasehold.run()
+        return "the same"
+
+    with pytest.raises(AssertionError, match="not killed at checkpoint 1 of tried: this run of the test has not come"):
+        test(leasehold=leasehold)
+
+
 def test_test_that_compares_nothing_is_told(leasehold):
     with pytest.raises(AssertionError, match="the test returns None"):
         every_crash_point(lambda leasehold: None)(leasehold=leasehold)
