@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from typing import IO, Any, Final
 
 import orjson
@@ -15,7 +16,9 @@ from supervisor.cli.doctor.findings import Finding, ok, problem
 from supervisor.cli.lib.described import environment
 from supervisor.cli.lib.terminal import counted
 from supervisor.config import Exit, RunConfig
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
+from supervisor.engine.commands import entries
 from supervisor.engine.model.errors import LeaseholdError
 
 _CHECK: Final = "queued-jobs"
@@ -51,7 +54,7 @@ def _is_ready(answers: IO[bytes], most_s: float) -> bool:
 def _tried(config: RunConfig, jobs: IO[bytes], answers: IO[bytes]) -> dict[str, dict[str, Any]]:
     """Show all jobs to the process. Raises OSError or ValueError if it ends before its answer."""
     with Client(config.redis_url, config.namespace) as client:
-        for klass, jid, is_bytes, raw in _jobs(client):
+        for klass, jid, is_bytes, raw in chain(_jobs(client), _pushed(client)):
             jobs.write(orjson.dumps((klass, jid, is_bytes, len(raw))) + b"\n" + raw)
     jobs.close()
     if not select.select([answers], [], [], _END_S)[0]:
@@ -68,6 +71,20 @@ def _jobs(client: Client) -> Iterator[tuple[str, str, bool, bytes]]:
             while page := queue.jobs(state, offset, _PAGE):
                 yield from ((one.klass, one.jid, one.is_bytes, one.raw) for one in page)
                 offset += len(page)
+
+
+def _pushed(client: Client) -> Iterator[tuple[str, str, bool, bytes]]:
+    """Yield the jobs that leases will make of pushed entries. What names no klass is `broken` for any code."""
+    calls, options = calls_of(client), client.config.all()
+    for name in sorted(calls.follow(entries.queues())):
+        queue = name.decode(errors="replace")
+        default_klass = options.get(f"klass-{queue}") or options["klass"]
+        offset = 0
+        while page := calls.run(entries.page(name, offset)):
+            for one in page:
+                if klass := one.klass or default_klass:
+                    yield str(klass), one.jid or f"an entry of in:{queue}", one.is_bytes, one.raw
+            offset += len(page)
 
 
 def _findings(tried: dict[str, dict[str, Any]]) -> Iterator[Finding]:

@@ -117,13 +117,13 @@ class _Walk(Command[ScanPage]):
     def wire(self, prefix: str) -> tuple[Argument, ...]:
         verb, cursor, name, count = self.args
         if verb == "SCAN":
-            return (verb, cursor, "MATCH", f"{prefix}*", "COUNT", count)
+            return (verb, cursor, "MATCH", prefix.encode() + bytes(name) + b"*", "COUNT", count)  # type: ignore[arg-type]
         return (verb, prefix.encode() + bytes(name), cursor, "COUNT", count)  # type: ignore[arg-type]  # a name is bytes
 
 
-def next_keys(cursor: int) -> Command[ScanPage]:
-    """Read the next keys. A key that exists throughout comes at least once before the cursor is 0."""
-    return _Walk(SCAN, ("SCAN", cursor, b"", _SCANNED), lambda reply: ScanPage(int(reply[0]), reply[1]))
+def next_keys(cursor: int, head: bytes = b"") -> Command[ScanPage]:
+    """Read the next keys of a head. One that exists throughout comes at least once before the cursor is 0."""
+    return _Walk(SCAN, ("SCAN", cursor, head, _SCANNED), lambda reply: ScanPage(int(reply[0]), reply[1]))
 
 
 def next_members(name: bytes, cursor: int, *, is_hash: bool = False) -> Command[ScanPage]:

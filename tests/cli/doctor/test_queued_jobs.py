@@ -92,6 +92,24 @@ def test_klass_without_a_handler_is_named(doctor, jobs):
     assert ("problem", lacking) in found
 
 
+def test_entries_of_other_programs_count_as_jobs(doctor, server, namespace):
+    from supervisor import Client
+
+    pushed = [f'{{"klass":"work.welcome","jid":"e-{n}","data":{{"user":{n}}}}}' for n in range(250)]
+    pushed[130] = '{"klass":"work.welcome","data":{"user":"five"}}'
+    with Client(server.url, namespace) as client:
+        assert client.queues() == {}
+        server.redis.lpush(f"{{{namespace}}}:in:pushed", *pushed)
+        server.redis.lpush(f"{{{namespace}}}:in:lines", "ada@example.org")
+        client.config.set("klass-lines", "work.plain")
+        code, [(_, said), rest] = doctor(named(OLD))
+        assert code == 1
+        assert said.startswith(
+            "1 of 250 jobs of work.welcome could not be taken by this code; the first is an entry of in:pushed: user: "
+        )
+        assert rest == ("ok", f"{TAKES} 1")
+
+
 def test_empty_queue_and_broken_code_are_told(doctor):
     assert doctor(named(OLD)) == (0, [("ok", f"{TAKES} 0")])
     code, found = doctor("import nothing_of_this_name")
