@@ -19,10 +19,10 @@ from supervisor.messages import Trouble, Verb
 
 Answer = tuple[Verb, list[bytes]]
 
-#: Outcomes as applications get them.
+#: Outcomes as applications get them. Only the queue knows whether a misfit is another release's job, or `broken`.
 OUTCOMES: Final = {
     Verb.COMPLETED: "completed", Verb.FOLLOWED: "completed", Verb.RETRIED: "retried", Verb.FAILED: "failed",
-    Verb.INTERRUPTED: "interrupted", Verb.OVERFLOWED: "failed", Verb.MISFIT: "failed",
+    Verb.INTERRUPTED: "interrupted", Verb.OVERFLOWED: "failed", Verb.MISFIT: "misfit",
 }  # fmt: skip
 
 
@@ -70,7 +70,10 @@ def raised(
 
 def trouble_of(answer: Answer) -> Trouble | None:
     verb, parts = answer
-    return None if verb in (Verb.COMPLETED, Verb.FOLLOWED) else messages.unpack_trouble(parts[0])
+    if verb in (Verb.COMPLETED, Verb.FOLLOWED):
+        return None
+    trouble = messages.unpack_trouble(parts[0])
+    return trouble._replace(group=None) if verb == Verb.MISFIT else trouble
 
 
 def _describe(error: BaseException) -> Trouble:

@@ -85,7 +85,6 @@ class Runner:
                 arguments = handler.arguments_of(job)
             except WrongShape as error:
                 self._notices.must_not_interrupt()
-                self._keep(error)
                 return answers.misfit(error)
             result = self._call(handler, job, arguments)
             self._notices.must_not_interrupt()

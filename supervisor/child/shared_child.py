@@ -164,7 +164,6 @@ class SharedChild:
             self._is_leaving = True
             raise
         except WrongShape as error:
-            run.raised = error
             return answers.misfit(error)
         except BaseException as error:  # noqa: BLE001  the child's boundary: a handler may raise anything
             return self._answer_to(run, error)

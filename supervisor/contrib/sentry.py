@@ -1,7 +1,7 @@
 """Sentry's events of jobs (extra `sentry`). Runs in zygote and children, for handlers that call `instrument`.
 
-A child cannot tell its own death: `report_deaths` runs in a process beside the supervisors, which
-`python -m supervisor.contrib.sentry` starts. Must not fail a job.
+A child cannot tell its own death, nor whether a job that does not fit is `broken` or another release's: `report_deaths`
+runs in a process beside the supervisors, which `python -m supervisor.contrib.sentry` starts. Must not fail a job.
 """
 
 from collections.abc import Generator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: The master kills a child that has not exited ten seconds after its last job.
 _LONGEST_FLUSH_S: Final = 8.0
-_FOUND: Final = frozenset({"completed", "interrupted"})
+_NO_ERRORS: Final = frozenset({"completed", "interrupted", "misfit"})
 
 
 def instrument(flush: Duration = "2s") -> None:
@@ -46,15 +46,16 @@ def _around(job: "JobContext") -> Generator[None, Ending, None]:
         _tag(scope, job.klass, job.jid, job.queue, job.attempt)
         ending = yield
         error = ending.exception
-        if error is not None and ending.outcome not in _FOUND and not isinstance(error, Retry):
+        if error is not None and ending.outcome not in _NO_ERRORS and not isinstance(error, Retry):
             scope.set_tag("outcome", ending.outcome)
             sentry_sdk.capture_exception(error)
 
 
 def report_deaths(client: "Client | None" = None) -> None:
-    """Have each death of a child, and each kill at a time limit, be an event. Blocks until it is interrupted.
+    """Have each death of a child, each kill at a time limit, and each `broken` job be an event. Blocks until it is
+    interrupted.
 
-    It hears of deaths from Redis, by `client` (None: `Client()`), from now on. Raises StoreUnavailable.
+    It hears of them from Redis, by `client` (None: `Client()`), from now on. Raises StoreUnavailable.
     """
     if client is None:
         with supervisor.Client() as own:
@@ -63,20 +64,24 @@ def report_deaths(client: "Client | None" = None) -> None:
     with client.events() as events:
         for event in events:
             if event.name == "job.died":
-                _report(client, event)
+                _report(client, event, "died")
+            elif event.name == "job.failed" and event.fields.get("group") == "broken":
+                _report(client, event, "broken")
 
 
-def _report(client: "Client", event: "Event") -> None:
+def _report(client: "Client", event: "Event", outcome: str) -> None:
     job = client.job(event.jid) if event.jid else None
     failure: dict[str, Any] = (job.failure if job else None) or {}
     with sentry_sdk.isolation_scope() as scope:
         attempt = job.failures + job.deaths + job.interruptions if job else event.fields.get("deaths", 1)
         _tag(scope, event.klass or "", event.jid or "", event.queue or "", attempt)
-        scope.set_tag("outcome", "died")
-        scope.set_tag("reason", event.fields.get("reason"))
+        scope.set_tag("outcome", outcome)
+        reason = event.fields.get("reason")
+        scope.set_tag("reason", reason)
         scope.set_context("child", {name: failure[name] for name in ("output", "stack") if name in failure})
-        scope.fingerprint = ["leasehold", "died", event.klass or "", str(event.fields.get("reason"))]
-        sentry_sdk.capture_message(failure.get("message") or f"the child of {event.klass} died", "error")
+        scope.fingerprint = ["leasehold", outcome, event.klass or "", str(reason)]
+        said = failure.get("message") or event.fields.get("message")
+        sentry_sdk.capture_message(said or f"a job of {event.klass} has {outcome}", "error")
 
 
 def _tag(scope: Any, klass: str, jid: str, queue: str, attempt: int) -> None:

@@ -191,9 +191,8 @@ def _ended(job: RecordingContext, verb: Verb, body: bytes, error: BaseException 
         raw = body if verb == Verb.COMPLETED else messages.unpack_completion(body).result
         return Ended(_run(job, OUTCOMES[verb], result=orjson.loads(raw) if raw else None), verb, body)
     group, message, frames, _delay_s = messages.unpack_trouble(body)
-    return Ended(
-        _run(job, OUTCOMES[verb], error=error, group=group, message=message, traceback=frames or ""), verb, body
-    )
+    outcome = "failed" if verb == Verb.MISFIT else OUTCOMES[verb]  # no other release is there to take it
+    return Ended(_run(job, outcome, error=error, group=group, message=message, traceback=frames or ""), verb, body)
 
 
 def _run(job: RecordingContext, outcome: str, **known: Any) -> Run:

@@ -134,20 +134,18 @@ def test_exceptions_and_time_limits_are_events_with_their_job(stage, sink, jobs_
     finally:
         del os.environ["SINK"]
     jid = stage.queue.put("raises", {"number": 7}, retries=0)
-    broken = stage.queue.put("raises", {"number": "x"})
     slow = stage.queue.put("takes_long", retries=0)
     again = stage.queue.put("asks_again")
-    stage.wait_until_ended([jid, broken, slow, again])
+    stage.wait_until_ended([jid, slow, again])
     assert pool.drain() == 0
     event = sink.of("raises")
     events = {event["tags"]["jid"]: event for event in sink._found}
-    assert events.keys() == {jid, broken, slow}
+    assert events.keys() == {jid, slow}
     event = events[jid]
     assert event["exception"]["values"][-1]["value"] == "no such thing"
     tags = {"klass": "raises", "jid": jid, "queue": "default", "attempt": "1"}
     assert {name: str(value) for name, value in event["tags"].items() if name in tags} == tags
     assert events[slow]["exception"]["values"][-1]["type"] == "SoftTimeout"
-    assert events[broken]["exception"]["values"][-1]["type"] == "WrongShape"
     stage.assert_nothing_left()
 
 
@@ -159,10 +157,15 @@ def test_deaths_are_events_with_their_reason(stage, sink, deaths):
         del os.environ["SINK"]
     jid = stage.queue.put("dies")
     killed = stage.queue.put("hears_nothing")
-    stage.wait_until_ended([jid, killed])
+    broken = stage.queue.put("raises", {"number": "x"})
+    stage.wait_until_ended([jid, killed, broken])
     event = sink.of("dies")
     assert (event["tags"]["reason"], event["tags"]["jid"], str(event["tags"]["attempt"])) == ("SIGSEGV", jid, "1")
     assert "SIGSEGV" in json.dumps(event) and "last words" in json.dumps(event["contexts"])
     assert sink.of("hears_nothing")["tags"]["reason"] == "timeout"
+    event = sink.of("raises")
+    assert (event["tags"]["outcome"], event["tags"]["jid"]) == ("broken", broken)
+    assert "number: " in json.dumps(event["logentry"] if "logentry" in event else event["message"])
+    assert sink.klasses().count("raises") == 1  # the child has made none
     assert pool.drain() == 0
     stage.assert_nothing_left()

@@ -1,5 +1,7 @@
 """Two releases whose handlers take different data of one klass: each job runs where its data fit."""
 
+import pytest
+
 from tests.process.apps import start_app
 
 OLD = """
@@ -60,6 +62,32 @@ def test_each_release_gets_its_own_jobs(stage):
         refused = [event["jid"] for event in pool.find("job.misfit")]
         assert len(refused) == len(set(refused))
     finish(stage, old, new)
+
+
+HOOKED = """
+from supervisor import around_job
+
+@around_job
+def look(job):
+    ending = yield
+    print("hook", ending.outcome, ending.exception, ending.trouble and (ending.trouble.group, ending.trouble.message))
+
+@handler{options}
+{kind} welcome(job, user: int):
+    return "old"
+"""
+
+
+@pytest.mark.parametrize(("kind", "options"), [("def", ""), ("async def", "(concurrency=5)")])
+def test_hook_sees_a_misfit_and_no_failure(stage, kind, options):
+    old = start_app(stage, HOOKED.format(kind=kind, options=options), processes=1)
+    old.wait_ready()
+    jid = stage.queue.put("welcome", {"user": "seven"})
+    stage.wait_until_ended([jid])
+    line = old.wait_for("job.printed", jid=jid)["line"]
+    assert line.startswith('hook misfit None (None, "user: ')
+    assert stage.client.job(jid).failure["group"] == "broken"
+    finish(stage, old)
 
 
 def test_job_is_broken_once_no_peer_may_take_it(stage):
