@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         on_exit,
     )
     from supervisor.child.typed_put import HandlerOptions, TypedPut
-    from supervisor.engine.client.around_put import Put
+    from supervisor.engine.client.around_put import Put, around_put
     from supervisor.engine.client.async_client import AsyncClient, AsyncConfig, AsyncLane, AsyncQueue
     from supervisor.engine.client.async_handles import AsyncJob, AsyncLease, AsyncRecurringJob
     from supervisor.engine.client.connection import EmbeddedServerWarning
@@ -128,6 +128,7 @@ _HOMES = {
     "WorkerJobs": "engine.commands.queries",
     "after_fork": "child.handlers",
     "around_job": "child.around",
+    "around_put": "engine.client.around_put",
     "before_fork": "child.handlers",
     "handler": "child.handlers",
     "on_exit": "child.handlers",
@@ -201,6 +202,7 @@ __all__ = [
     "WorkerJobs",
     "after_fork",
     "around_job",
+    "around_put",
     "before_fork",
     "handler",
     "on_exit",

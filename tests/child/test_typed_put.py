@@ -10,9 +10,10 @@ from datetime import UTC, datetime, timedelta
 import psutil
 import pytest
 
-from supervisor import AsyncClient, Client, NoServer
+from supervisor import AsyncClient, Client, NoServer, around_put
 from supervisor.child import handlers, typed_put
 from supervisor.child.handlers import handler
+from supervisor.engine.client.around_put import registered
 from supervisor.engine.model.job_to_put import JobToPut
 from tests.parts import in_fork
 
@@ -241,3 +242,29 @@ def test_importing_a_handler_loads_neither_redis_nor_pydantic():
     code = "import sys\nfrom supervisor import handler\n@handler\ndef f(job, user): ...\n"
     code += "f.parameters\nassert not {'redis', 'pydantic', 'asyncio'} & set(sys.modules)"
     assert os.spawnl(os.P_WAIT, sys.executable, sys.executable, "-c", code) == 0
+
+
+@pytest.fixture
+def no_hook_is_left():
+    yield
+    registered.clear()
+
+
+@pytest.mark.usefixtures("no_hook_is_left")
+def test_hook_of_all_clients_reads_and_changes_typed_puts(welcome, client):
+    seen = []
+
+    @around_put
+    def look(put):
+        for job in put.jobs:
+            seen.append({**job["data"]})
+            job["data"]["template"] = "rich"
+        yield
+
+    jids = [
+        welcome.put(user=7),
+        asyncio.run(welcome.aput(user=8)),
+        *client.queue("mail").put_many([welcome.job(user=9)]),
+    ]
+    assert seen == [{"user": 7}, {"user": 8}, {"user": 9}]
+    assert [client.job(jid).data for jid in jids] == [{"user": user, "template": "rich"} for user in (7, 8, 9)]

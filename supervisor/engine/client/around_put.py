@@ -1,10 +1,13 @@
 """Runs the functions of `around_put` before and after a put. Runs in applications and commands. Must not do I/O."""
 
 import inspect
+import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+import orjson
 
 from supervisor.engine.model.errors import LeaseholdError
 
@@ -13,8 +16,9 @@ from supervisor.engine.model.errors import LeaseholdError
 class Put:
     """One call of put, add or put_many, before it is checked and sent.
 
-    `verb`: put or add. `queue`: its name. `jobs`: a dict of put's arguments for each job; what a function changes in
-    them is put. `answers`: once they are put, the jids that put answers, or the bool of add.
+    `verb`: put or add. `queue`: its name. `jobs`: a dict of put's arguments for each job, its data as the handler's
+    process will decode it; what a function changes in them is put. `answers`: once they are put, the jids that put
+    answers, or the bool of add.
     """
 
     verb: str
@@ -28,6 +32,20 @@ AroundPut = Callable[[Put], Generator[Any, None, Any] | AbstractContextManager[A
 A = TypeVar("A", bound=AroundPut)
 
 
+#: The functions for all clients of this process.
+registered: list[AroundPut] = []
+
+
+def around_put(function: A) -> A:
+    """Have `function(put)` run around each put of every client of this process, also around typed puts.
+
+    It is what `Client.around_put` is for one client, and runs outside of those. A job of `job.put` in a handler is put
+    by the supervisor, so no function sees it.
+    """
+    registered.append(checked(function))
+    return function
+
+
 def checked(function: A) -> A:
     """Return the function. Raises TypeError if it cannot be called."""
     if not callable(function):
@@ -38,6 +56,9 @@ def checked(function: A) -> A:
 @contextmanager
 def around(functions: Sequence[AroundPut], put: Put) -> Iterator[Put]:
     """Run functions around a put, the first one outermost. What one raises before the put refuses it."""
+    for job in put.jobs:
+        if isinstance(job.get("data"), orjson.Fragment):  # of a typed put
+            job["data"] = json.loads(orjson.dumps(job["data"]))
     with ExitStack() as stack:
         for function in functions:
             manager: Any = contextmanager(function) if inspect.isgeneratorfunction(function) else function

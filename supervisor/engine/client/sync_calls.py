@@ -4,7 +4,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from supervisor.engine.client.around_put import AroundPut
+from supervisor.engine.client.around_put import AroundPut, registered
 from supervisor.engine.client.connection import Clock
 from supervisor.engine.client.put_batches import jids_of, most_under_way
 from supervisor.engine.client.sync_store import Store
@@ -21,12 +21,20 @@ T = TypeVar("T")
 
 
 class Calls:
-    """`clock`: unix seconds of an injected clock. None: the server's clock is used. `around_puts`: by registration."""
+    """`clock`: unix seconds of an injected clock. None: the server's clock is used.
+
+    `own_around_puts`: the functions around each put of this client, by registration.
+    """
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self.clock = clock
-        self.around_puts: list[AroundPut] = []
+        self.own_around_puts: list[AroundPut] = []
+
+    @property
+    def around_puts(self) -> list[AroundPut]:
+        """Return the functions around each put, those of all clients first."""
+        return [*registered, *self.own_around_puts]
 
     def call(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T:
         """Run the command that `build` (of engine/commands/) makes of the arguments at this time."""

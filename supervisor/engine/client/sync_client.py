@@ -107,7 +107,7 @@ class Client:
         is checked or sent; what it raises then refuses the put. After its yield `put.answers` has what was answered;
         an error of the put is raised at the yield. The first function is the outermost. It must not block for long.
         """
-        self._calls.around_puts.append(checked(around))
+        self._calls.own_around_puts.append(checked(around))
         return around
 
     def __enter__(self) -> Self:
