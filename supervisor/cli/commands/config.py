@@ -4,17 +4,12 @@ Must not interpret them: the engine's table of options does.
 """
 
 import argparse
-from typing import TYPE_CHECKING
 
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.options import add_json
 from supervisor.cli.lib.parser import Subparsers, UsageError
 from supervisor.cli.lib.supervisors import user_at_host
 from supervisor.cli.lib.terminal import say, say_json, table
-from supervisor.config import parse_duration
-
-if TYPE_CHECKING:
-    from supervisor.engine.model.options import Option
 
 EXAMPLES = """\
 examples:
@@ -80,7 +75,7 @@ def _change(args: argparse.Namespace) -> int:
 
     with arguments():
         option, _ = checked_option(args.option)
-        value = None if args.unset else value_of_text(option, _seconds(option, args.value))
+        value = None if args.unset else value_of_text(option, args.value)
     with connect(args) as client:
         if args.unset:
             client.config.unset(args.option)
@@ -89,16 +84,6 @@ def _change(args: argparse.Namespace) -> int:
         now = client.config.get(args.option)
     say(f"{args.option} is {_words(now)}{' again' if args.unset else ''}")
     return 0
-
-
-def _seconds(option: "Option", text: str) -> str:
-    """Return a duration as a number of seconds, if the option takes seconds."""
-    if option.kind != "seconds":
-        return text
-    try:
-        return str(parse_duration(text))
-    except ValueError:
-        return text  # the option's own parser refuses it in its own words
 
 
 def _words(value: object) -> str:

@@ -448,8 +448,8 @@ class AsyncConfig:
         options.checked_option(option)
         return options.value_in(await self._calls.run(queries.settings()), option)
 
-    async def set(self, option: str, value: options.Value, *, by: str | None = None) -> None:
-        """Set an option. `by` names who does, and is kept with a pause.
+    async def set(self, option: str, value: options.Value | Duration, *, by: str | None = None) -> None:
+        """Set an option. `by` names who does, and is kept with a pause. A Duration is kept as seconds.
 
         Raises ValueError for an unknown option, or for a value that it cannot have.
         """

@@ -443,8 +443,8 @@ class Config:
         options.checked_option(option)
         return options.value_in(self._calls.run(queries.settings()), option)
 
-    def set(self, option: str, value: options.Value, *, by: str | None = None) -> None:
-        """Set an option. `by` names who does, and is kept with a pause.
+    def set(self, option: str, value: options.Value | Duration, *, by: str | None = None) -> None:
+        """Set an option. `by` names who does, and is kept with a pause. A Duration is kept as seconds.
 
         Raises ValueError for an unknown option, or for a value that it cannot have.
         """

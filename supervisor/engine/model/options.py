@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from supervisor.engine.model.keys import checked_name
-from supervisor.engine.model.validation import EXACT_INT
+from supervisor.engine.model.validation import EXACT_INT, in_seconds
 
 Value = int | float | str | bool | None
 
@@ -31,7 +31,9 @@ class Option:
     def allowed(self) -> str:
         """Return the allowed values, for error messages."""
         if self.kind == "seconds":
-            return "a number of seconds " + (f"from {self.least:g} on" if self.least else "that is 0 or more")
+            return "a duration or a number of seconds " + (
+                f"from {self.least:g} on" if self.least else "that is 0 or more"
+            )
         if self.kind == "count":
             return "an int that is 0 or more"
         return "True or False" if self.kind == "flag" else "a name of 1 to 64 bytes"
@@ -86,7 +88,12 @@ def _nearest(name: str) -> str:
 
 
 def checked_value(option: Option, value: object) -> str:
-    """Return the value as it is stored. Raises ValueError naming the option, the value and what is allowed."""
+    """Return the value as it is stored. Raises ValueError naming the option, the value and what is allowed.
+
+    A Duration is stored as seconds.
+    """
+    if option.kind == "seconds":
+        value = in_seconds(option.name, value)
     if option.kind == "name":
         try:
             return checked_name(option.name, value)
@@ -98,7 +105,7 @@ def checked_value(option: Option, value: object) -> str:
     elif isinstance(value, int | float if option.kind == "seconds" else int) and not isinstance(value, bool):
         assert isinstance(value, int | float)
         if option.least <= value <= EXACT_INT / 1000:  # NaN fails here; larger values cannot be added to a time in ms
-            return repr(value)
+            return repr(_whole(float(value)))
     raise ValueError(f"{option.name} must be {option.allowed}: {value!r:.100}")
 
 
@@ -106,17 +113,19 @@ def value_of_text(option: Option, text: str) -> str | int | float | bool:
     """Return the value of a typed text. Raises ValueError naming the option, the text and what is allowed."""
     if option.kind == "name":
         return checked_name(option.name, text)
+    if option.kind == "seconds":
+        return _whole(float(checked_value(option, text)))
     words = {"true": 1, "yes": 1, "on": 1, "false": 0, "no": 0, "off": 0} if option.kind == "flag" else {}
     try:
-        value = words[text.lower()] if text.lower() in words else float(text)
-    except ValueError:
-        value = float("nan")
-    whole = int(value) if value == value // 1 else value
-    try:
-        stored = checked_value(option, whole)
+        value = words[text.lower()] if text.lower() in words else int(text)
+        stored = checked_value(option, value)
     except ValueError:
         raise ValueError(f"{option.name} must be {option.allowed}: {text!r:.100}") from None
-    return bool(whole) if stored and option.kind == "flag" else whole
+    return bool(value) if stored and option.kind == "flag" else value
+
+
+def _whole(value: float) -> float:
+    return int(value) if value.is_integer() else value
 
 
 def _read(option: Option, text: str | None) -> Value:
@@ -129,7 +138,7 @@ def _read(option: Option, text: str | None) -> Value:
         return None
     if option.kind == "flag":
         return value > 0
-    return int(value) if value == value // 1 else value
+    return _whole(value)
 
 
 def value_in(settings: Mapping[str, str], name: str) -> Value:

@@ -29,7 +29,7 @@ def test_config_shows_every_option_with_its_value_and_meaning(shell, jobs):
 
 def test_config_sets_shows_and_unsets_one_option(shell, jobs):
     assert shell.line("config", "heartbeat") == "30"
-    assert shell.line("config", "heartbeat", "60") == "heartbeat is 60"
+    assert shell.line("config", "heartbeat", "1m") == "heartbeat is 60"
     assert shell.json("config", "heartbeat") == {"heartbeat": 60}
     assert shell.line("config", "heartbeat-emails") == "60"
     assert shell.line("config", "heartbeat-emails", "7.5") == "heartbeat-emails is 7.5"

@@ -236,7 +236,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Config.get": ({}, {"option": BAD_OPTIONS}),
     "Config.set": (
         {"option": "grace", "value": 1},
-        {"option": BAD_OPTIONS, "value": [None, "1", True, [1], NAN, INFINITE, -1, 1e300], "by": BYS},
+        {"option": BAD_OPTIONS, "value": [None, "soon", True, [1], NAN, INFINITE, -1, 1e300], "by": BYS},
     ),
     "Config.unset": ({}, {"option": BAD_OPTIONS}),
     "Config.all": ({}, {}),
@@ -332,7 +332,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         f"{name} of a wrong kind: {value!r}": ("Config.set", {"option": name, "value": value}, f"^{name} must .*: ")
         for name, option in OPTIONS.items()
         for value in {
-            "seconds": ["1", True, None, NAN, INFINITE, -1],
+            "seconds": ["soon", True, None, NAN, INFINITE, -1],
             "count": ["1", True, None, 1.5, -1],
             "flag": ["1", None, 2, -1, 0.5],
             "name": ["", 5, None, "n" * 65, "a\nb"],

@@ -1,6 +1,7 @@
 """Options: their names, their values, and the scripts' equal defaults."""
 
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,7 @@ def test_a_name_must_be_a_str():
         ("heartbeat", 60, "60"),
         ("heartbeat", 0.5, "0.5"),
         ("grace", 0, "0"),
+        ("grace", 2.0, "2"),
         ("max-concurrency", 0, "0"),
         ("max-deaths", 7, "7"),
         ("paused", True, "1"),
@@ -82,12 +84,14 @@ def test_a_value_is_stored_as_the_scripts_read_it(option, value, stored):
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("heartbeat", 0, "heartbeat must be a number of seconds from 0.001 on: 0"),
-        ("heartbeat", -1, "heartbeat must be a number of seconds"),
-        ("grace", -0.5, "grace must be a number of seconds that is 0 or more: -0.5"),
-        ("grace", float("nan"), "grace must be a number"),
-        ("grace", float("inf"), "grace must be a number"),
-        ("grace", "5", "grace must be a number of seconds that is 0 or more: '5'"),
+        ("heartbeat", 0, "heartbeat must be a duration or a number of seconds from 0.001 on: 0"),
+        ("heartbeat", -1, "heartbeat must be a duration or a number of seconds"),
+        ("grace", -0.5, "grace must be a duration or a number of seconds that is 0 or more: -0.5"),
+        ("grace", float("nan"), "grace must be a duration or a number"),
+        ("grace", float("inf"), "grace must be a duration or a number"),
+        ("grace", "soon", "grace must be seconds, a duration or a timedelta: 'soon' is not a duration"),
+        ("grace", timedelta(seconds=-1), "grace must be a duration or a number of seconds that is 0 or more: "),
+        ("max-deaths", "5s", "max-deaths must be an int that is 0 or more: '5s'"),
         ("grace", True, "grace must be"),
         ("max-deaths", 1.5, "max-deaths must be an int that is 0 or more: 1.5"),
         ("max-deaths", -1, "max-deaths must be an int"),
@@ -105,8 +109,22 @@ def test_bad_value_is_refused_naming_what_is_allowed(option, value, said):
 
 
 @pytest.mark.parametrize(
+    ("value", "stored"), [("30s", "30"), ("500ms", "0.5"), ("2h", "7200"), (timedelta(minutes=1), "60")]
+)
+def test_duration_is_stored_as_seconds(value, stored):
+    assert checked_value(OPTIONS["heartbeat"], value) == stored
+
+
+@pytest.mark.parametrize(
     ("option", "text", "value"),
-    [("grace", "2.5", 2.5), ("grace", "2", 2), ("paused", "yes", True), ("paused", "0", False), ("klass", "k", "k")],
+    [
+        ("grace", "2.5", 2.5),
+        ("grace", "2m", 120),
+        ("grace", "2", 2),
+        ("paused", "yes", True),
+        ("paused", "0", False),
+        ("klass", "k", "k"),
+    ],
 )
 def test_typed_text_becomes_a_value(option, text, value):
     found = value_of_text(OPTIONS[option], text)
