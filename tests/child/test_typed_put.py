@@ -1,6 +1,7 @@
 """A handler puts jobs of its own parameters, on a real server, and refuses what it would not accept."""
 
 import asyncio
+import copy
 import gc
 import os
 import pickle
@@ -164,6 +165,16 @@ def test_job_that_is_ready_to_be_put_goes_wherever_jobs_are_put(welcome, client)
     three = welcome.job(user=3)
     assert lease.complete(then=[three])
     assert client.job(three.jid).data == {"user": 3}
+
+
+def test_job_that_is_ready_to_be_put_can_be_copied_and_pickled(welcome, client):
+    one = welcome.job(user=2**60, template="rich")
+    for twin in (pickle.loads(pickle.dumps(one)), copy.deepcopy(one), copy.copy(one)):
+        assert type(twin) is JobToPut and (twin.jid, twin.queue, twin.data) == (one.jid, one.queue, one.data)
+        assert client.queue("mail").put_many([twin]) == [one.jid]
+        assert client.job(one.jid).data == {"user": 2**60, "template": "rich"}
+    plain = JobToPut({"queue": "q", "klass": "k", "jid": "j", "data": b"\xff"})
+    assert pickle.loads(pickle.dumps(plain)) == plain
 
 
 def test_job_for_another_queue_is_refused_by_put_many(welcome, client):

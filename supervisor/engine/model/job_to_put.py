@@ -28,8 +28,18 @@ class JobToPut(dict[str, Any]):
         """Return the data as the handler's process will decode it. Changing it changes no job."""
         return orjson.loads(orjson.dumps(self["data"]))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        data = self["data"]
+        if not isinstance(data, orjson.Fragment):
+            return type(self), ({**self},)
+        return _with_json, ({**self, "data": None}, orjson.dumps(data))  # a Fragment cannot be pickled
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.jid} {self['klass']} queue={self.queue}>"
+
+
+def _with_json(arguments: Mapping[str, Any], raw: bytes) -> JobToPut:
+    return JobToPut({**arguments, "data": orjson.Fragment(raw)})
 
 
 def as_jids(parents: object) -> object:
