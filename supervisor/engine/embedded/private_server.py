@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import redis
 
 from supervisor.engine.embedded import embedded
+from supervisor.engine.embedded.embedded import EmbeddedError
 
 _END_S = 30.0
 
@@ -25,8 +26,11 @@ class PrivateServer:
         self._directory = Path(tempfile.mkdtemp(prefix="leasehold-"))
         try:
             self._share = embedded.acquire(self._directory / "server")
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(self._directory)
+            if isinstance(error, embedded.NoServerProgram):
+                said = f"the tests need a server of their own, whatever LEASEHOLD_REDIS_URL says: {error.cure}"
+                raise EmbeddedError(said) from None
             raise
         self._redis = redis.Redis.from_url(self._share.url, protocol=2)
         address = urlsplit(self._share.url)
