@@ -54,9 +54,10 @@ if TYPE_CHECKING:
     )
     from supervisor.engine.model.job_to_put import JobToPut
     from supervisor.engine.model.jobs import Progress, PutOptions
-    from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried
+    from supervisor.engine.model.outcomes import Completed, Died, Failed, Leased, Released, Retried
     from supervisor.engine.model.recurring import RecurChanges, RecurOptions
     from supervisor.engine.model.validation import Duration
+    from supervisor.messages import HandlerSettings, Trouble
 
 #: The module of each name, loaded on first use: children must not load what speaks to Redis, and a command must start
 #: fast.
@@ -87,6 +88,7 @@ _HOMES = {
     "Failed": "engine.model.outcomes",
     "Handler": "child.handler",
     "HandlerOptions": "child.typed_put",
+    "HandlerSettings": "messages",
     "Interrupted": "child.handlers",
     "Job": "engine.client.sync_handles",
     "JobContext": "child.context",
@@ -97,6 +99,7 @@ _HOMES = {
     "LayoutError": "engine.model.errors",
     "Lease": "engine.client.sync_handles",
     "LeaseLost": "engine.model.errors",
+    "Leased": "engine.model.outcomes",
     "LeaseholdError": "engine.model.errors",
     "Limit": "engine.commands.limits",
     "LimitHolder": "engine.commands.limits",
@@ -121,6 +124,7 @@ _HOMES = {
     "Stats": "engine.commands.queries",
     "StoreUnavailable": "engine.model.errors",
     "Tracked": "engine.commands.queries",
+    "Trouble": "messages",
     "TypedPut": "child.typed_put",
     "Violation": "engine.commands.check",
     "Wish": "engine.commands.queries",
@@ -161,6 +165,7 @@ __all__ = [
     "Failed",
     "Handler",
     "HandlerOptions",
+    "HandlerSettings",
     "Interrupted",
     "Job",
     "JobContext",
@@ -172,6 +177,7 @@ __all__ = [
     "LayoutError",
     "Lease",
     "LeaseLost",
+    "Leased",
     "LeaseholdError",
     "Limit",
     "LimitHolder",
@@ -195,6 +201,7 @@ __all__ = [
     "Stats",
     "StoreUnavailable",
     "Tracked",
+    "Trouble",
     "TypedPut",
     "Violation",
     "Wish",
