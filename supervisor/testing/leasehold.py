@@ -13,12 +13,13 @@ import orjson
 
 from supervisor import clock
 from supervisor.child.handler import Handler
-from supervisor.child.handlers import Interrupted, SoftTimeout
+from supervisor.child.handlers import Interrupted, SoftTimeout, registered
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Queue
 from supervisor.engine.client.sync_handles import Job, Lease
 from supervisor.engine.commands import writes
 from supervisor.engine.model.outcomes import REFUSED, TOO_MANY_QUEUES, Outcome, Released
+from supervisor.engine.model.recurring import declared
 from supervisor.engine.model.validation import Duration, in_seconds
 from supervisor.master.model import outcome_rules
 from supervisor.messages import HandlerSettings, ProgressReport
@@ -33,6 +34,7 @@ from supervisor.testing.run import Run
 WORKER: Final = "leasehold-test"
 _MOST_RUNS: Final = 10_000
 _MOST_LEASED: Final = 1000
+_MOST_DECLARED: Final = 100
 
 
 class Leasehold:
@@ -87,6 +89,25 @@ class Leasehold:
             raise RuntimeError("a pool lives by the server's clock, which cannot be moved")
         self._now_unix += seconds
         return self._now_unix
+
+    def declare(self, *wanted: Handler[..., Any]) -> list[str]:
+        """Put the recurring jobs of handlers with `cron` or `every`, as a supervisor does that has loaded them.
+
+        Without arguments: of all handlers that this process has imported. Returns the jids put or changed, which are
+        the klasses. Raises CronMissing without the extra `cron`, ValueError for a handler that does not recur.
+        """
+        root, found = self._kit.in_process.root, {}
+        for handler in wanted or registered():
+            if recurrence := handler.recurrence:
+                found[handler.klass_below(root)] = recurrence
+            elif wanted:
+                raise ValueError(f"{handler!r} has neither cron nor every")
+        declarations = [declared(klass, recurrence, self._now_unix) for klass, recurrence in found.items()]
+        put: list[str] = []
+        for at in range(0, len(declarations), _MOST_DECLARED):
+            batch = declarations[at : at + _MOST_DECLARED]
+            put += calls_of(self.client).call(writes.declare, [], batch)[0]
+        return put
 
     @property
     def told(self) -> str:

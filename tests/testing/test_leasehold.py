@@ -159,6 +159,37 @@ def test_recurring_jobs_come_as_the_clock_passes_them(leasehold):
     assert {run.klass for run in leasehold.run(until="idle")} == {"mail.other"}
 
 
+@handler(name="hourly", every="1h", queue="mail")
+def hourly(job: JobContext) -> str:
+    return "an hour"
+
+
+@handler(name="daily", cron="0 6 * * *", tz="Europe/Berlin")
+def daily(job: JobContext) -> None: ...
+
+
+def test_declared_recurrences_come_as_from_a_supervisor(leasehold):
+    leasehold.advance("2h")
+    assert leasehold.run() == []
+    assert {"hourly", "daily"} <= {*leasehold.declare()}
+    assert leasehold.declare() == []
+    runs = leasehold.run()
+    assert [(run.klass, run.check()) for run in runs] == [("hourly", "an hour")]
+    for _ in range(2):
+        leasehold.advance("1h")
+        assert [run.klass for run in leasehold.run()].count("hourly") == 1
+    assert leasehold.client.recurring("hourly").queue == "mail"
+    leasehold.advance("24h")
+    assert "daily" in {run.klass for run in leasehold.run()}
+
+
+def test_only_the_wanted_recurrence_is_declared(leasehold):
+    assert leasehold.declare(hourly) == ["hourly"]
+    assert leasehold.client.recurring("daily") is None
+    with pytest.raises(ValueError, match="<Handler flaky> has neither cron nor every"):
+        leasehold.declare(flaky)
+
+
 def test_klass_without_handler_is_named_and_its_job_stays(leasehold):
     jid = leasehold.queue().put("mail.welcom")
     with pytest.raises(HandlersError, match=r"'mail.welcom' is known; known are: .*mail\.welcome"):
