@@ -18,6 +18,7 @@ from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Queue
 from supervisor.engine.client.sync_handles import Job, Lease
 from supervisor.engine.commands import writes
+from supervisor.engine.commands.queries import Depths
 from supervisor.engine.model.outcomes import REFUSED, TOO_MANY_QUEUES, Outcome, Released
 from supervisor.engine.model.recurring import declared
 from supervisor.engine.model.validation import Duration, in_seconds
@@ -149,6 +150,8 @@ class Leasehold:
 
     def _lease(self) -> Lease | None:
         """Lease a job that is due. None: there is none."""
+        if not any(_may_give(depths) for depths in self.client.queues().values()):
+            return None  # one round trip, where leases would take four to find nothing
         for count in (1, _MOST_LEASED):  # a lease of one job looks at few more, which may not start now
             if leases := self.client.lease(WORKER, ["*"], count):
                 return self._only(leases, leases[0].jid)
@@ -333,6 +336,11 @@ class Leasehold:
             finally:
                 self._pool.kill()
                 self._pool = None
+
+
+def _may_give(depths: Depths) -> bool:
+    """Return whether a lease may find a job in a queue: one may be due, have room in its limit by now, or recur."""
+    return bool(depths.waiting or depths.stalled or depths.parked or depths.recurring)
 
 
 def _outcome(lease: Lease, ended: Ended, settings: HandlerSettings) -> Outcome:
