@@ -126,6 +126,7 @@ class Child:
         self._handlers = handlers
         self._jobs_per_child = boot.jobs_per_child
         self._on_error = boot.on_error
+        self._has_terminal = bool(boot.terminal)
         # Not None: handlers differ in their sandbox, and the first job decides.
         self._confinement = confinement if confinement.common is None else None
         self._own_fds = jobs.fileno(), talk.fileno()
@@ -232,7 +233,7 @@ class Child:
             self._confine(self._confinement, first.klass)
         self._talk.stop_listening()
         return SharedChild(
-            self._number, self._jobs, self._socket, self._workdir, self._handlers, self._on_error
+            self._number, self._jobs, self._socket, self._workdir, self._handlers, self._on_error, self._has_terminal
         ).serve(first)  # fmt: skip
 
     def _confine(self, confinement: Confinement, klass: str) -> None:

@@ -23,41 +23,47 @@ _WAIT_MS: Final = 50
 
 class SharedCheckpoints:
     def __init__(
-        self, talk: socket.SocketType, runs: Mapping[int, SharedRun], read_words: Callable[[], None]
-    ) -> None:  # fmt: skip
-        """`runs`: by token. `read_words` reads the socket, and hands answers to `stored`; it never waits."""
+        self,
+        loop: asyncio.AbstractEventLoop,
+        talk: socket.SocketType,
+        runs: Mapping[int, SharedRun],
+        read_talk: Callable[[], None],
+    ) -> None:
+        """`runs`: by token. `read_talk` reads the socket, and hands answers to `stored`; it never waits."""
+        self._loop = loop
         self._talk = talk
         self._runs = runs
-        self._read_words = read_words
+        self._read_talk = read_talk
         self._poll = select.poll()
         self._poll.register(talk, select.POLLIN)
         self._pid = os.getpid()
         self.main = threading.get_ident()
-        self.loop: asyncio.AbstractEventLoop | None = None
         self._number = 0  # of the last checkpoint
-        self._asked: dict[
-            int, tuple[int, asyncio.Future[bool]]
-        ] = {}  # by number: the job's token, and whether it is kept
+        self._tokens: dict[int, int] = {}  # of the jobs that wait, by the number of each checkpoint
+        self._answers: dict[int, dict[int, asyncio.Future[bool]]] = {}  # by token and number: whether Redis has it
         self.at_end = False  # the master has closed its end
 
     def stored(self, word: Stored) -> None:
         """Redis has answered the checkpoint of this number."""
-        asked = self._asked.get(word.number)
-        if asked is not None:
-            self._resolve(asked[0], word.number, word.kept)
+        token = self._tokens.get(word.number)
+        if token is not None:
+            self._resolve(token, word.number, word.kept)
 
     def give_up(self, token: int) -> None:
-        """The job's lease is lost: nothing is stored for it."""
+        """Nothing is stored for this job any more: its lease is lost, or it has ended."""
         self._resolve(token, self._number, kept=False)
 
     def _resolve(self, token: int, last: int, kept: bool) -> None:
-        for number, (whose, answer) in list(self._asked.items()):
-            if whose == token and number <= last:
-                del self._asked[number]
-                if not answer.done():
-                    answer.set_result(kept)
+        waiting = self._answers.get(token, {})
+        for number in [number for number in waiting if number <= last]:
+            del self._tokens[number]
+            answer = waiting.pop(number)
+            if not answer.done():
+                answer.set_result(kept)
+        if not waiting:
+            self._answers.pop(token, None)
 
-    async def store_soon(self, token: int, state: bytes) -> None:
+    async def store_and_wait(self, token: int, state: bytes) -> None:
         """Have the state stored, and wait until it is. Raises LeaseLost, or what interrupts the job at a checkpoint."""
         run, answer = self._ask(token, state)
         self._finish(run, await answer)
@@ -66,16 +72,15 @@ class SharedCheckpoints:
         """Do the same, and block. In the loop's thread it stops all jobs of the child meanwhile."""
         if os.getpid() != self._pid:
             raise RuntimeError("job.checkpoint was called in a fork of the job's process: call it in that itself")
-        assert self.loop is not None
         if threading.get_ident() != self.main:
-            asyncio.run_coroutine_threadsafe(self.store_soon(token, state), self.loop).result()
+            asyncio.run_coroutine_threadsafe(self.store_and_wait(token, state), self._loop).result()
             return
         run, answer = self._ask(token, state)
         while not answer.done():
             if self.at_end:
                 raise LeaseLost("the supervisor has ended: nothing can be stored any more")
             self._poll.poll(_WAIT_MS)
-            self._read_words()
+            self._read_talk()
         self._finish(run, answer.result())
 
     def _ask(self, token: int, state: bytes) -> "tuple[SharedRun, asyncio.Future[bool]]":
@@ -84,10 +89,10 @@ class SharedCheckpoints:
             raise LeaseLost("the job has ended: nothing can be stored for its next start; end its tasks with it")
         if run.is_void:
             raise _lost()
-        assert self.loop is not None
         self._number += 1
-        answer = self.loop.create_future()
-        self._asked[self._number] = token, answer
+        answer = self._loop.create_future()
+        self._tokens[self._number] = token
+        self._answers.setdefault(token, {})[self._number] = answer
         self._talk.send(messages.pack_checkpoint(token, self._number, state))
         return run, answer
 

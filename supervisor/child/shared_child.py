@@ -2,6 +2,9 @@
 
 A child becomes shared with its first job of a handler that has `concurrency=`, and stays so. Owns the loop and which
 task is whose. Must not settle a job, nor decide how many there are: the master sends as many as may run.
+
+Each job ends by an answer of its own. Whatever else ends the loop ends the process at once, without another word: the
+master then settles all jobs as those of a dead child.
 """
 
 import asyncio
@@ -10,7 +13,8 @@ import contextvars
 import os
 import socket
 import threading
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from setproctitle import setproctitle
@@ -34,6 +38,8 @@ from supervisor.sandbox.workdir import Workdir
 _MOST_PACKETS: Final = 64
 #: Pause between two changes of the process title.
 _TITLE_S: Final = 0.2
+#: The exit status after an exception in our own part of the loop.
+_BROKEN: Final = 70
 
 
 class SharedChild:
@@ -45,37 +51,53 @@ class SharedChild:
         workdir: Workdir,
         handlers: Mapping[str, Handler[..., Any]],
         on_error: str,
+        has_terminal: bool,
     ) -> None:
-        """`on_error`: for handlers without their own."""
+        """`on_error`: for handlers without their own. `has_terminal`: people read what is printed."""
         self._number = number
         self._jobs = jobs
         self._talk = talk
         self._workdir = workdir
         self._handlers = handlers
         self._on_error = on_error
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_task_factory(make_task)
         self._runs: dict[int, SharedRun] = {}  # by token
-        self._checkpoints = SharedCheckpoints(talk, self._runs, self._read_words)
-        self._outputs = shared_output.install()
+        self._checkpoints = SharedCheckpoints(self._loop, talk, self._runs, self._read_talk)
+        self._outputs = shared_output.install(has_marks=not has_terminal)
         self._pid = os.getpid()
         self._klass = ""  # of the last job
         self._title_planned = False
         self._takes_jobs = True
-        self._is_leaving = False  # a handler has raised SystemExit: no other job has ended because the loop does
+        self._is_done = False
 
     def serve(self, first: JobMessage) -> int:
-        """Run the first job and all that come, and return the exit status. Blocks until the master sends no more."""
-        asyncio.run(self._serve(first))
+        """Run the first job and all that come, and return the exit status. Blocks until the master sends no more.
+
+        Raises what leaves the loop: SystemExit of a handler, or RuntimeError if one has stopped it.
+        """
+        asyncio.set_event_loop(self._loop)
+        self._loop.call_soon(self._or_exit, self._begin, first)
+        self._loop.add_reader(self._jobs.fileno(), self._or_exit, self._read_jobs)
+        self._loop.add_reader(self._talk.fileno(), self._or_exit, self._read_talk)
+        self._loop.run_forever()
+        if not self._is_done:
+            raise RuntimeError("a job has stopped the event loop that others share with it")
         return 0
 
-    async def _serve(self, first: JobMessage) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._loop.set_task_factory(make_task)
-        self._done = self._loop.create_future()
-        self._checkpoints.loop = self._loop
-        self._begin(first)
-        self._loop.add_reader(self._jobs.fileno(), self._read_jobs)
-        self._loop.add_reader(self._talk.fileno(), self._read_words)
-        await self._done
+    def _or_exit(self, callback: Callable[..., None], *arguments: Any) -> None:
+        """Call what the loop would otherwise only log the exceptions of: the jobs that it drops would hang for ever."""
+        if os.getpid() != self._pid:
+            os._exit(0)  # a fork made by a handler has gone on with this loop, and must not read what is for this child
+        try:
+            callback(*arguments)
+        except Exception:  # noqa: BLE001  the child's boundary
+            self._exit()
+
+    def _exit(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            traceback.print_exc()
+        os._exit(_BROKEN)
 
     # what comes
 
@@ -95,9 +117,9 @@ class SharedChild:
     def _take_no_more(self) -> None:
         self._takes_jobs = False
         self._loop.remove_reader(self._jobs.fileno())
-        self._end_if_done()
+        self._stop_if_done()
 
-    def _read_words(self) -> None:
+    def _read_talk(self) -> None:
         """Act on what the master says. Never waits."""
         for _ in range(_MOST_PACKETS):
             try:
@@ -126,31 +148,38 @@ class SharedChild:
             run.checkpoint_cause = notice
         elif not notice.gently:
             run.cancel(notice)
-            self._talk.send(messages.pack_outcome(Verb.HEARD, notice.token, 0.0))
+        self._talk.send(messages.pack_outcome(Verb.HEARD, notice.token, 0.0))
 
     # one job
 
     def _begin(self, message: JobMessage) -> None:
         checkpoints = self._checkpoints
         job = SharedContext(
-            message, self._workdir.path, self._report, checkpoints.store, checkpoints.store_soon, self._look_for_notices
-        )
+            message, self._workdir.path, self._report, checkpoints.store, checkpoints.store_and_wait,
+            self._look_for_notices,
+        )  # fmt: skip
         run = SharedRun(job, self._handlers[message.klass])
         self._runs[message.token] = run
         self._klass = message.klass
         context = contextvars.copy_context()
         context.run(current.set, run)
-        run.task = self._loop.create_task(self._run(run), context=context)
+        # Not by the loop: a handler may have replaced its task factory.
+        run.task = asyncio.Task(self._run(run), loop=self._loop, context=context)
         self._plan_title()
 
     async def _run(self, run: SharedRun) -> None:
+        """Run the job to its answer. Only SystemExit leaves, and ends the loop and the child with it."""
         run.has_begun = True
-        answer = answers.interrupted(run.cause.reason) if run.cause is not None else await self._perform(run)
-        if not self._is_leaving:
+        try:
+            answer = answers.interrupted(run.cause.reason) if run.cause is not None else await self._perform(run)
             self._end(run, answer)
+        except SystemExit:
+            raise
+        except BaseException:  # noqa: BLE001  the child's boundary
+            self._exit()
 
     async def _perform(self, run: SharedRun) -> Answer:
-        """Run the handler, and return its answer. SystemExit leaves the loop, and ends the child with all its jobs."""
+        """Run the handler, and return its answer."""
         job, handler = run.job, run.handler
         if around.registered:
             run.ends = around.begin(job)
@@ -160,8 +189,7 @@ class SharedChild:
             return answers.broken(error)
         try:
             result = await handler.function(job, **handler.arguments_of(job))
-        except (SystemExit, KeyboardInterrupt):
-            self._is_leaving = True
+        except SystemExit:
             raise
         except WrongShape as error:
             return answers.misfit(error)
@@ -200,7 +228,7 @@ class SharedChild:
             self._clean_up()
         send_outcome(self._talk, verb, job.token, run_s, parts)
         self._plan_title()
-        self._end_if_done()
+        self._stop_if_done()
 
     def _clean_up(self) -> None:
         """No job runs: end what they have left. If that does not end, this process must."""
@@ -210,9 +238,10 @@ class SharedChild:
             self._takes_jobs = False
         self._workdir.claim()
 
-    def _end_if_done(self) -> None:
-        if not (self._takes_jobs or self._runs or self._done.done()):
-            self._done.set_result(None)
+    def _stop_if_done(self) -> None:
+        if not (self._takes_jobs or self._runs):
+            self._is_done = True
+            self._loop.stop()
 
     # what the jobs say
 
@@ -225,7 +254,7 @@ class SharedChild:
     def _look_for_notices(self) -> None:
         """Read notices while a coroutine keeps the loop from doing it."""
         if threading.get_ident() == self._checkpoints.main and os.getpid() == self._pid:
-            self._read_words()
+            self._read_talk()
 
     # the title
 

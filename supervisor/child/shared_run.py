@@ -31,11 +31,11 @@ class SharedContext(JobContext):
         workdir: str,
         report: Callable[[int, ProgressReport], None],
         store: Callable[[int, bytes], None],
-        store_soon: Callable[[int, bytes], Awaitable[None]],
+        store_and_wait: Callable[[int, bytes], Awaitable[None]],
         read_notices: Callable[[], None],
     ) -> None:
         super().__init__(message, f"{workdir}/{message.token}", report, store, read_notices)
-        self._store_soon = store_soon
+        self._store_and_wait = store_and_wait
 
     @property
     def workdir(self) -> Path:
@@ -47,7 +47,7 @@ class SharedContext(JobContext):
             shutil.rmtree(self._workdir, ignore_errors=True)
 
     async def acheckpoint(self, state: Any) -> None:
-        await self._store_soon(self.token, to_state("state", state))
+        await self._store_and_wait(self.token, to_state("state", state))
 
 
 class SharedRun:

@@ -25,6 +25,8 @@ from supervisor.master.timers import Timers
 
 #: Jobs that do not fit are tried again after this time, if no job ends before.
 _RETRY_S: Final = 1.0
+#: The first pause of leases for shared children, after jobs that found no place there.
+_FIRST_PAUSE_S: Final = 0.05
 #: The key of the timer for that.
 FIND_ROOM: Final = "admission.find-room"
 
@@ -68,7 +70,9 @@ class Admission:
         self.waits_for_room = False  # leased jobs fit into no child or not into the memory budget
         self.leases_for_idle_only = False  # jobs like those at hand may not be sent ahead
         self.separates_domains = False  # a child takes only jobs of the trust domain of its first job
+        self.largest_concurrency = 1  # of all handlers
         self.jobs_ended = 0
+        self._beside_pause_s = self._beside_at = 0.0
         self._serial_jobs = 0  # this many jobs must end before more than one runs at once
         self._serial_until_at = 0.0
 
@@ -129,6 +133,22 @@ class Admission:
         """The child has ended, and its memory is free."""
         self._budget.gone(child.number)
         self.waits_for_room = False
+
+    def wait_beside(self) -> None:
+        """Jobs found no place beside others: lease none for shared children for a while, each time a longer one."""
+        self._beside_pause_s = min(_RETRY_S, max(_FIRST_PAUSE_S, 2 * self._beside_pause_s))
+        self._beside_at = clock.monotonic() + self._beside_pause_s
+        self._timers.set(FIND_ROOM, self._beside_at, lambda _now_at: self.try_again())
+
+    def found_place(self) -> None:
+        """All jobs at hand have found a place."""
+        self._beside_pause_s = self._beside_at = 0.0
+
+    @property
+    def may_lease_beside(self) -> bool:
+        """True if jobs may be leased for shared children."""
+        is_blocked = self.waits_for_room or self.awaits_reload or self.is_serial
+        return not is_blocked and (not self._beside_at or clock.monotonic() >= self._beside_at)
 
     def wait_for_room(self) -> None:
         """Lease nothing until a job or child ends, or a second has passed: the jobs at hand do not fit."""

@@ -13,7 +13,7 @@ from supervisor.master.model.states import ChildState
 #: job is leased for a child that is not ready yet.
 SHORT_S: Final = 0.001
 #: A lease brings at most so many jobs for shared children: their sockets have room for them.
-MOST_BESIDE_AT_ONCE: Final = 128
+MOST_FOR_SHARED: Final = 128
 
 
 class Capacity:
@@ -34,17 +34,16 @@ class Capacity:
         idle = [child for child in self._slots if child.state is ChildState.IDLE and not child.retire_reason]
         return min(room, len(idle))
 
-    def beside(self) -> int:
+    def shared_room(self) -> int:
         """Return how many more jobs shared children would start at once, as far as one lease may bring them."""
-        admission = self._admission
-        if admission.waits_for_room or admission.awaits_reload or admission.is_serial:
+        if not self._admission.may_lease_beside:
             return 0
         rooms = (
-            child.shared.room()
+            child.shared.room(self._admission.largest_concurrency)
             for child in self._slots
             if child.shared is not None and child.state is ChildState.BUSY and child.retire_reason is None
         )
-        return min(MOST_BESIDE_AT_ONCE, sum(rooms))
+        return min(MOST_FOR_SHARED, sum(rooms))
 
     def to_lease(self, coming: int = 0) -> tuple[int, int]:
         """Return how many jobs to lease now beside the `coming` ones, and how many of these would start at once.
@@ -53,8 +52,8 @@ class Capacity:
         see `_to_lease`.
         """
         count, starting = self._to_lease(coming)
-        beside = max(0, self.beside() - coming)
-        return count + beside, starting + beside
+        shared = max(0, self.shared_room() - coming)
+        return count + shared, starting + shared
 
     def _to_lease(self, coming: int) -> tuple[int, int]:
         """Jobs are sent ahead as far as they start in time, but one lease brings at most half of what the children

@@ -9,7 +9,7 @@ from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.job_pipe import MAX_SENT, charge
 from supervisor.master.model.pace import Pace
-from supervisor.master.model.slots import Slots
+from supervisor.master.model.slots import Slots, takes_a_process
 from supervisor.master.model.states import ChildState
 from supervisor.messages import INLINE_PAYLOAD_BYTES
 
@@ -42,7 +42,7 @@ class ChildChoice:
         trust_domain = held.trust_domain if self._admission.separates_domains else None
         for child in self._slots:
             if child.sent:
-                busy += 1
+                busy += takes_a_process(child)
                 is_alike = trust_domain is None or child.trust_domain == trust_domain
                 is_sooner = soonest is None or child.jobs.estimated_s < soonest.jobs.estimated_s
                 if is_sooner and is_alike and self._may_queue(child):
@@ -66,7 +66,7 @@ class ChildChoice:
         trust_domain = held.trust_domain if self._admission.separates_domains else None
         for child in self._slots:
             if child.sent:
-                busy += 1
+                busy += takes_a_process(child)
                 is_alike = trust_domain is None or child.trust_domain == trust_domain
                 if is_alike and _may_join(held, child) and (fewest is None or len(child.sent) < len(fewest.sent)):
                     fewest = child

@@ -82,7 +82,7 @@ class Dispatcher:
         elif said.verb == Verb.CHECKPOINT:
             self._reports.checkpoint(child, running, said.body)
         elif said.verb == Verb.HEARD:
-            run.has_heard = True
+            run.has_answered = True
         elif said.verb == Verb.OVERFLOWED:
             # The child dies of its MemoryError. Its job is settled when the death is reported.
             child.overflow = unpack_trouble(said.body).traceback or ""

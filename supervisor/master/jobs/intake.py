@@ -71,7 +71,7 @@ class Intake:
                 self._memory_limit_bytes(settings),
             )
             if held.settings.shares_child:
-                held.most_beside = self._suspects.most_beside(lease)
+                held.suspects_at_once = self._suspects.at_once(lease)
             self._ledger.add(held)
             self._judge(held, settings)
         if are_first:
@@ -109,6 +109,7 @@ class Intake:
             trust_domains = {settings.trust_domain(klass) for klass, settings in handlers.items()}
             is_reused = self._config.jobs_per_child != 1 or any(each.shares_child for each in handlers.values())
             admission.separates_domains = is_reused and len(trust_domains) > 1
+            admission.largest_concurrency = max((each.concurrency for each in handlers.values()), default=1)
         admission.leases_for_idle_only = not all(map(may_go_ahead, leases))
         if admission.separates_domains and not admission.leases_for_idle_only:
             at_hand = {handlers[lease.klass].trust_domain(lease.klass) for lease in leases if lease.klass in handlers}

@@ -17,12 +17,15 @@ from supervisor.master.jobs.placing import Placing
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.job_run import JobRun
+from supervisor.master.model.outcome_rules import INTERRUPTIONS
 from supervisor.master.model.states import ChildState
 from supervisor.master.timers import Timers
 from supervisor.messages import TIMEOUT
 
 #: Time between the signal that writes a child's Python stacks and its kill.
 _STACKS_S: Final = 0.1
+#: A shared child that was sent more than its socket takes is sent the rest after this time.
+_FLUSH_S: Final = 0.002
 #: A handler is told this share of its time limit before the limit, but at most the term grace before.
 _NEAR: Final = 0.1
 
@@ -74,14 +77,22 @@ class JobLimits:
         if run is not None and now_at >= self._run_due_at(run):
             kill_at = run.end_plan.kill_at
             if kill_at is not None and now_at >= kill_at:
-                self._kill_for(child, run)
+                self._kill_for(child, run, now_at)
             else:
                 self._attend_run(child, run, now_at)
         self._plan_beside(child, token)
 
-    def _kill_for(self, child: ChildHandle, run: JobRun) -> None:
-        """Kill a shared child for one of its jobs. Only if that was interrupted, it is known to be the one to blame."""
-        if child.shared is not None and run.has_heard:
+    def _kill_for(self, child: ChildHandle, run: JobRun, now_at: float) -> None:
+        """Kill a shared child for one of its jobs.
+
+        That job is to blame only if the loop turns: another one may block it. So the child is asked before.
+        """
+        if not run.was_asked and run.end_plan.kill_reason not in INTERRUPTIONS:
+            run.was_asked, run.has_answered = True, False
+            run.notices.mention(run.held.lease.token, run.end_plan.kill_reason)
+            run.end_plan.kill_at = now_at + _STACKS_S
+            return
+        if child.shared is not None and run.has_answered:
             child.shared.culprit = run.held
         self._interrupter.kill(child, run.end_plan.kill_reason, run.end_plan.kill_sentence)
         run.end_plan.kill_at = None
@@ -96,7 +107,8 @@ class JobLimits:
             return child.end_plan.kill_at or (child.next_sample_at if self._memory.measures_idle(child) else math.inf)
         plan, only = child.end_plan, child.only
         if only is None:  # the jobs of a shared child have timers of their own
-            return min(child.next_sample_at, plan.stop_at, plan.kill_at or math.inf)
+            flush_at = clock.monotonic() + _FLUSH_S if child.talk.has_unsent else math.inf
+            return min(child.next_sample_at, plan.stop_at, plan.kill_at or math.inf, flush_at)
         due_at = min(child.next_sample_at, plan.stop_at, self._run_due_at(only))
         return due_at if child.overran else min(due_at, running.started_at + self._config.dispatch_ahead_s)
 
@@ -110,6 +122,7 @@ class JobLimits:
         return running.started_at + running.limit_s - min(_NEAR * running.limit_s, self._config.term_grace_s)
 
     def _attend(self, child: ChildHandle, now_at: float) -> None:
+        child.talk.flush()
         if now_at >= self._due_at(child, child.running):
             plan = child.end_plan
             if plan.kill_at is not None and now_at >= plan.kill_at:

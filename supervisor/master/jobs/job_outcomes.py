@@ -151,11 +151,18 @@ def _note_use(child: ChildHandle, running: HeldLease, cpu_s: float, max_rss_byte
 
 def _end_of(child: ChildHandle, running: HeldLease) -> End:
     """Return what is known of a running job while the child still has it."""
+    stack = child.stacks.read() if _has_own_stack(child, running) else ""
     return End(
         cpu_s=running.cpu_s, max_rss_bytes=running.max_rss_bytes, memory_limit_bytes=running.memory_limit_bytes,
         overflow=child.overflow, memory_bytes=child.meter.peak_bytes or None,
-        output=child.output.last_of(running.lease.token), stack=child.stacks.read(),
+        output=child.output.last_of(running.lease.token), stack=stack,
     )  # fmt: skip
+
+
+def _has_own_stack(child: ChildHandle, running: HeldLease) -> bool:
+    """Return whether the child's stacks are about this job: the child may run others beside it."""
+    run = child.run_of(running.lease.token)
+    return child.shared is None or len(child.sent) == 1 or (run is not None and run.warned_of_timeout)
 
 
 def _read_outcome(lease: LeaseRecord, memfd: kernel.Memfd, settings: HandlerSettings) -> Outcome:

@@ -51,7 +51,7 @@ class LeaseAnswers:
 
     def _stop(self, held: HeldLease, why: str) -> None:
         child = self._slots.get(held.child_number)
-        if child is None or held not in child.sent:
+        if child is None or not child.has(held):
             return
         if held.checkpoint is not None:
             child.talk.answer_checkpoint(held.checkpoint.number, kept=False)

@@ -17,7 +17,7 @@ class NextStep:
 
     def take(self, child: ChildHandle) -> None:
         """The child, which is busy, has answered jobs."""
-        if self._recycling.on and child.retire_reason is None:
+        if child.retire_reason is None and self._recycling.is_on_for(child):
             child.retire_reason = self._recycling.retire_reason_of(child)
         if child.shared is not None and child.sent:
             return  # its other jobs go on

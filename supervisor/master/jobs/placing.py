@@ -69,6 +69,8 @@ class Placing:
         Where children are shared, jobs of another kind may go past those that wait.
         """
         has_sent = self._send_first(starts)
+        if not self._ledger.ready:
+            self._admission.found_place()
         if not self._ledger.ready or not self._choice.has_shared:
             return has_sent
         ready, waiting, kinds = self._ledger.ready, deque[HeldLease](), set[Hashable]()
@@ -81,7 +83,7 @@ class Placing:
                     waiting.append(ready.popleft())
         finally:
             ready.extendleft(reversed(waiting))
-        self._admission.wait_for_room()
+        self._admission.wait_beside()
         return has_sent
 
     def _send_first(self, starts: StartReports | None) -> bool:
@@ -168,4 +170,4 @@ class Placing:
 
 def _kind_of(held: HeldLease) -> Hashable:
     """If one job of a kind finds no child now, no other one does."""
-    return held.trust_domain, held.most_beside
+    return held.trust_domain, held.settings.concurrency, held.suspects_at_once

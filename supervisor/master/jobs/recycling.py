@@ -17,7 +17,12 @@ class Recycling:
         self._age_s = config.child_age_s
         self._memory_bytes = config.child_memory_bytes
         self._slots = slots
-        self.on = config.jobs_per_child != 1 and bool(self._age_s or self._memory_bytes)
+        self._is_on = bool(self._age_s or self._memory_bytes)
+        self._is_on_for_all = self._is_on and config.jobs_per_child != 1
+
+    def is_on_for(self, child: ChildHandle) -> bool:
+        """Return whether the child may wear out: it runs several jobs."""
+        return self._is_on_for_all or (self._is_on and child.shared is not None)
 
     def retire_reason_of(self, child: ChildHandle) -> str | None:
         """Return why the child, which has just answered a job, should take no other, or None if it may.

@@ -9,7 +9,7 @@ from supervisor.master.jobs.job_outcomes import JobOutcomes
 from supervisor.master.jobs.suspects import Suspects
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.held_lease import HeldLease
-from supervisor.master.model.outcome_rules import BESIDE, INTERRUPTIONS, death_reason
+from supervisor.master.model.outcome_rules import CHILD_DIED, INTERRUPTIONS, death_reason
 from supervisor.messages import Reaped
 from supervisor.ops.events import Events
 
@@ -24,9 +24,12 @@ class SharedDeaths:
         """The child has died with all jobs that it still has."""
         assert child.shared is not None
         culprit, held = child.shared.culprit, list(child.sent)
-        if why_killed in INTERRUPTIONS or len(held) == 1:
+        if len(held) == 1:
+            self._outcomes.died(child, held[0], reaped, why_killed)
+            return
+        if why_killed in INTERRUPTIONS:
             for each in held:
-                self._outcomes.died(child, each, reaped, why_killed)
+                self._outcomes.stopped(child, each, Released(each.lease, started=True, reason=why_killed))
             return
         if culprit in held:
             self._outcomes.died(child, culprit, reaped, why_killed)
@@ -48,4 +51,4 @@ class SharedDeaths:
 def _uncounted(held: HeldLease) -> Released:
     """An at-most-once job has started, so it must not start again."""
     once = held.lease.at_most_once
-    return Released(held.lease, started=once, reason=BESIDE if once else None)
+    return Released(held.lease, started=once, reason=CHILD_DIED if once else None)

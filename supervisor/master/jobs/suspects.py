@@ -30,7 +30,7 @@ class Suspects:
         if self._most:
             self._most.pop(jid, None)
 
-    def most_beside(self, lease: LeaseRecord) -> int | None:
+    def at_once(self, lease: LeaseRecord) -> int | None:
         """Return how many suspects may run in a child with this job. None: it is not suspected.
 
         A job whose child has died runs alone, so that the next death is certainly its own.

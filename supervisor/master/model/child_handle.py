@@ -177,6 +177,13 @@ class ChildHandle:
         behind = next((i + 1 for i, held in enumerate(self.sent) if held.lease.token == self.output.ended), 0)
         return self.sent[min(behind, len(self.sent) - 1)]
 
+    def has(self, held: HeldLease) -> bool:
+        """Return whether the child has the job, and has not answered it."""
+        if self.shared is None:
+            return held in self.sent
+        run = self.shared.get(held.lease.token)
+        return run is not None and run.held is held
+
     def send(self, held: HeldLease) -> None:
         """Send a job. Raises what `JobPipe.send` raises; then nothing has changed."""
         is_first = not self.sent
@@ -210,8 +217,10 @@ class ChildHandle:
     def answered_beside(self, held: HeldLease) -> None:
         """A shared child has answered one of its jobs."""
         assert self.shared is not None
-        self.output.read_to_end()  # afterwards the job is unknown
-        self.output.forget(held.lease.token)
+        self.output.drop(held.lease.token)
+        if self._wrote_stacks:
+            self._wrote_stacks = False
+            self.stacks.clear()
         self.jobs.remove(held)
         self.shared.remove(held)
         self.served += 1
@@ -258,6 +267,8 @@ class ChildHandle:
     def _begin_beside(self, held: HeldLease, is_first: bool) -> None:
         """The job runs from now on, beside those that run."""
         if self.shared is None:
+            self.talk.keep_unsent(self._on_planned)
+            self.output.share(held.settings.concurrency)
             self.shared = SharedRuns(self.number, self.talk, self._on_run_planned)
         held.started_at = clock.monotonic()
         self.shared.add(held)

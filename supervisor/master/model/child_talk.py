@@ -7,7 +7,7 @@ the child has the other end, so its end means that the child is gone.
 import os
 import socket
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from supervisor import messages
@@ -15,12 +15,15 @@ from supervisor.linux import foreign_files, kernel
 from supervisor.linux.kernel import Memfd
 from supervisor.master.model import packets
 from supervisor.master.model.held_lease import HeldLease
-from supervisor.messages import Outcome, Stored, Verb
+from supervisor.messages import MOST_BESIDE, Outcome, Stored, Verb
 
 #: Most packets of one child in one turn: more than its socket holds, and few enough not to delay other children.
 MOST_PACKETS: Final = 1024
 #: The memfd of a larger completion is kept, so that the master need not keep the bytes.
 _LARGE_BYTES: Final = 2**20
+
+#: Packets that wait for a shared child: several for each of its jobs.
+_MOST_UNSENT: Final = 4 * MOST_BESIDE
 
 
 class ChildTalk:
@@ -31,6 +34,8 @@ class ChildTalk:
         self._ours.setblocking(False)
         self.fd = self._ours.fileno()
         self.at_end = False  # the child has closed its end
+        self._unsent: deque[bytes] | None = None  # what found no room, if it may wait (`keep_unsent`)
+        self._on_unsent: Callable[[], None] | None = None
         self.memfd: Memfd | None = None  # of a large completion, while the reader of `read` handles it
 
     @property
@@ -72,13 +77,48 @@ class ChildTalk:
         finally:
             foreign_files.close((fd,))
 
+    def keep_unsent(self, on_unsent: Callable[[], None]) -> None:
+        """From now on the child is sent much at once: packets that find no room wait for `flush`.
+
+        `on_unsent()` is called when the first one waits.
+        """
+        self._unsent, self._on_unsent = deque(), on_unsent
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
+
     def send(self, packet: bytes) -> bool:
         """Send a packet. Return False if the child is gone, or does not read and its socket is full."""
+        if self._unsent:
+            return self._keep(packet)
         try:
             self._ours.send(packet)
-        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+        except BlockingIOError:
+            return self._keep(packet)
+        except (BrokenPipeError, ConnectionResetError):
             return False
         return True
+
+    def _keep(self, packet: bytes) -> bool:
+        if self._unsent is None or self._on_unsent is None or len(self._unsent) >= _MOST_UNSENT:
+            return False
+        self._unsent.append(packet)
+        if len(self._unsent) == 1:
+            self._on_unsent()
+        return True
+
+    def flush(self) -> None:
+        """Send what waits, as far as there is room."""
+        while self._unsent:
+            try:
+                self._ours.send(self._unsent[0])
+            except BlockingIOError:
+                return
+            except (BrokenPipeError, ConnectionResetError):
+                self._unsent.clear()
+                return
+            self._unsent.popleft()
 
     def answer_checkpoint(self, number: int, kept: bool) -> None:
         """Tell whether Redis has a checkpoint. No signal is needed: the thread that made it reads the socket."""

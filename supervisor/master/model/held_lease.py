@@ -23,7 +23,7 @@ class HeldLease:
     payload_bytes: int = 0
     body: Memfd | None = None  # a large payload that a child was sent and has not received
     first_sample_s: float = 0.0  # time from the start to the first sample of the memory
-    most_beside: int | None = None  # it may have killed a shared child: so many like it run at once
+    suspects_at_once: int | None = None  # it may have killed a shared child: so many like it run in one
 
     # at a child
     child_number: int = 0  # of the child that has or had the job

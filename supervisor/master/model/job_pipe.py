@@ -103,6 +103,8 @@ class JobPipe:
             if not packet:
                 break
             bodies[messages.token_of(packet)] = Memfd(fds[0]) if fds else None
+        if not bodies:
+            return []
         taken = [held for held in self._sent if held.lease.token in bodies]
         for held in taken:
             held.body = bodies[held.lease.token]

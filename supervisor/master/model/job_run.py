@@ -9,14 +9,15 @@ from supervisor.master.model.notice_sender import NoticeSender
 
 
 class JobRun:
-    __slots__ = ("end_plan", "has_heard", "held", "notices", "warned_of_timeout")
+    __slots__ = ("end_plan", "has_answered", "held", "notices", "warned_of_timeout", "was_asked")
 
     def __init__(self, held: HeldLease, notices: NoticeSender, end_plan: EndPlan) -> None:
         self.held = held
         self.notices = notices
         self.end_plan = end_plan
         self.warned_of_timeout = False  # the handler was told that its time limit is near
-        self.has_heard = False  # its task beside others was cancelled: if it goes on, no other job is to blame
+        self.was_asked = False  # before its shared child is killed for it: does the loop turn?
+        self.has_answered = False  # it does, so no other job keeps this one from ending
 
     def begin(self, held: HeldLease) -> None:
         """Another job runs: what was said to the one before does not hold for it."""

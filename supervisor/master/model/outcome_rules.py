@@ -51,7 +51,7 @@ _Outcome = TypeVar("_Outcome", bound=Outcome)
 
 CUT_OFF: Final = "cut-off"
 #: Why an at-most-once job failed that ran beside another one.
-BESIDE: Final = "child-died"
+CHILD_DIED: Final = "child-died"
 
 #: Reasons for which a job is stopped while its lease is ours, with the words for people. The job goes to the front, and
 #: nothing is spent.
@@ -69,7 +69,7 @@ _LOSSES: Final = {
 }
 
 
-_BESIDE: Final = {BESIDE: "its child has died, which ran other jobs beside it"}
+_BESIDE: Final = {CHILD_DIED: "its child has died, which ran other jobs beside it"}
 
 
 @dataclass(frozen=True, slots=True)

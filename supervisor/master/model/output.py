@@ -13,6 +13,9 @@ from supervisor.linux import kernel
 
 #: A failed job keeps this much of its output.
 KEPT_BYTES: Final = 16 * 1024
+#: Jobs that share a child keep so much together, and each at least a little.
+_SHARED_BYTES: Final = 4 * 1024 * 1024
+_LEAST_KEPT_BYTES: Final = 512
 #: Per child and second, this much goes to the log. Further lines are only counted.
 LINES_PER_S: Final = 200
 LOGGED_BYTES_PER_S: Final = 64 * 1024
@@ -53,6 +56,7 @@ class Output:
         self.fd = fd
         self._on_line = on_line
         self._is_open = is_open
+        self._kept_bytes = KEPT_BYTES
         self._mark_begun = b""  # bytes at the end that may begin a mark
         self._open_line = b""  # the unfinished line before them
         self._unmarked = bytearray()  # printed since the last mark
@@ -117,6 +121,14 @@ class Output:
                 self._tell(token, b"", ends=True)
             self._unmarked.clear()
 
+    def share(self, jobs: int) -> None:
+        """So many jobs print beside each other: less is kept of each."""
+        self._kept_bytes = min(KEPT_BYTES, max(_LEAST_KEPT_BYTES, _SHARED_BYTES // jobs))
+
+    def drop(self, token: int) -> None:
+        """A job beside others has been answered. What it has printed and nobody has read is only logged."""
+        self._marked.pop(token, None)
+
     def close(self) -> None:
         self._say_dropped(0)
         os.close(self.fd)
@@ -155,8 +167,8 @@ class Output:
     def _end(self, token: int) -> None:
         self.ended = token
         if self._is_open(token):
-            before = self._marked.get(token)  # jobs that share the child have a mark behind each line
-            self._marked[token] = bytes(self._unmarked) if before is None else (before + self._unmarked)[-KEPT_BYTES:]
+            before = self._marked.get(token, b"")  # jobs that share the child have a mark behind each line
+            self._marked[token] = (before + self._unmarked)[-self._kept_bytes :] if before else bytes(self._unmarked)
         if self._unmarked:
             self._unmarked.clear()
         if self.lines_dropped and self._may_say:

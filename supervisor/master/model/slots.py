@@ -92,8 +92,11 @@ class Slots:
 
     @property
     def busy(self) -> int:
-        """How many children have a job. A killed child counts until its end is known."""
-        return sum(1 for child in self._children.values() if child.sent)
+        """How many children have a job. A killed child counts until its end is known.
+
+        A shared child that only ends its last jobs does not count: others need not wait for the slowest of them.
+        """
+        return sum(1 for child in self._children.values() if takes_a_process(child))
 
     @property
     def spawning(self) -> int:
@@ -110,8 +113,6 @@ class Slots:
         """Return how many more jobs may be sent to this child."""
         if child.retire_reason:
             return 0
-        if child.shared is not None:
-            return child.shared.room()
         if not self._jobs_per_child:
             return MAX_SENT
         return self._jobs_per_child - child.served - len(child.sent)
@@ -131,3 +132,8 @@ class Slots:
             and not child.overran
             and self.jobs_left(child) > 0
         )
+
+
+def takes_a_process(child: ChildHandle) -> bool:
+    """Return whether the child's jobs count to the processes."""
+    return bool(child.sent) and (child.shared is None or child.retire_reason is None)

@@ -53,7 +53,7 @@ class Demand:
     @property
     def can_start(self) -> bool:
         """True if a job leased now would start at once."""
-        return self.takes_jobs and (self._capacity.startable() > 0 or self._capacity.beside() > 0)
+        return self.takes_jobs and (self._capacity.startable() > 0 or self._capacity.shared_room() > 0)
 
     @property
     def has_ready_jobs(self) -> bool:

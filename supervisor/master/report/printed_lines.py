@@ -1,7 +1,6 @@
 """Logs the lines that jobs print, each with the job that has printed it. Runs in the master."""
 
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.ledger import Ledger
 from supervisor.ops.events import Events
 
@@ -13,17 +12,16 @@ class PrintedLines:
 
     def on_line(self, child: ChildHandle, token: int, line: bytes) -> None:
         """`token`: of the job, by the last mark in the child's output."""
-        held = self._job_of(child, token)
-        lease = held.lease if held is not None else None
+        jid, klass = self._job_of(child, token) or (None, None)
         self._events.emit(
-            "job.printed", jid=lease and lease.jid, klass=lease and lease.klass, child=child.number,
-            line=line.decode(errors="replace"),
+            "job.printed", jid=jid, klass=klass, child=child.number, line=line.decode(errors="replace")
         )  # fmt: skip
 
-    def _job_of(self, child: ChildHandle, token: int) -> HeldLease | None:
-        """Return the job that has printed the line. None: code of no job has, or of one of several."""
+    def _job_of(self, child: ChildHandle, token: int) -> tuple[str, str] | None:
+        """Return jid and klass of the job that has printed the line. None: unknown."""
         if child.shared is not None:
-            run = child.shared.get(token)
-            return None if run is None else run.held
+            return child.shared.printed_by(token)
         held = self._ledger.find(token)
-        return child.printing if held is None or held.child_number != child.number else held  # a mark can be forged
+        if held is None or held.child_number != child.number:  # a handler can forge a mark
+            held = child.printing
+        return None if held is None else (held.lease.jid, held.lease.klass)

@@ -1,6 +1,7 @@
 """Which children are worn out, and how they are replaced one after the other. Children are forks of the test."""
 
 import mmap
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,7 +50,7 @@ def aged(child, seconds):
 @pytest.mark.parametrize("flags", [{}, {"child_age": "1s", "jobs_per_child": "1"}])
 def test_recycling_needs_a_limit_and_reused_children(desk, flags):
     desk = desk(**flags)
-    assert not Recycling(desk.config, desk.slots).on
+    assert not Recycling(desk.config, desk.slots).is_on_for(SimpleNamespace(shared=None))
 
 
 def test_an_old_child_leaves_after_its_job_and_says_its_age(desk):

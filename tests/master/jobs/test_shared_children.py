@@ -11,7 +11,7 @@ import pytest
 from supervisor import clock, messages
 from supervisor.engine.model.outcomes import Completed, Died, Released
 from supervisor.linux import kernel
-from supervisor.master.jobs.capacity import MOST_BESIDE_AT_ONCE
+from supervisor.master.jobs.capacity import MOST_FOR_SHARED
 from supervisor.master.jobs.suspects import Suspects
 from supervisor.master.model.states import ChildState
 from supervisor.messages import HandlerSettings, Notice, Verb
@@ -47,11 +47,11 @@ def deaf(ends):
     ends.talk.send(messages.pack_ready())
     for _ in range(3):
         ends.next_job()
-    await_readable(ends.talk)
-    word = messages.unpack_word(ends.talk.recv(1000))
-    assert isinstance(word, Notice)
-    ends.say(Verb.HEARD, word.token)
-    rest()
+    while True:
+        await_readable(ends.talk)
+        word = messages.unpack_word(ends.talk.recv(1000))
+        assert isinstance(word, Notice)
+        ends.say(Verb.HEARD, word.token)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_one_lease_brings_no_more_than_a_socket_has_room_for(desk):
     desk = desk(processes="1")
     desk.child(resting)
     desk.give(lease_of(1), concurrency=5000)
-    assert desk.capacity.to_lease()[0] == MOST_BESIDE_AT_ONCE
+    assert desk.capacity.to_lease()[0] == MOST_FOR_SHARED
 
 
 def test_full_child_and_ordinary_jobs_wait(shared):
@@ -108,7 +108,7 @@ def test_full_child_and_ordinary_jobs_wait(shared):
     desk.give(lease_of(12))
     assert len(child.sent) == 10
     assert [held.lease.token for held in desk.ledger.ready] == [11, 12]
-    assert desk.admission.waits_for_room
+    assert not desk.admission.may_lease_beside
 
 
 def test_jobs_go_to_the_child_with_the_fewest(desk):
@@ -141,12 +141,36 @@ def test_job_that_heard_of_its_end_and_goes_on_dies_alone(shared):
     desk, child, held = shared(deaf, 1, 2, 3, term_grace="1s")
     received(child, 3)
     desk.interrupter.stop(child.run_of(2), "lease-lost")
-    desk.turn(lambda: child.run_of(2).has_heard)
+    desk.turn(lambda: child.run_of(2).has_answered)
     desk.keep_time(clock.monotonic() + 2)
+    assert (child.state, child.run_of(2).has_answered) == (ChildState.BUSY, False)
+    desk.turn(lambda: child.run_of(2).has_answered)
+    desk.keep_time(clock.monotonic() + 3)
     assert child.state is ChildState.DOOMED
     desk.reap(child)
     assert summary(desk.outcomes()) == [(Died, 2), (Released, 1), (Released, 3)]
-    assert [desk.suspects.most_beside(each.lease) for each in held] == [None, None, None]
+    assert [desk.suspects.at_once(each.lease) for each in held] == [None, None, None]
+
+
+def test_job_of_a_blocked_loop_is_not_known_to_be_the_culprit(shared):
+    desk, child, held = shared(resting, 1, 2, 3, term_grace="1s")
+    received(child, 3)
+    desk.interrupter.stop(child.run_of(2), "lease-lost")
+    desk.keep_time(clock.monotonic() + 2)
+    desk.keep_time(clock.monotonic() + 3)
+    assert child.state is ChildState.DOOMED
+    desk.reap(child)
+    assert {type(outcome) for outcome in desk.outcomes()} == {Released}
+    assert {desk.suspects.at_once(each.lease) for each in held} == {2}
+
+
+def test_notices_that_find_no_room_wait_for_it(shared):
+    desk, child, _held = shared(resting, 1, 2)
+    received(child, 2)
+    for _ in range(2000):
+        child.talk.answer_checkpoint(1, kept=True)
+    assert child.talk.has_unsent
+    assert desk.timers.at(child) < clock.monotonic() + 1
 
 
 def test_death_without_a_known_cause_makes_suspects_of_all(shared):
@@ -156,7 +180,7 @@ def test_death_without_a_known_cause_makes_suspects_of_all(shared):
     desk.reap(child, "disk")
     outcomes = desk.outcomes()
     assert {(type(outcome), outcome.started) for outcome in outcomes} == {(Released, False)}
-    assert {desk.suspects.most_beside(each.lease) for each in held} == {4}
+    assert {desk.suspects.at_once(each.lease) for each in held} == {4}
     (event,) = desk.events("child.divided")
     assert (event["jobs"], event["at_once"], event["reason"]) == (7, 4, "disk")
 
@@ -214,7 +238,7 @@ def test_child_takes_others_once_its_suspects_have_ended(desk):
     desk.suspects.add(["j1"], 1)
     desk.give(lease_of(1), **SHARED)
     desk.turn(lambda: child.state is ChildState.IDLE)
-    assert desk.suspects.most_beside(lease_of(1)) is None
+    assert desk.suspects.at_once(lease_of(1)) is None
     desk.give(lease_of(2), lease_of(3), **SHARED)
     assert len(child.sent) == 2
 
@@ -222,8 +246,8 @@ def test_child_takes_others_once_its_suspects_have_ended(desk):
 def test_remembered_suspects_are_bounded():
     suspects = Suspects()
     suspects.add((f"j{n}" for n in range(60_000)), 5)
-    assert suspects.most_beside(lease_of(1)) is None
-    assert suspects.most_beside(lease_of(59_999)) == 5
+    assert suspects.at_once(lease_of(1)) is None
+    assert suspects.at_once(lease_of(59_999)) == 5
 
 
 def test_pause_takes_back_only_what_was_not_received(shared):

@@ -193,6 +193,21 @@ def test_checkpoints_of_each_job_come_back_to_it(stage):
     finish(stage, pool)
 
 
+def test_many_checkpoints_at_once_are_all_answered(stage):
+    source = """
+import asyncio
+@handler(concurrency=1500)
+async def step(job):
+    for number in range(3):
+        await job.acheckpoint(number)
+"""
+    pool = start_app(stage, source, processes=1).wait_ready()
+    jids = put(stage, "step", *[None] * 1500)
+    stage.wait_until_settled(jids, timeout_s=60)
+    assert set(stage.states(jids)) == {"complete"}
+    finish(stage, pool)
+
+
 def test_payload_of_any_size_reaches_its_job(stage):
     source = "import asyncio\n@handler(concurrency=9)\nasync def size(job):\n    return len(job.data)\n"
     pool = start_app(stage, source, processes=1).wait_ready()

@@ -51,6 +51,46 @@ async def crash(job, bad: bool = False, how: str = "signal"):
     return job.attempt
 
 
+@handler(concurrency=100, max_deaths=1)
+async def spoil(job, how: str):
+    loop = asyncio.get_running_loop()
+    while not is_set("go"):
+        await asyncio.sleep(0.002)
+    if how == "exit in a callback":
+        loop.call_soon(sys.exit, 3)
+    elif how == "exit in a task":
+        loop.create_task(leave())
+    elif how == "exit beside a thread":
+        loop.run_in_executor(None, time.sleep, 60)
+        await asyncio.sleep(0.1)
+        sys.exit(3)
+    elif how == "stop the loop":
+        loop.stop()
+    elif how == "fork":
+        if not os.fork():
+            await asyncio.sleep(60)
+        await asyncio.sleep(0.3)
+        return "parent"
+    elif how == "close the output":
+        os.close(1)
+        os.close(2)
+        return "closed"
+    elif how == "replace the task factory":
+        loop.set_task_factory(lambda loop, work: asyncio.Task(work, loop=loop))
+        return "replaced"
+    await asyncio.sleep(60)
+
+
+async def leave():
+    sys.exit(3)
+
+
+@handler(concurrency=100)
+async def say(job):
+    print("said")
+    return "said"
+
+
 @handler(concurrency=100, at_most_once=True)
 async def once(job, bad: bool = False):
     menu.enter(job)
@@ -152,6 +192,68 @@ def test_culprit_is_found_in_halves_and_no_other_job_counts_anything(stage, proc
     finish(stage, pool)
 
 
+@pytest.mark.parametrize(
+    ("how", "group"),
+    [
+        ("exit in a callback", "died:exit-3"),
+        ("exit in a task", "died:exit-3"),
+        ("exit beside a thread", "died:exit-3"),
+        ("stop the loop", "died:exit-70"),
+    ],
+)
+def test_job_that_ends_the_loop_dies_and_fails_no_other(stage, how, group):
+    pool = start_app(stage, HANDLERS, processes=1, on_error="fail").wait_ready()
+    others = put(stage, "sleep", *["go"] * 10)
+    (spoils,) = put(stage, "spoil", {"how": how})
+    await_starts(stage, *others)
+    flag(stage, "go")
+    stage.wait_until_settled([*others, spoils])
+    assert stage.client.job(spoils).failure["group"] == group
+    assert set(stage.states(others)) == {"complete"}
+    assert counts(stage, others) == {(0, 0, 0)}
+    finish(stage, pool)
+
+
+@pytest.mark.parametrize("how", ["fork", "close the output", "replace the task factory"])
+def test_what_a_job_does_to_its_process_harms_no_other(stage, how):
+    pool = start_app(stage, HANDLERS, processes=1, on_error="fail").wait_ready()
+    (held,) = put(stage, "sleep", "later")
+    (spoils,) = put(stage, "spoil", {"how": how})
+    await_starts(stage, held)
+    flag(stage, "go")
+    stage.wait_until_settled([spoils])
+    later = put(stage, "say", *[None] * 30)
+    stage.wait_until_settled(later)
+    assert set(stage.states([*later, spoils])) == {"complete"}
+    for jid in later:
+        pool.wait_for("job.printed", jid=jid, line="said")
+    flag(stage, "later")
+    stage.wait_until_settled([held])
+    finish(stage, pool)
+
+
+def test_hundreds_are_cancelled_or_drained_at_once(stage):
+    source = """
+import asyncio, menu
+@handler(concurrency=2000)
+async def rest(job):
+    menu.enter(job)
+    await asyncio.sleep(1000)
+"""
+    pool = start_app(stage, source, processes=1, drain_timeout="0s").wait_ready()
+    jids = put(stage, "rest", *[None] * 2000)
+    stage.wait_until_counted(lambda: stage.queue.counts().running == 2000)
+    await_starts(stage, *jids)
+    stage.client.cancel(*jids[:1000])
+    stage.wait_until_counted(lambda: stage.queue.counts().running == 1000)
+    rest = jids[1000:]
+    assert pool.drain() == 0
+    assert set(stage.states(rest)) == {"waiting"}
+    assert counts(stage, rest) == {(0, 0, 1)}
+    assert not pool.find("child.killed")
+    stage.assert_nothing_left(waiting={"default"})
+
+
 def test_at_most_once_jobs_beside_a_culprit_are_not_started_again(stage):
     pool = start_app(stage, HANDLERS, processes=1).wait_ready()
     jids = put(stage, "once", {}, {"bad": True}, {})
@@ -159,7 +261,7 @@ def test_at_most_once_jobs_beside_a_culprit_are_not_started_again(stage):
     flag(stage, "go")
     stage.wait_until_settled(jids)
     assert {stage.client.job(jid).failure["group"] for jid in jids} == {"interrupted"}
-    assert "other jobs beside it" in pool.find("job.failed", jid=jids[0])[0]["message"]
+    assert "other jobs beside it" in pool.wait_for("job.failed", jid=jids[0])["message"]
     assert all(len(stage.ledger.starts(jid)) == 1 for jid in jids)
     finish(stage, pool)
 
