@@ -11,7 +11,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -415,8 +415,10 @@ def load(root: str, level: str = "basic") -> dict[str, Handler[..., Any]]:
         klass = registered.klass_below(root)
         if klass in found and found[klass].function is not registered.function:
             raise HandlersError(f"two handlers are named {klass!r}: give one of them another name=")
-        found[klass] = replace(registered, settings=registered.settings.within(level))
+        # The module's own handler is the one that is prepared: jobs of `job.put(welcome.job(…))` use its types, too.
+        registered.settings = registered.settings.within(level)
         registered.name = klass  # so that `job` knows it in this process, whatever its root is
+        found[klass] = registered
     if not found:
         raise HandlersError(f"no @handler in {root!r}: decorate at least one function below it")
     for klass, one in found.items():

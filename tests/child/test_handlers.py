@@ -65,6 +65,17 @@ def test_single_module_can_be_the_root(app):
     app({"app.py": SEND}, names("send"))
 
 
+def test_loaded_handlers_are_those_of_the_modules_and_are_prepared(app):
+    def check(load):
+        loaded = load()["mail.welcome"]
+        from app import mail
+
+        assert mail.welcome is loaded  # so each child that puts its jobs finds the types that were prepared here
+        assert {"parameters", "result_adapter"} <= vars(loaded).keys()
+
+    app({"app/mail.py": "@handler\ndef welcome(job, user: int): pass\n"}, check)
+
+
 @pytest.mark.parametrize("root", ["app/jobs", "app.jobs", "./app/jobs", "app/jobs/", "app/jobs.py"])
 def test_root_may_be_written_as_a_path(app, root):
     app({"app/__init__.py": "", "app/jobs.py": SEND}, names("send"), root)
