@@ -28,7 +28,7 @@ class Shape:
         made: Any = TypedDict  # mypy knows only those that are written as classes
         typed = made("data", fields)
         typed.__pydantic_config__ = ConfigDict(extra="allow" if takes_others else "forbid")
-        self._adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(typed)
+        self._adapter: TypeAdapter[dict[str, Any]] = _adapter_of(typed)
 
     def dumped(self, given: Mapping[str, Any]) -> bytes:
         """Return arguments as JSON that `taken` accepts. Raises WrongShape, and whatever foreign serializers raise."""
@@ -89,18 +89,33 @@ def shape_of(
     types_by_name = {name: _resolved(function, name, annotation) for name, annotation in annotations.items()}
     try:
         return Shape(types_by_name, required, takes_others)
-    except pydantic.errors.PydanticUserError:
+    except Exception as error:  # foreign types make schemas of their own, and may raise anything
         for name, kind in types_by_name.items():
             _check_alone(name, kind)
-        raise
+        raise TypeError(f"no data can be checked against its annotations: {_reason(error)}") from error
 
 
 def _check_alone(name: str, kind: Any) -> None:
     try:
-        TypeAdapter(kind)
-    except pydantic.errors.PydanticUserError as error:
-        why = error.message.splitlines()[0]
-        raise TypeError(f"no data can be checked against the annotation of {name!r} ({kind!r:.100}): {why}") from error
+        _adapter_of(kind)
+    except Exception as error:  # as above
+        raise TypeError(
+            f"no data can be checked against the annotation of {name!r} ({kind!r:.100}): {_reason(error)}"
+        ) from error
+
+
+def _adapter_of(kind: Any) -> TypeAdapter[Any]:
+    """Return what validates and dumps a type. Raises whatever the type does, and for names that are not defined."""
+    adapter = TypeAdapter(kind)
+    adapter.rebuild(raise_errors=True)  # pydantic puts it off until the first use if a name is not defined
+    return adapter
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of what foreign code has raised, with the cure for a name that is not defined."""
+    known = isinstance(error, NameError | pydantic.errors.PydanticUserError)
+    line = f"{error if known else f'{type(error).__name__}: {error}'}".partition("\n")[0][:300]
+    return f"{line}; import it outside of `if TYPE_CHECKING`" if isinstance(error, NameError) else line
 
 
 def _resolved(function: Callable[..., Any], name: str, annotation: Any) -> Any:
@@ -111,10 +126,8 @@ def _resolved(function: Callable[..., Any], name: str, annotation: Any) -> Any:
     alone = types.SimpleNamespace(__annotations__={name: annotation})
     try:
         hints = typing.get_type_hints(alone, getattr(within, "__globals__", {}), include_extras=True)
-    except NameError as error:
-        raise TypeError(
-            f"the annotation of {name!r} cannot be resolved: {error}; import it outside of `if TYPE_CHECKING`"
-        ) from error
+    except (Exception, SystemExit) as error:  # an annotation as text is foreign code, which may raise anything
+        raise TypeError(f"the annotation of {name!r} cannot be resolved: {_reason(error)}") from error
     return hints[name]
 
 
@@ -122,6 +135,6 @@ def result_adapter(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
     """Return what dumps the results of a handler, by its return annotation. None: plain JSON does."""
     try:
         kind = _resolved(function, "return", inspect.signature(function).return_annotation)
-        return None if is_plain(kind) else TypeAdapter(kind)
-    except (TypeError, ValueError, pydantic.errors.PydanticUserError):
-        return None  # an annotation that is not meant for data
+        return None if is_plain(kind) else _adapter_of(kind)
+    except Exception:  # noqa: BLE001  an annotation that is not meant for data
+        return None

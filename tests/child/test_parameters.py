@@ -111,17 +111,49 @@ def test_annotation_without_a_meaning_for_data_is_refused():
         Handler(send, None, HandlerSettings()).prepare("mail.send")
 
 
-def test_annotation_that_cannot_be_resolved_is_refused():
-    def send(job, user: "Nowhere"): ...  # noqa: F821
+class Unfinished(pydantic.BaseModel):
+    at: "Nowhere"  # noqa: F821
 
-    with pytest.raises(HandlersError, match=r"the annotation of 'user' cannot be resolved: name 'Nowhere'"):
-        Handler(send, None, HandlerSettings()).prepare("send")
+
+class Raising:
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source, handler):
+        raise OSError("no file")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        ("Nowhere", "the annotation of 'it' cannot be resolved: name 'Nowhere' is not defined; import it outside"),
+        (Unfinished, "Unfinished'>): name 'Nowhere' is not defined; import it outside"),
+        (list[Unfinished] | None, "name 'Nowhere' is not defined"),
+        ("1/0", "the annotation of 'it' cannot be resolved: ZeroDivisionError: division by zero"),
+        ("exit()", "the annotation of 'it' cannot be resolved: SystemExit"),
+        ("x y", "the annotation of 'it' cannot be resolved: SyntaxError"),
+        ({"a": int}, "no data can be checked against the annotation of 'it' ({'a': <class 'int'>})"),
+        (Raising, "OSError: no file"),
+    ],
+)
+def test_annotation_that_makes_no_type_is_refused_in_one_sentence(annotation, said):
+    def send(job, user: int, it: annotation): ...
+
+    with pytest.raises(HandlersError) as refused:
+        Handler(send, None, HandlerSettings()).prepare("mail.send")
+    assert str(refused.value).startswith("handler 'mail.send': ")
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_annotations_of_context_and_result_need_not_resolve():
     def send(job: "Nowhere", user: int) -> "Elsewhere": ...  # noqa: F821
 
     assert taken(send, {"user": 7}) == {"user": 7}
+    assert Handler(send, None, HandlerSettings()).result_adapter is None
+
+
+def test_result_of_an_unfinished_type_is_plain_json():
+    def send(job) -> Unfinished: ...
+
     assert Handler(send, None, HandlerSettings()).result_adapter is None
 
 

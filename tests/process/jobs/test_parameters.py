@@ -92,12 +92,38 @@ def test_retry_on_decides_which_exceptions_are_retried(stage):
     finish(stage, pool)
 
 
-def test_annotation_without_a_meaning_stops_the_boot(stage):
-    app = SHOP + "\nclass Session: ...\n@handler\ndef bad(job, session: Session): ...\n"
-    pool = start_app(stage, app, processes=1)
+BAD = """
+import pydantic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from app import Address
+
+class Session: ...
+
+class Order(pydantic.BaseModel):
+    to: "Address"
+
+@handler
+def bad(job, it: {annotation}): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        ("Session", "no data can be checked against the annotation of 'it' (<class 'app.Session'>)"),
+        ("Order", "(<class 'app.Order'>): name 'Address' is not defined; import it outside of `if TYPE_CHECKING`"),
+        ("'exit()'", "the annotation of 'it' cannot be resolved: SystemExit"),
+    ],
+)
+def test_annotation_without_a_meaning_stops_the_boot_in_one_sentence(stage, annotation, said):
+    pool = start_app(stage, SHOP + BAD.format(annotation=annotation), processes=1)
     assert pool.wait() == 71
     (failed,) = pool.find("zygote.failed")
-    assert "no data can be checked against the annotation of 'session'" in failed["message"]
+    assert failed["message"].startswith("handler 'bad': ")
+    assert said in failed["message"]
+    assert "traceback" not in failed or not failed["traceback"]
 
 
 def test_without_pydantic_only_names_are_checked(stage):
