@@ -6,11 +6,12 @@ Needs the extra `typed`. Import it only for handlers with annotations: pydantic 
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NotRequired
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from inspect import Parameter
+from typing import Any, Final, Literal, Never, NotRequired
 
 import pydantic
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError
 from typing_extensions import TypedDict
 
@@ -23,12 +24,11 @@ _MESSAGES: Final = {"missing": "is missing", "extra_forbidden": "is no parameter
 class Shape:
     """The types of a handler's parameters, as one TypedDict."""
 
-    def __init__(self, types_by_name: Mapping[str, Any], required: Sequence[str], takes_others: bool) -> None:
+    def __init__(self, types_by_name: Mapping[str, Any], required: Sequence[str], others: Any) -> None:
+        """`others`: the type of keys without a parameter. Never: there are none."""
         fields = {name: kind if name in required else NotRequired[kind] for name, kind in types_by_name.items()}
         made: Any = TypedDict  # mypy knows only those that are written as classes
-        typed = made("data", fields)
-        typed.__pydantic_config__ = ConfigDict(extra="allow" if takes_others else "forbid")
-        self._adapter: TypeAdapter[dict[str, Any]] = _adapter_of(typed)
+        self._adapter: TypeAdapter[dict[str, Any]] = _adapter_of(made("data", fields, extra_items=others))
 
     def dumped(self, given: Mapping[str, Any]) -> bytes:
         """Return arguments as JSON that `taken` accepts. Raises WrongShape, and whatever foreign serializers raise."""
@@ -83,14 +83,18 @@ def _sentence(error: ErrorDetails) -> str:
 
 
 def shape_of(
-    function: Callable[..., Any], annotations: Mapping[str, Any], required: Sequence[str], takes_others: bool
+    function: Callable[..., Any], named: Iterable[Parameter], required: Sequence[str], others: Parameter | None
 ) -> Shape:
-    """Return the shape of these parameters. Raises TypeError for an annotation that has no meaning for data."""
-    types_by_name = {name: _resolved(function, name, annotation) for name, annotation in annotations.items()}
+    """Return the shape of these parameters. Raises TypeError for an annotation that has no meaning for data.
+
+    `others`: the `**others` of the handler.
+    """
+    kinds = {one.name: _resolved(function, one.name, one.annotation) for one in named}
+    kind_of_others = Never if others is None else _resolved(function, others.name, others.annotation)
     try:
-        return Shape(types_by_name, required, takes_others)
+        return Shape(kinds, required, kind_of_others)
     except Exception as error:  # foreign types make schemas of their own, and may raise anything
-        for name, kind in types_by_name.items():
+        for name, kind in [*kinds.items(), *([] if others is None else [(others.name, kind_of_others)])]:
             _check_alone(name, kind)
         raise TypeError(f"no data can be checked against its annotations: {_reason(error)}") from error
 
@@ -120,7 +124,7 @@ def _reason(error: BaseException) -> str:
 
 def _resolved(function: Callable[..., Any], name: str, annotation: Any) -> Any:
     """Return an annotation without strings in it. Raises TypeError naming the parameter."""
-    if annotation is inspect.Parameter.empty:
+    if annotation is Parameter.empty:
         return Any
     within = inspect.unwrap(getattr(function, "func", function))
     alone = types.SimpleNamespace(__annotations__={name: annotation})

@@ -94,11 +94,14 @@ class Parameters:
         unknown = [name for name in given if name not in self.names and (not self.takes_others or name == self.context)]
         if missing or unknown:
             problems = [f"{name}: is missing" for name in missing]
-            problems += [f"{name!s:.60}: is no parameter, which are {self._listed()}" for name in unknown]
+            known = {self.context: "but the job itself"}
+            problems += [
+                f"{name!s:.60}: is no parameter, {known.get(name) or f'which are {self._listed()}'}" for name in unknown
+            ]
             raise wrong_shape(iter(problems), len(problems))
 
     def _listed(self) -> str:
-        return ", ".join(self.names) or "(none)"
+        return ", ".join((*self.names, *(["any others"] if self.takes_others else []))) or "(none)"
 
 
 def parameters_of(function: Callable[..., Any]) -> Parameters | None:
@@ -113,23 +116,25 @@ def parameters_of(function: Callable[..., Any]) -> Parameters | None:
     if context.kind not in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
         return None  # a wrapper that hides what it wraps
     named = [one for one in others if one.kind in _KEYWORD]
-    nameless = [one.name for one in others if one.kind is inspect.Parameter.POSITIONAL_ONLY]
-    if nameless:
-        raise TypeError(f"the parameter {nameless[0]!r} is positional-only, so no key of the data can fill it")
-    if not named:
-        return None
+    by_kind = {one.kind: one for one in others}
+    rest = by_kind.get(inspect.Parameter.VAR_KEYWORD)
+    if (nameless := by_kind.get(inspect.Parameter.POSITIONAL_ONLY)) is not None:
+        raise TypeError(f"the parameter {nameless.name!r} is positional-only, so no key of the data can fill it")
+    if not named and (rest is None or inspect.Parameter.VAR_POSITIONAL in by_kind):
+        return None  # with `*args, **kwargs` it is a wrapper that hides what it wraps
     required = tuple(one.name for one in named if one.default is inspect.Parameter.empty)
-    takes_others = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in others)
-    names = tuple(one.name for one in named)
     shape = None
-    if any(one.annotation is not inspect.Parameter.empty for one in named):
-        shape = _shape(function, named, required, takes_others)
+    if any(one.annotation is not inspect.Parameter.empty for one in (*named, rest) if one is not None):
+        shape = _shape(function, named, required, rest)
     reserved = "" if context.kind is inspect.Parameter.POSITIONAL_ONLY else context.name
-    return Parameters(names, required, reserved, takes_others, shape)
+    return Parameters(tuple(one.name for one in named), required, reserved, rest is not None, shape)
 
 
 def _shape(
-    function: Callable[..., Any], named: Sequence[inspect.Parameter], required: Sequence[str], takes_others: bool
+    function: Callable[..., Any],
+    named: Sequence[inspect.Parameter],
+    required: Sequence[str],
+    others: inspect.Parameter | None,
 ) -> "Shape | None":
     try:
         from supervisor.child.annotations import shape_of
@@ -137,5 +142,4 @@ def _shape(
         if error.name != "pydantic":
             raise
         return None  # without the extra `typed`, only names are checked
-    annotations = {one.name: one.annotation for one in named}
-    return shape_of(function, annotations, required, takes_others)
+    return shape_of(function, named, required, others)

@@ -62,6 +62,7 @@ def plain(job): ...
 def untyped(job, user, template="plain"): ...
 def typed(job, user: int, template: str = "plain"): ...
 def open_ended(job, user: int, **others): ...
+def rest_only(job, **others): ...
 def keyword_only(job, *, user: int): ...
 
 
@@ -74,7 +75,7 @@ def wrapped(*args, **kwargs): ...
 
 @pytest.mark.parametrize(
     "function",
-    [plain, lambda: 0, lambda *args, **kwargs: 0, lambda job, **others: 0, lambda job, *args: 0, print, dict],
+    [plain, lambda: 0, lambda *a, **k: 0, lambda job, *a: 0, lambda job, *a, **hidden: 0, print, dict],
 )
 def test_handler_that_takes_only_its_context_takes_any_data(function):
     assert parameters_of(function) is None
@@ -175,8 +176,34 @@ def test_data_that_was_not_given_fills_only_defaults(either):
 
 def test_other_keys_go_to_others(either):
     assert taken(open_ended, {"user": 7, "more": [1]}) == {"user": 7, "more": [1]}
-    with pytest.raises(WrongShape, match="job: is no parameter"):
-        taken(open_ended, {"user": 7, "job": 1})
+    assert taken(rest_only, {"a": 1, "b": [2]}) == {"a": 1, "b": [2]}
+    assert taken(rest_only, None) == {}
+    for function, data in [(open_ended, {"user": 7, "job": 1}), (rest_only, {"a": 1, "job": 1})]:
+        with pytest.raises(WrongShape, match="job: is no parameter, but the job itself"):
+            taken(function, data)
+    with pytest.raises(WrongShape, match="an object with the keys any others, not list"):
+        taken(rest_only, [1])
+
+
+def test_annotation_of_others_holds_for_each_of_them():
+    def send(job, /, user: str, **others: int): ...
+    def rest(job, **others: datetime): ...
+
+    assert taken(send, {"user": "x", "a": "7", "job": 8}) == {"user": "x", "a": 7, "job": 8}
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    assert taken(rest, orjson.loads(of(rest).dumped({"a": at}))) == {"a": at}
+    for call in (taken, lambda function, data: of(function).dumped(data)):
+        with pytest.raises(WrongShape, match=r"^a: Input should be a valid integer"):
+            call(send, {"user": "x", "a": "zz"})
+
+
+def test_annotation_of_others_without_a_meaning_for_data_is_refused():
+    class Session: ...
+
+    def send(job, user: int, **sessions: Session): ...
+
+    with pytest.raises(HandlersError, match=r"the annotation of 'sessions'"):
+        Handler(send, None, HandlerSettings()).prepare("send")
 
 
 def test_key_may_have_the_name_of_a_positional_only_context(either):

@@ -42,7 +42,7 @@ def _parameters(schema: dict[str, Any] | None) -> str:
     if schema is None:
         return "any data"
     names = [name if name in schema.get("required", ()) else f"{name}?" for name in schema["properties"]]
-    return ", ".join([*names, *(["…"] if schema.get("additionalProperties") else [])])
+    return ", ".join([*names, *([] if schema["additionalProperties"] is False else ["…"])])
 
 
 def _words(declared: dict[str, Any]) -> str:

@@ -35,6 +35,10 @@ def picky(job, kind: str):
     raise {"io": ConnectionError, "key": KeyError}[kind](kind)
 
 @handler
+def rest(job, /, **others: int) -> dict[str, int]:
+    return others
+
+@handler
 def follow(job, user: int):
     job.put(welcome.with_options(queue="default").job(user=user + 1))
 """
@@ -60,6 +64,15 @@ def test_data_reaches_the_parameters_and_results_are_dumped_by_type(stage, jobs_
     stage.wait_until(lambda: calls(stage) == 2, "the follower's run")
     assert stage.client.job(one).result == {"user": 7, "at": "1970-01-01T00:00:00"}
     assert stage.client.job(two).result == 2
+    finish(stage, pool)
+
+
+def test_keys_without_a_parameter_reach_others_as_annotated(stage):
+    pool = start_app(stage, SHOP, processes=1)
+    good, bad = stage.queue.put("rest", {"a": 1, "job": "2"}), stage.queue.put("rest", {"a": "zz"})
+    stage.wait_until_ended([good, bad])
+    assert stage.client.job(good).result == {"a": 1, "job": 2}
+    assert stage.client.job(bad).failure["message"].startswith("a: Input should be a valid integer")
     finish(stage, pool)
 
 
