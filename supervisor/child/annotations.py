@@ -6,13 +6,15 @@ Needs the extra `typed`. Import it only for handlers with annotations: pydantic 
 import inspect
 import types
 import typing
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import Parameter
 from typing import Any, Final, Literal, Never, NotRequired
 
 import pydantic
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails, PydanticSerializationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.warnings import TypedDictExtraConfigWarning
+from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaSerializer
 from typing_extensions import TypedDict
 
 from supervisor.child.parameters import WrongShape, is_plain, wrong_shape
@@ -28,22 +30,31 @@ class Shape:
         """`others`: the type of keys without a parameter. Never: there are none."""
         fields = {name: kind if name in required else NotRequired[kind] for name, kind in types_by_name.items()}
         made: Any = TypedDict  # mypy knows only those that are written as classes
-        self._adapter: TypeAdapter[dict[str, Any]] = _adapter_of(made("data", fields, extra_items=others))
+        typed = made("data", fields, extra_items=others)
+        typed.__pydantic_config__ = ConfigDict(extra="forbid")  # for dataclasses and TypedDicts within it, too
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TypedDictExtraConfigWarning)  # `others` wins: that is meant
+            self._adapter: TypeAdapter[dict[str, Any]] = _adapter_of(typed)
+        self._serializer = SchemaSerializer(_for_dumping(self._adapter.core_schema))
 
     def dumped(self, given: Mapping[str, Any]) -> bytes:
         """Return arguments as JSON that `taken` accepts. Raises WrongShape, and whatever foreign serializers raise."""
         try:
-            raw = self._adapter.dump_json(dict(given), warnings=False)
+            raw = self._written(given)
         except PydanticSerializationError as error:
             raise WrongShape(f"{self._culprit(given)}: {error}") from None
         self.taken(raw)
         return raw
 
+    def _written(self, given: Mapping[str, Any]) -> bytes:
+        """Return arguments as JSON for validation: by alias, and without what is computed from other fields."""
+        return self._serializer.to_json(dict(given), by_alias=True, round_trip=True, warnings=False)
+
     def _culprit(self, given: Mapping[str, Any]) -> str:
         """Return the first argument that cannot be dumped."""
         for name, value in given.items():
             try:
-                self._adapter.dump_json({name: value}, warnings=False)
+                self._written({name: value})
             except PydanticSerializationError:
                 return name
         return "the data"
@@ -58,6 +69,23 @@ class Shape:
     def json_schema(self) -> dict[str, Any] | None:
         """Return the JSON schema of the data. None: one of the types has none."""
         return schema_of(self._adapter, "validation")
+
+
+def _for_dumping(schema: Any) -> Any:
+    """Return a schema of pydantic's core that dumps what its validation takes, and keeps what that refuses.
+
+    Fields of dataclasses that `__init__` does not take are left out. Unknown keys of a TypedDict are not dropped.
+    """
+    if isinstance(schema, list):
+        return [_for_dumping(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _for_dumping(value) for key, value in schema.items()}
+    if made.get("type") == "dataclass-field" and made.get("init") is False:
+        made["serialization_exclude"] = True
+    if made.get("type") == "typed-dict":
+        made["extra_behavior"] = "allow"
+    return made
 
 
 def schema_of(adapter: TypeAdapter[Any], mode: Literal["validation", "serialization"]) -> dict[str, Any] | None:

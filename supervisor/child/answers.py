@@ -104,7 +104,7 @@ def _encode_result(result: Any, handler: Handler[..., Any]) -> bytes:
         return b""
     try:
         adapter = handler.result_adapter
-        body = orjson.dumps(result) if adapter is None else adapter.dump_json(result, warnings=False)
+        body = orjson.dumps(result) if adapter is None else adapter.dump_json(result, by_alias=True, warnings=False)
     except Exception as error:  # noqa: BLE001  types of a handler may have serializers of their own
         print_line(f"the result is not kept: {error}")
         return b""

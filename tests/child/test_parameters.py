@@ -14,10 +14,13 @@ import orjson
 import pydantic
 import pytest
 import typing_extensions
+from pydantic.alias_generators import to_camel
 
+from supervisor.child import answers
+from supervisor.child.context import JobContext
 from supervisor.child.handler import Handler, HandlersError
 from supervisor.child.parameters import WrongShape, parameters_of
-from supervisor.messages import HandlerSettings
+from supervisor.messages import HandlerSettings, JobMessage, Verb
 
 
 class Colour(enum.Enum):
@@ -33,6 +36,32 @@ class Item:
 class Receipt(pydantic.BaseModel):
     number: int
     at: datetime
+
+
+class Account(pydantic.BaseModel):
+    """Its JSON has aliases, and a field that is computed."""
+
+    model_config = pydantic.ConfigDict(alias_generator=to_camel, extra="forbid")
+    user_id: int
+    settings: pydantic.Json[dict[str, int]] = {}
+
+    @pydantic.computed_field
+    def label(self) -> str:
+        return f"user {self.user_id}"
+
+
+@dataclasses.dataclass
+class Counted:
+    names: list[str]
+    count: int = dataclasses.field(init=False)
+    first: str = dataclasses.field(init=False, default="")
+
+    def __post_init__(self):
+        self.count, self.first = len(self.names), self.names[0]
+
+
+class TwoNames(pydantic.BaseModel):
+    user_id: int = pydantic.Field(validation_alias="userId", serialization_alias="user")
 
 
 class Options(typing_extensions.TypedDict, total=False):
@@ -188,6 +217,7 @@ def test_other_keys_go_to_others(either):
 def test_annotation_of_others_holds_for_each_of_them():
     def send(job, /, user: str, **others: int): ...
     def rest(job, **others: datetime): ...
+    def nested(job, **others: Item): ...
 
     assert taken(send, {"user": "x", "a": "7", "job": 8}) == {"user": "x", "a": 7, "job": 8}
     at = datetime(2026, 1, 1, tzinfo=UTC)
@@ -195,6 +225,8 @@ def test_annotation_of_others_holds_for_each_of_them():
     for call in (taken, lambda function, data: of(function).dumped(data)):
         with pytest.raises(WrongShape, match=r"^a: Input should be a valid integer"):
             call(send, {"user": "x", "a": "zz"})
+        with pytest.raises(WrongShape, match=r"^a\.prize: "):
+            call(nested, {"a": {"name": "a", "price": "2", "prize": "2"}})
 
 
 def test_annotation_of_others_without_a_meaning_for_data_is_refused():
@@ -256,10 +288,47 @@ def test_annotations_make_values_of_json(annotation, data, value):
 
 
 @pytest.mark.parametrize(
+    ("annotation", "value", "data"),
+    [
+        (Account, Account(userId=7, settings='{"a": 1}'), {"userId": 7, "settings": '{"a":1}'}),
+        (list[Account] | None, [Account(userId=7)], [{"userId": 7, "settings": "{}"}]),
+        (Counted, Counted(["a", "b"]), {"names": ["a", "b"]}),
+        (dict[str, Counted | None], {"x": Counted(["a"])}, {"x": {"names": ["a"]}}),
+        (pydantic.Json[list[int]], [1, 2], "[1,2]"),
+        (pydantic.Json, {"a": None}, '{"a":null}'),
+        (TwoNames, {"userId": 7}, {"userId": 7}),
+    ],
+)
+def test_value_that_is_written_otherwise_than_it_is_named_arrives(annotation, value, data):
+    def send(job, it: annotation): ...
+
+    raw = of(send).dumped({"it": value})
+    assert orjson.loads(raw) == {"it": data}
+    arrived = of(send).taken(raw, orjson.loads(raw))["it"]
+    assert arrived == (TwoNames(userId=7) if annotation is TwoNames else value)
+
+
+def test_parameter_may_have_an_alias_in_the_data():
+    def send(job, user_id: Annotated[int, pydantic.Field(alias="userId")]): ...
+
+    assert of(send).dumped({"user_id": 7}) == b'{"userId":7}'
+    assert taken(send, {"userId": 7}) == {"user_id": 7}
+
+
+def test_model_that_does_not_take_its_own_json_is_not_put():
+    def send(job, it: TwoNames): ...
+
+    with pytest.raises(WrongShape, match=r"it\.userId: is missing"):
+        of(send).dumped({"it": TwoNames(userId=7)})
+
+
+@pytest.mark.parametrize(
     ("annotation", "data", "path"),
     [
         (int, "seven", "it: Input should be a valid integer"),
         (list[Item], [{"name": "a", "price": "2"}, {"name": 5}], "it[1].price: is missing"),
+        (Item, {"name": "a", "price": "2", "prize": "2"}, "it.prize: "),
+        (Options, {"lout": True}, "it.lout: is no parameter"),
         (Receipt, {"number": 1}, "it.at: is missing"),
         (Annotated[int, pydantic.Field(ge=3)], 2, "greater than or equal to 3"),
         (Colour, "blue", "it: Input should be 'red', and not 'blue'"),
@@ -315,14 +384,14 @@ def test_value_that_is_not_json_is_refused_before_anything_is_written():
     [
         (Receipt, Receipt(number=1, at=datetime(2026, 1, 1, tzinfo=UTC)), b'{"number":1,"at":"2026-01-01T00:00:00Z"}'),
         (list[Decimal], [Decimal("1.1")], b'["1.1"]'),
+        (Account, Account(userId=7), b'{"userId":7,"settings":{},"label":"user 7"}'),
     ],
 )
 def test_result_is_dumped_by_its_annotation(annotation, result, body):
     def send(job) -> annotation: ...
 
-    adapter = Handler(send, None, HandlerSettings()).result_adapter
-    assert adapter is not None
-    assert adapter.dump_json(result) == body
+    job = JobContext(JobMessage(0, "", "", "", 0, 0, 0, 0, [], None, False, 0.0, False, b"null"), "", print, print)
+    assert answers.returned(job, Handler(send, None, HandlerSettings()), result) == (Verb.COMPLETED, [body])
 
 
 @pytest.mark.parametrize(
