@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import Parameter
 from typing import Any, Final, Literal, Never, NotRequired
 
+import orjson
 import pydantic
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.warnings import TypedDictExtraConfigWarning
@@ -21,6 +22,9 @@ from supervisor.child.parameters import WrongShape, is_plain, wrong_shape
 
 #: Messages of ours in place of pydantic's, which speak of fields and inputs.
 _MESSAGES: Final = {"missing": "is missing", "extra_forbidden": "is no parameter"}
+
+#: What a value raises that JSON cannot hold, or that a child could not read.
+_UNWRITABLE: Final = (PydanticSerializationError, orjson.JSONDecodeError)
 
 
 class Shape:
@@ -38,24 +42,26 @@ class Shape:
         self._serializer = SchemaSerializer(_for_dumping(self._adapter.core_schema))
 
     def dumped(self, given: Mapping[str, Any]) -> bytes:
-        """Return arguments as JSON that `taken` accepts. Raises WrongShape, and whatever foreign serializers raise."""
+        """Return arguments as JSON that a child will accept. Raises WrongShape, and what foreign serializers raise."""
         try:
             raw = self._written(given)
-        except PydanticSerializationError as error:
+        except _UNWRITABLE as error:
             raise WrongShape(f"{self._culprit(given)}: {error}") from None
         self.taken(raw)
         return raw
 
     def _written(self, given: Mapping[str, Any]) -> bytes:
         """Return arguments as JSON for validation: by alias, and without what is computed from other fields."""
-        return self._serializer.to_json(dict(given), by_alias=True, round_trip=True, warnings=False)
+        raw = self._serializer.to_json(dict(given), by_alias=True, round_trip=True, warnings=False)
+        orjson.loads(raw)  # as a child does: it refuses numbers that pydantic takes
+        return raw
 
     def _culprit(self, given: Mapping[str, Any]) -> str:
         """Return the first argument that cannot be dumped."""
         for name, value in given.items():
             try:
                 self._written({name: value})
-            except PydanticSerializationError:
+            except _UNWRITABLE:
                 return name
         return "the data"
 
@@ -98,11 +104,11 @@ def schema_of(adapter: TypeAdapter[Any], mode: Literal["validation", "serializat
 
 def _problems(error: ValidationError) -> Iterator[str]:
     for one in error.errors(include_url=False, include_context=False):
-        yield f"{_path(one)}: {_MESSAGES.get(one['type']) or _sentence(one)}"
+        yield f"{_path(one['loc'])}: {_MESSAGES.get(one['type']) or _sentence(one)}"
 
 
-def _path(error: ErrorDetails) -> str:
-    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step:.60}" for step in error["loc"])
+def _path(loc: Iterable[str | int]) -> str:
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step:.60}" for step in loc)
     return steps.removeprefix(".") or "the data"
 
 

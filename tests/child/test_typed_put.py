@@ -84,6 +84,17 @@ def test_wrong_parameters_are_refused_before_anything_is_written(welcome, client
     assert client.queues() == {}
 
 
+def test_number_that_no_child_can_read_is_refused_by_name(client):
+    @handler(name="k")
+    def send(job, user: int, x: float = 0, sizes: tuple[int, ...] = ()): ...
+
+    for arguments, match in [({"x": 10**400}, "k: x: "), ({"sizes": (1, 10**400)}, "k: sizes: ")]:
+        with pytest.raises(ValueError, match=f"{match}number is infinity"):
+            send.put(user=7, **arguments)
+    assert client.queues() == {}
+    assert client.job(send.put(user=2**70)).raw == b'{"user":1180591620717411303424}'
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [({"prio": 1}, TypeError), ({"priority": "x"}, TypeError), ({"queue": ""}, ValueError), ({"client": 7}, TypeError),
