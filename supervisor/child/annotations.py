@@ -7,6 +7,7 @@ import inspect
 import types
 import typing
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import Parameter
 from typing import Any, Final, Literal, Never, NotRequired
@@ -25,6 +26,10 @@ _MESSAGES: Final = {"missing": "is missing", "extra_forbidden": "is no parameter
 
 #: What a value raises that JSON cannot hold, or that a child could not read.
 _UNWRITABLE: Final = (PydanticSerializationError, orjson.JSONDecodeError)
+
+#: What JSON writes as lists, and its own containers. A union made at each call would cost more than the call.
+_LISTS: Final = (list, tuple, set, frozenset, deque)
+_CONTAINERS: Final = (dict, list)
 
 
 class Shape:
@@ -53,7 +58,11 @@ class Shape:
     def _written(self, given: Mapping[str, Any]) -> bytes:
         """Return arguments as JSON for validation: by alias, and without what is computed from other fields."""
         raw = self._serializer.to_json(dict(given), by_alias=True, round_trip=True, warnings=False)
-        orjson.loads(raw)  # as a child does: it refuses numbers that pydantic takes
+        data = orjson.loads(raw)  # as a child does: it refuses numbers that pydantic takes
+        if b"null" in raw or b'**"' in raw:  # what numbers that are not finite, and secrets, become
+            kept = self._serializer.to_python(dict(given), by_alias=True, round_trip=True, warnings=False)
+            if problems := _lost(kept, data):
+                raise wrong_shape(iter(problems), len(problems))
         return raw
 
     def _culprit(self, given: Mapping[str, Any]) -> str:
@@ -75,6 +84,26 @@ class Shape:
     def json_schema(self) -> dict[str, Any] | None:
         """Return the JSON schema of the data. None: one of the types has none."""
         return schema_of(self._adapter, "validation")
+
+
+def _lost(kept: Any, written: Any, *path: str | int) -> list[str]:
+    """Return what JSON does not hold of values that pydantic would keep. Where both differ in structure: nothing."""
+    steps: Iterable[tuple[str | int, Any, Any]] = ()
+    if isinstance(written, dict) and isinstance(kept, dict):
+        steps = zip(written, written.values(), kept.values(), strict=False)
+    elif isinstance(written, list) and isinstance(kept, _LISTS):
+        steps = zip(range(len(written)), written, kept, strict=False)
+    problems = []
+    for step, ours, value in steps:
+        if ours is None:
+            if isinstance(value, float):
+                problems.append(f"{_path((*path, step))}: JSON has no {value}")
+        elif isinstance(ours, str):
+            if ours.endswith("**") and hasattr(value, "get_secret_value") and value.get_secret_value() != ours:
+                problems.append(f"{_path((*path, step))}: a secret is masked in JSON; give its type a serializer")
+        elif isinstance(ours, _CONTAINERS):
+            problems += _lost(value, ours, *path, step)
+    return problems
 
 
 def _for_dumping(schema: Any) -> Any:

@@ -3,12 +3,15 @@
 import asyncio
 import copy
 import gc
+import math
 import os
 import pickle
 import sys
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psutil
+import pydantic
 import pytest
 
 from supervisor import AsyncClient, Client, NoServer, around_put
@@ -93,6 +96,61 @@ def test_number_that_no_child_can_read_is_refused_by_name(client):
             send.put(user=7, **arguments)
     assert client.queues() == {}
     assert client.job(send.put(user=2**70)).raw == b'{"user":1180591620717411303424}'
+
+
+class Login(pydantic.BaseModel):
+    password: pydantic.SecretStr | None = None
+    scores: dict[int, tuple[float | None, ...]] = {}
+
+
+class Open(pydantic.BaseModel):
+    """Says that its secret shall be in JSON."""
+
+    password: pydantic.SecretStr
+    note: str | None = None
+
+    @pydantic.field_serializer("password", when_used="json")
+    def shown(self, password: pydantic.SecretStr) -> str:
+        return password.get_secret_value()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"score": math.nan}, ["score: JSON has no nan"]),
+        ({"score": None, "anything": [1, {"x": -math.inf}]}, ["anything[1].x: JSON has no -inf"]),
+        ({"other": math.inf}, ["other: JSON has no inf"]),
+        ({"secret": pydantic.SecretStr("pw")}, ["secret: a secret is masked in JSON"]),
+        ({"secret": pydantic.SecretBytes(b"pw")}, ["secret: a secret is masked in JSON"]),
+        (
+            {"login": Login(password="pw", scores={7: (1.0, None, math.nan)})},
+            ["login.password: a secret is masked in JSON", "login.scores.7[2]: JSON has no nan"],
+        ),
+    ],
+)
+def test_value_that_json_would_change_is_refused_by_name(client, arguments, said):
+    @handler(name="k")
+    def send(
+        job, score: float | None = None, secret: pydantic.SecretStr | pydantic.SecretBytes | None = None,
+        login: Login | None = None, anything: Any = None, **others: float | None,
+    ): ...  # fmt: skip
+
+    with pytest.raises(ValueError, match=r"^k: ") as refused:
+        send.put(**arguments)
+    assert [words in str(refused.value) for words in said] == [True] * len(said), refused.value
+    assert client.queues() == {}
+
+
+def test_secret_whose_type_says_so_is_written(client):
+    @handler(name="k")
+    def send(job, login: Open, other: Login | None = None): ...
+
+    for password in ("pw", "stars**"):
+        data = client.job(send.put(login=Open(password=password))).data
+        assert data == {"login": {"password": password, "note": None}}
+    assert client.job(send.put(login=Open(password=""), other=Login(scores={1: (None,)}))).data["other"] == {
+        "password": None, "scores": {"1": [None]},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
