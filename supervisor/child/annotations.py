@@ -10,14 +10,14 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import Parameter
-from typing import Any, Final, Literal, Never, NotRequired
+from typing import Any, Final, Literal, NotRequired
 
 import orjson
 import pydantic
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.warnings import TypedDictExtraConfigWarning
 from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaSerializer
-from typing_extensions import TypedDict
+from typing_extensions import NoExtraItems, TypedDict
 
 from supervisor.child.parameters import WrongShape, is_plain, wrong_shape
 
@@ -36,7 +36,7 @@ class Shape:
     """The types of a handler's parameters, as one TypedDict."""
 
     def __init__(self, types_by_name: Mapping[str, Any], required: Sequence[str], others: Any) -> None:
-        """`others`: the type of keys without a parameter. Never: there are none."""
+        """`others`: the type of keys without a parameter. NoExtraItems: there are none."""
         fields = {name: kind if name in required else NotRequired[kind] for name, kind in types_by_name.items()}
         made: Any = TypedDict  # mypy knows only those that are written as classes
         typed = made("data", fields, extra_items=others)
@@ -153,7 +153,7 @@ def shape_of(
     `others`: the `**others` of the handler.
     """
     kinds = {one.name: _resolved(function, one.name, one.annotation) for one in named}
-    kind_of_others = Never if others is None else _resolved(function, others.name, others.annotation)
+    kind_of_others = NoExtraItems if others is None else _resolved(function, others.name, others.annotation)
     try:
         return Shape(kinds, required, kind_of_others)
     except Exception as error:  # foreign types make schemas of their own, and may raise anything
