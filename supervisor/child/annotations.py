@@ -4,6 +4,7 @@ Needs the extra `typed`. Import it only for handlers with annotations: pydantic 
 """
 
 import inspect
+import re
 import types
 import typing
 import warnings
@@ -15,8 +16,9 @@ from typing import Any, Final, Literal, NotRequired
 import orjson
 import pydantic
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
 from pydantic.warnings import TypedDictExtraConfigWarning
-from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaSerializer
+from pydantic_core import ErrorDetails, PydanticOmit, PydanticSerializationError, SchemaSerializer
 from typing_extensions import NoExtraItems, TypedDict
 
 from supervisor.child.parameters import WrongShape, is_plain, wrong_shape
@@ -30,6 +32,9 @@ _UNWRITABLE: Final = (PydanticSerializationError, orjson.JSONDecodeError)
 #: What JSON writes as lists, and its own containers. A union made at each call would cost more than the call.
 _LISTS: Final = (list, tuple, set, frozenset, deque)
 _CONTAINERS: Final = (dict, list)
+
+#: An object's address, which is another in each process, as the default __repr__ has it.
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Shape:
@@ -81,8 +86,8 @@ class Shape:
         except ValidationError as error:
             raise wrong_shape(_problems(error), error.error_count()) from None
 
-    def json_schema(self) -> dict[str, Any] | None:
-        """Return the JSON schema of the data. None: one of the types has none."""
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of the data."""
         return schema_of(self._adapter, "validation")
 
 
@@ -123,12 +128,21 @@ def _for_dumping(schema: Any) -> Any:
     return made
 
 
-def schema_of(adapter: TypeAdapter[Any], mode: Literal["validation", "serialization"]) -> dict[str, Any] | None:
-    """Return the JSON schema of a type. None: it has none."""
-    try:
-        return adapter.json_schema(mode=mode)
-    except pydantic.errors.PydanticInvalidForJsonSchema:
-        return None
+class _JsonSchemas(GenerateJsonSchema):
+    """Makes JSON schemas, also of types that have none: the place of such a type has a comment."""
+
+    def generate_inner(self, schema: Any) -> dict[str, Any]:
+        try:
+            return super().generate_inner(schema)
+        except PydanticOmit:  # pydantic's own way to leave out a part
+            raise
+        except Exception as error:  # noqa: BLE001  it has no JSON schema, or foreign code that makes one raises
+            return {"$comment": _ADDRESS.sub("", _reason(error))}
+
+
+def schema_of(adapter: TypeAdapter[Any], mode: Literal["validation", "serialization"]) -> dict[str, Any]:
+    """Return the JSON schema of a type."""
+    return adapter.json_schema(mode=mode, schema_generator=_JsonSchemas)
 
 
 def _problems(error: ValidationError) -> Iterator[str]:

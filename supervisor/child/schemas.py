@@ -2,12 +2,13 @@
 
 import hashlib
 from collections.abc import Mapping
-from inspect import Parameter, signature
+from inspect import signature
 from typing import Any, Final
 
 import orjson
 
 from supervisor.child.handler import Handler
+from supervisor.engine.model.validation import EXACT_INT
 
 #: The shape of handlers that take any data.
 ANY: Final = "any"
@@ -34,7 +35,7 @@ def data_schema(handler: Handler[..., Any]) -> dict[str, Any] | None:
         "additionalProperties": parameters.takes_others,
     }
     if parameters.shape is not None:
-        schema |= parameters.shape.json_schema() or {}
+        schema |= parameters.shape.json_schema()
     schema.pop("title", None)
     properties: Mapping[str, dict[str, Any]] = schema["properties"]
     for name, parameter in signature(handler.function).parameters.items():
@@ -46,7 +47,10 @@ def data_schema(handler: Handler[..., Any]) -> dict[str, Any] | None:
 
 
 def _is_plain(value: object) -> bool:
-    return value is not Parameter.empty and type(value) in (type(None), bool, int, float, str)
+    """Return whether JSON holds a default exactly, for each reader."""
+    if type(value) in (int, float):
+        return -EXACT_INT <= value <= EXACT_INT  # type: ignore[operator]  # of a number; NaN is outside, too
+    return value is None or type(value) in (bool, str)
 
 
 def result_schema(handler: Handler[..., Any]) -> dict[str, Any] | None:

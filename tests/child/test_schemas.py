@@ -1,13 +1,43 @@
 """Handlers that take the same data have the same shape, and others have another."""
 
+import math
+
 import pydantic
+import pydantic_core
 
 from supervisor import handler
-from supervisor.child.schemas import ANY, shape_of
+from supervisor.child.schemas import ANY, data_schema, result_schema, shape_of
 
 
 class Address(pydantic.BaseModel):
     city: str
+
+
+class Opaque:
+    """Can be checked, and has no JSON schema."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source, handler):
+        return pydantic_core.core_schema.no_info_after_validator_function(
+            cls, pydantic_core.core_schema.is_instance_schema(cls)
+        )
+
+
+class Raising(int):
+    """Raises where it should describe itself, with an address that is another in each process."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source, handler):
+        return pydantic_core.core_schema.int_schema()
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema, handler):
+        raise OSError(f"no description of {object()}")
+
+
+class Parcel(pydantic.BaseModel):
+    weight: int
+    content: Opaque
 
 
 def test_shape_is_of_names_types_and_what_is_required():
@@ -47,3 +77,37 @@ def test_untyped_handlers_have_the_shape_of_their_names():
     def other(job, customer): ...
 
     assert shape_of(one) != shape_of(other)
+
+
+def test_type_without_a_json_schema_leaves_the_others_theirs():
+    @handler(name="a")
+    def one(job, user: int, content: Opaque, size: Raising, parcel: Parcel | None = None) -> list[Opaque]: ...
+
+    @handler(name="b")
+    def same(job, user: int, content: Opaque, size: Raising, parcel: Parcel | None = None): ...
+
+    @handler(name="c")
+    def other(job, user: str, content: Opaque, size: Raising, parcel: Parcel | None = None): ...
+
+    @handler(name="d")
+    def otherwise(job, user: int, content: Raising, size: Raising, parcel: Parcel | None = None): ...
+
+    schema = data_schema(one)
+    assert schema["properties"]["user"] == {"type": "integer"}
+    assert schema["properties"]["size"] == {"$comment": "OSError: no description of <object object>"}
+    assert "Opaque" in schema["properties"]["content"]["$comment"]
+    assert schema["$defs"]["Parcel"]["properties"]["weight"] == {"title": "Weight", "type": "integer"}
+    assert result_schema(one)["type"] == "array"
+    assert shape_of(one) == shape_of(same)
+    assert len({shape_of(each) for each in (one, other, otherwise)}) == 3
+
+
+def test_default_that_json_does_not_hold_has_no_place_in_the_schema():
+    @handler(name="a")
+    def one(job, most: float = math.inf, least: float = 0.5, large: int = 10**30, on: bool = True, to=None): ...
+
+    properties = data_schema(one)["properties"]
+    assert {name: about["default"] for name, about in properties.items() if "default" in about} == {
+        "least": 0.5, "on": True, "to": None,
+    }  # fmt: skip
+    assert len(shape_of(one)) == 16
