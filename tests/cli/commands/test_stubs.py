@@ -56,6 +56,64 @@ def plain(job): ...
 @handler(name="class")
 def lists(job, names: list[str] = []): ...
 '''
+#: Optional models, and names that the generated module uses itself.
+HARD = """
+import enum
+import math
+from datetime import datetime
+from typing import Annotated, Any, Literal, Optional
+
+import pydantic
+from typing_extensions import TypeAliasType
+
+from supervisor import handler
+
+Tree = TypeAliasType("Tree", "list[Tree] | int")
+
+
+class Addr(pydantic.BaseModel):
+    city: str
+    back: "Optional[Addr]" = None
+
+
+class Any_(pydantic.BaseModel):
+    x: int
+
+
+class Half(enum.Enum):
+    LOW = 0.5
+
+
+class largest(pydantic.BaseModel):
+    y: int
+
+
+@handler(name="list")
+def lists(context, to: Addr | None = None, among: dict[str, Addr | None] = {}, *, job: list[int] = [1]): ...
+
+
+@handler(name="cast")
+def cast(job, list: list[str], cast: int = 1, Any: Any = None, others: str = "x", **rest: int): ...
+
+
+@handler(name="Any")
+def anything(job, x: Any_, handler: float = 1, elsewhere: str = "", _default: int | str = "x"): ...
+
+
+@handler(name="largest")
+def most(
+    job, size: largest, most: float = math.inf, least: float = -0.5, large: int = 2**70, half: Half = Half.LOW,
+    when: datetime = None, mode: Literal["a", "b"] = "a", tree: Tree = 1, on: int = True,
+): ...
+
+
+@handler(name="int")
+def rest(job, **others: datetime): ...
+
+
+@handler(name="1²")
+def digits(job, schema: Annotated[int, pydantic.WithJsonSchema({"type": "array", "items": True})] = 1): ...
+"""
 
 
 @pytest.fixture
@@ -149,6 +207,50 @@ def test_stubs_put_what_the_handlers_take_and_are_typed(leasehold, tmp_path, ser
         assert jobs.keys() == {"mail.welcome", "mail.order", "it's odd/1", "class"}
         assert client.queue("mail").counts().waiting == 2
         assert jobs["mail.order"].data["tree"] == {"name": "x", "below": [{"name": "y"}]}
+
+
+HARD_USES = """
+from datetime import UTC, datetime
+
+import jobs
+
+jobs.list_.put()
+jobs.list_.put(to={"city": "x", "back": {"city": "y"}}, among={"a": None, "b": {"city": "z"}}, job=[1])
+jobs.cast.put(list=["a"], cast=2, Any=[None], others="y", more=7)
+jobs.Any_.put(x={"x": 1}, handler=0.5, elsewhere="x", _default=1)
+jobs.largest.put(size={"y": 1}, most=1.5, when=datetime.now(UTC), mode="b", tree=[1, [2]])
+jobs.int_.put(a=datetime.now(UTC))
+jobs._1.put(schema=[])
+"""
+HARD_WRONG = """
+import jobs
+
+jobs.list_.put(to={"town": "x"})
+jobs.list_.put(job=["x"])
+jobs.cast.put(list=["a"], more="x")
+jobs.largest.put(size={"y": 1}, mode="c")
+jobs.int_.put(a=1)
+"""
+
+
+@pytest.mark.slow
+def test_stubs_may_have_optional_models_and_names_of_their_own_module(leasehold, tmp_path, server, namespace):
+    (tmp_path / "handlers/mail.py").write_text(HARD)
+    assert leasehold("stubs", "--out", "jobs.py").returncode == 0
+    (tmp_path / "uses.py").write_text(HARD_USES)
+    (tmp_path / "wrong.py").write_text(HARD_WRONG)
+    strict = ("--strict", "--config-file=", "--cache-dir=.cache")
+    right = leasehold(*strict, "uses.py", "jobs.py", module="mypy")
+    assert right.returncode == 0, (right.stdout, (tmp_path / "jobs.py").read_text())
+    wrong = leasehold(*strict, "wrong.py", module="mypy")
+    assert wrong.stdout.count("wrong.py:") >= 5, wrong.stdout
+    environment = {"LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace}
+    assert leasehold(module="uses", **environment).stderr == ""
+    with Client(server.url, namespace) as client:
+        jobs = {job.klass: job.data for job in client.queue("default").jobs("waiting")}
+    assert jobs.keys() == {"list", "cast", "Any", "largest", "int", "1²"}
+    assert jobs["cast"] == {"list": ["a"], "cast": 2, "Any": [None], "others": "y", "more": 7}
+    assert jobs["largest"].keys() == {"size", "most", "when", "mode", "tree"}
 
 
 @pytest.mark.parametrize(
