@@ -946,7 +946,7 @@ class Model:
 
     def _was_not_started(self, job: Job) -> None:
         if job.limit and self._limit(job.limit).starts is not None:
-            self._limit(job.limit).take_back(job.popped_at)
+            self._limit(job.limit).take_back(job.popped_at, self.now)
             self.taken_back.append((job.limit, job.popped_at))
             self._mark_for_check(job.limit)
         job.watched = job.watched or self.start_by(job) is not None

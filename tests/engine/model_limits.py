@@ -41,9 +41,9 @@ class Limit:
         if self.starts is not None:
             self.begun = [*self.begun, now][-self.starts :]
 
-    def take_back(self, at: int) -> None:
-        """Remove the start of a job that was leased at this time and has not started."""
-        if at in self.begun:
+    def take_back(self, at: int, now: int) -> None:
+        """Remove the start of a job that was leased at this time and has not started, unless it counts no longer."""
+        if self.per is not None and at > now - self.per and at in self.begun:
             self.begun.reverse()
             self.begun.remove(at)
             self.begun.reverse()

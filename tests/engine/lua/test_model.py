@@ -1041,3 +1041,23 @@ def test_the_engine_does_what_the_model_does(server, half):
     assert Machine.steps >= LEAST_STEPS / 2
     mixed = {(density, state) for density in ("dense", "full") for state in ("waiting", "running", "complete")}
     assert mixed <= Machine.densities.keys()
+
+
+def test_late_hand_back_leaves_its_start_to_a_longer_rate(server):
+    """A start that no longer counts is not taken back. So it counts again if the limit gets a longer time."""
+    Machine.server, Machine.of_many_queues = server, False
+    machine = Machine()
+    try:
+        machine.set_limit("K", None, (2, 40))
+        machine.put("A", "a", [], {"limit": "K"})
+        machine.lease_ahead("v", ["A"], 1, 0, [])
+        machine.tick(35)
+        machine.tick(5)
+        machine.settle([(0, "hand back", 0, "g")])
+        machine.set_limit("K", None, (1, 60))
+        machine.look_around("A", 1)
+        machine.lease("v", ["A"], 1, None, "strict")
+        assert machine.client.job("a").parked
+        machine.all_is_as_in_the_model()
+    finally:
+        machine.teardown()
