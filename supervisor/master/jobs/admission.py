@@ -136,8 +136,11 @@ class Admission:
 
     def wait_beside(self) -> None:
         """Jobs found no place beside others: lease none for shared children for a while, each time a longer one."""
+        now_at = clock.monotonic()
+        if now_at < self._beside_at:
+            return
         self._beside_pause_s = min(_RETRY_S, max(_FIRST_PAUSE_S, 2 * self._beside_pause_s))
-        self._beside_at = clock.monotonic() + self._beside_pause_s
+        self._beside_at = now_at + self._beside_pause_s
         self._timers.set(FIND_ROOM, self._beside_at, lambda _now_at: self.try_again())
 
     def found_place(self) -> None:

@@ -24,8 +24,12 @@ class NoticeSender:
         "_insist_at", "_insistent", "_on_planned", "_pause_s", "_signal_child", "_talk", "reason", "repeat_at",
     )  # fmt: skip
 
-    def __init__(self, talk: ChildTalk, signal_child: Callable[[int], None], on_planned: Callable[[], None]) -> None:
-        """`on_planned()` is called when `repeat_at` has changed."""
+    def __init__(
+        self, talk: ChildTalk, signal_child: Callable[[int], None] | None, on_planned: Callable[[], None]
+    ) -> None:  # fmt: skip
+        """`signal_child` None: the child's event loop reads notices by itself. `on_planned()` is called when
+        `repeat_at` has changed.
+        """
         self._talk = talk
         self._signal_child = signal_child
         self._on_planned = on_planned
@@ -66,8 +70,10 @@ class NoticeSender:
             self._insist_at = math.inf
             self._send(self._insistent)
             return
-        self._signal_child(kernel.NOTICE_SIGNAL)
-        next_at = now_at + self._pause_s if self._pause_s <= _LONGEST_PAUSE_S else math.inf
+        next_at = math.inf
+        if self._signal_child is not None:
+            self._signal_child(kernel.NOTICE_SIGNAL)
+            next_at = now_at + self._pause_s if self._pause_s <= _LONGEST_PAUSE_S else math.inf
         self.repeat_at = min(next_at, self._insist_at)
         self._pause_s *= 4
         self._on_planned()

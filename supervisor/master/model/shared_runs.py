@@ -17,10 +17,6 @@ from supervisor.master.model.notice_sender import NoticeSender
 _MOST_ENDED: Final = 1000
 
 
-def _no_signal(_signo: int) -> None:
-    """The child's event loop reads notices: a signal could only disturb its other jobs."""
-
-
 class SharedRuns:
     def __init__(self, number: int, talk: ChildTalk, on_planned: Callable[[int], None]) -> None:
         """`number`: of the child. `on_planned(token)` is called when something is due sooner for that job, and when it
@@ -46,7 +42,7 @@ class SharedRuns:
         if not self._runs:
             self.suspects_at_once = held.suspects_at_once
         planned = functools.partial(self._on_planned, token)
-        self._runs[token] = JobRun(held, NoticeSender(self._talk, _no_signal, planned), EndPlan(planned))
+        self._runs[token] = JobRun(held, NoticeSender(self._talk, None, planned), EndPlan(planned))
         planned()
 
     def remove(self, held: HeldLease) -> None:
