@@ -10,7 +10,7 @@ from typing import Any
 from supervisor.cli.lib.connection import connect
 from supervisor.cli.lib.parser import Refusal, Subparsers
 from supervisor.cli.lib.served import is_present, is_status
-from supervisor.cli.lib.shown import span
+from supervisor.cli.lib.shown import span, work_of
 from supervisor.cli.lib.supervisors import add_query_flags, ask, report_silent
 from supervisor.cli.lib.terminal import local_time, note, say, say_json, table
 from supervisor.config import Exit
@@ -118,7 +118,7 @@ def _show(status: Status) -> None:
 
 def _child_row(child: Status) -> tuple[object, ...]:
     return (
-        child.get("child"), _pid(child.get("pid")), child.get("zygote"), _state_of(child), child.get("klass"),
+        child.get("child"), _pid(child.get("pid")), child.get("zygote"), _state_of(child), work_of(child),
         child.get("jid"), _duration(child.get("running_s")),
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ Must not call the engine.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -228,3 +228,9 @@ def say_recurring(args: argparse.Namespace, jobs: Sequence["Recurring"], head: d
         table(("jid", "klass", "queue", "when", "next", "spawned"), rows)
     else:
         note(none)
+
+
+def work_of(child: Mapping[str, Any]) -> str | None:
+    """Return the klass that a child of a status runs, and how many jobs at once. None: it is idle."""
+    klass, jobs = child.get("klass"), child.get("jobs")
+    return f"{klass} x{jobs}" if klass is not None and isinstance(jobs, int) and jobs > 1 else klass

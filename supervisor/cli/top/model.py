@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from supervisor.cli.lib.served import is_present, servers
-from supervisor.cli.lib.shown import by_words
+from supervisor.cli.lib.shown import by_words, work_of
 
 if TYPE_CHECKING:
     from supervisor.engine.commands.queries import Depths, Stats, WorkerInfo
@@ -424,7 +424,7 @@ def _other_row(worker: "WorkerInfo") -> Row:
 def _child_row(child: Status) -> Row:
     attempt = number(child.get("attempt"))
     values = {
-        "child": child.get("child"), "pid": child.get("pid"), "state": child.get("state"), "klass": child.get("klass"),
+        "child": child.get("child"), "pid": child.get("pid"), "state": child.get("state"), "klass": work_of(child),
         "jid": child.get("jid"), "runs": child.get("running_s"), "memory": child.get("memory_bytes"),
         "attempt": child.get("attempt"), "ends": child.get("stopping") or child.get("ends"),
     }  # fmt: skip

@@ -1,6 +1,9 @@
 """Jobs of `@handler(concurrency=…)` run beside each other in one child, and stay apart."""
 
+import os
 import signal
+import subprocess
+import sys
 
 from tests.process.apps import flag, start_app
 
@@ -109,6 +112,19 @@ def test_one_child_runs_as_many_jobs_at_once_as_its_handler_allows(stage):
     told = results(stage, jids)
     assert {pid for pid, _ in told} == set(pool.child_pids())
     assert max(most for _, most in told) == 50
+    finish(stage, pool)
+
+
+def test_status_tells_how_many_jobs_a_child_runs(stage):
+    pool = start_app(stage, HANDLERS, processes=1).wait_ready()
+    jids = put(stage, "sleep", *["go"] * 7)
+    await_starts(stage, jids)
+    environment = {**os.environ, "LEASEHOLD_REDIS_URL": stage.server.url, "LEASEHOLD_NAMESPACE": stage.namespace}
+    command = [sys.executable, "-m", "supervisor", "status", pool.worker]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "sleep x7" in told
+    flag(stage, "go")
+    results(stage, jids)
     finish(stage, pool)
 
 
