@@ -139,7 +139,7 @@ def test_put_many_splits_by_parents(server, namespace, client, is_async, cpu_ms)
         jids = asyncio.run(put_all()) if is_async else q.put_many(jobs)
     assert jids == [f"c{i}" for i in range(30)]
     assert len(client.job("c29").dependencies) == 1_000
-    assert used[0] < 10 * 100 * PATIENCE, "ten calls"
+    assert used[0] < 10 * 300 * PATIENCE, "ten calls, also on a slow processor"
 
 
 def test_batch_size_depends_on_the_weight_of_its_jobs():
