@@ -64,7 +64,7 @@ def beside_a_queue(bench: Bench, jobs: int, long: bool) -> dict[str, float]:
 
 
 def sleeping(bench: Bench, jobs: int) -> dict[str, float]:
-    """What all processes take more while so many jobs sleep beside each other."""
+    """Measure how much memory all processes take more while so many jobs sleep beside each other."""
     bench.server.clear()
     flags = ("--processes", "2", "--drain-timeout", "0s")
     with bench.pool(*flags, handlers=BESIDE_HANDLERS) as pool, bench.server.client() as client:

@@ -65,14 +65,11 @@ class JobOutcomes:
             else partial(_read_outcome, running.lease, child.talk.memfd, running.settings)
         )
         self._account(child, running, outcome, said)
-        if child.shared is not None:
-            child.answered_beside(running)
-            self._suspects.clear(running.lease.jid)
-            self._end(running, outcome, read)
-            return
-        child.answered(now_at)
+        self._take_from(child, running, now_at)
         self._end(running, outcome, read)
-        if child.sent and child.state is ChildState.BUSY:
+        if child.shared is not None:
+            self._suspects.clear(running.lease.jid)
+        elif child.sent and child.state is ChildState.BUSY:
             self._log.started(child.sent[0])
 
     def _account(self, child: ChildHandle, running: HeldLease, outcome: Outcome, said: messages.Outcome) -> None:

@@ -34,8 +34,8 @@ class ChildTalk:
         self._ours.setblocking(False)
         self.fd = self._ours.fileno()
         self.at_end = False  # the child has closed its end
-        self._unsent: deque[bytes] | None = None  # what found no room, if it may wait (`keep_unsent`)
-        self._on_unsent: Callable[[], None] | None = None
+        self._unsent: deque[bytes] = deque()  # packets that found no room
+        self._on_unsent: Callable[[], None] | None = None  # None: such packets are dropped
         self.memfd: Memfd | None = None  # of a large completion, while the reader of `read` handles it
 
     @property
@@ -82,7 +82,7 @@ class ChildTalk:
 
         `on_unsent()` is called when the first one waits.
         """
-        self._unsent, self._on_unsent = deque(), on_unsent
+        self._on_unsent = on_unsent
 
     @property
     def has_unsent(self) -> bool:
@@ -101,7 +101,7 @@ class ChildTalk:
         return True
 
     def _keep(self, packet: bytes) -> bool:
-        if self._unsent is None or self._on_unsent is None or len(self._unsent) >= _MOST_UNSENT:
+        if self._on_unsent is None or len(self._unsent) >= _MOST_UNSENT:
             return False
         self._unsent.append(packet)
         if len(self._unsent) == 1:

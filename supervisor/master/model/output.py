@@ -122,7 +122,7 @@ class Output:
             self._unmarked.clear()
 
     def share(self, jobs: int) -> None:
-        """So many jobs print beside each other: less is kept of each."""
+        """Keep less of each job: up to `jobs` of them print beside each other."""
         self._kept_bytes = min(KEPT_BYTES, max(_LEAST_KEPT_BYTES, _SHARED_BYTES // jobs))
 
     def drop(self, token: int) -> None:
