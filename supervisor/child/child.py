@@ -149,7 +149,7 @@ class Child:
             served += 1
             message = messages.unpack_job(packet)
             if self._handlers[message.klass].settings.shares_child:
-                return self._share(_whole(message, fds))
+                return self._share(message, fds)
             setproctitle(
                 f"leasehold: child {self._number} {message.klass} {message.jid[:4]}… since {clock.time_of_day()}"
             )
@@ -199,7 +199,8 @@ class Child:
         """
         if self._confinement is not None:
             self._confine(self._confinement, message.klass)
-        message = _whole(message, fds)
+        if message.payload is None:
+            message = message.filled(kernel.read_memfd(fds[0]))
         started_at = clock.monotonic()
         job = JobContext(message, self._workdir.path, *self._job_calls)
         self._talk.begin(job)
@@ -225,7 +226,7 @@ class Child:
         send_outcome(self._socket, verb, message.token, run_s, parts)
         return verb, is_reusable
 
-    def _share(self, first: JobMessage) -> int:
+    def _share(self, first: JobMessage, fds: list[int]) -> int:
         """Become a child that runs jobs beside each other. Returns the exit status."""
         from supervisor.child.shared_child import SharedChild  # asyncio is a fifth of the image that each fork copies
 
@@ -234,7 +235,7 @@ class Child:
         self._talk.stop_listening()
         return SharedChild(
             self._number, self._jobs, self._socket, self._workdir, self._handlers, self._on_error, self._has_terminal
-        ).serve(first)  # fmt: skip
+        ).serve(first, fds)  # fmt: skip
 
     def _confine(self, confinement: Confinement, klass: str) -> None:
         self._confinement = None
@@ -243,8 +244,3 @@ class Child:
             print_line("threads that @after_fork functions have started before the first job are not in its sandbox")
         for hook in hooks.confined:
             hook()
-
-
-def _whole(message: JobMessage, fds: list[int]) -> JobMessage:
-    """Return the message with its payload, which may lie in a file of its own."""
-    return message if message.payload is not None else message.filled(kernel.read_memfd(fds[0]))

@@ -71,13 +71,13 @@ class SharedChild:
         self._takes_jobs = True
         self._is_done = False
 
-    def serve(self, first: JobMessage) -> int:
+    def serve(self, first: JobMessage, fds: list[int]) -> int:
         """Run the first job and all that come, and return the exit status. Blocks until the master sends no more.
 
         Raises what leaves the loop: SystemExit of a handler, or RuntimeError if one has stopped it.
         """
         asyncio.set_event_loop(self._loop)
-        self._loop.call_soon(self._or_exit, self._begin, first)
+        self._loop.call_soon(self._or_exit, self._begin, first, fds)
         self._loop.add_reader(self._jobs.fileno(), self._or_exit, self._read_jobs)
         self._loop.add_reader(self._talk.fileno(), self._or_exit, self._read_talk)
         self._loop.run_forever()
@@ -111,8 +111,7 @@ class SharedChild:
             if not packet:
                 self._take_no_more()
                 return
-            message = messages.unpack_job(packet)
-            self._begin(message if message.payload is not None else message.filled(kernel.read_memfd(fds[0])))
+            self._begin(messages.unpack_job(packet), fds)
 
     def _take_no_more(self) -> None:
         self._takes_jobs = False
@@ -152,7 +151,9 @@ class SharedChild:
 
     # one job
 
-    def _begin(self, message: JobMessage) -> None:
+    def _begin(self, message: JobMessage, fds: list[int]) -> None:
+        if message.payload is None:
+            message = message.filled(kernel.read_memfd(fds[0]))
         checkpoints = self._checkpoints
         job = SharedContext(
             message, self._workdir.path, self._report, checkpoints.store, checkpoints.store_and_wait,
