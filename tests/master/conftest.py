@@ -45,12 +45,15 @@ def new_child() -> Iterator[Callable[..., ChildHandle]]:
 
 @pytest.fixture
 def played(desk, server, namespace) -> Iterator[Callable[..., PlayedMaster]]:
-    """Start a master with one child: `played(behaviour of the child, **flags of the desk)`."""
+    """Start a master with its children, as a rule one: `played(behaviour of the children, **flags of the desk)`."""
     made: list[PlayedMaster] = []
 
-    def start(behave: Behaviour = holding, idle_s: float = 0.0, is_started: bool = True, **flags: str) -> PlayedMaster:
-        each = desk(processes="1", **flags)
-        each.child(behave)
+    def start(
+        behave: Behaviour = holding, idle_s: float = 0.0, is_started: bool = True, processes: int = 1, **flags: str
+    ) -> PlayedMaster:
+        each = desk(processes=str(processes), **flags)
+        for _ in range(processes):
+            each.child(behave)
         made.append(PlayedMaster(each, server.url, namespace, idle_s=idle_s))
         return made[-1].start() if is_started else made[-1]
 

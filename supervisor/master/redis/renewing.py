@@ -43,16 +43,24 @@ class Renewing(TimedSpeaker):
         self._cut_off = cut_off
         self._counts = counts
         self._renew_at = math.inf
-        self.is_hinted = False  # a hint of a lost lease has not been followed
+        self._in_doubt: list[LeaseRecord] = []  # hinted to be lost, and not renewed since
+        self.is_hinted = False  # a hint of lost leases, without their tokens, has not been followed
 
     # when
 
     def connected(self, now_at: float) -> None:
-        self._renew_at, self.is_hinted = now_at + self._times.ttl_s / 3, False
+        self._plan(now_at)
 
-    def on_hint_of_loss(self) -> None:
-        """Renew all leases at once: one of them may be lost."""
-        self._renew_at, self.is_hinted = -math.inf, True
+    def _plan(self, now_at: float) -> None:
+        self._renew_at, self.is_hinted = now_at + self._times.ttl_s / 3, False
+        self._in_doubt.clear()
+
+    def on_hint_of_loss(self, token: int | None = None) -> None:
+        """Renew this lease at once, which may be lost, or all."""
+        if token is None:
+            self._renew_at, self.is_hinted = -math.inf, True
+        elif (held := self._ledger.find(token)) is not None:
+            self._in_doubt.append(held.lease)
 
     def on_times_read(self) -> None:
         self._renew_at = min(self._renew_at, clock.monotonic() + self._times.ttl_s / 3)
@@ -69,20 +77,25 @@ class Renewing(TimedSpeaker):
             self._renew_at = min(self._renew_at, clock.monotonic())
 
     def deadline_at(self) -> float:
-        return min(self._renew_at, self._reports.next_checkpoint_at())
+        return -math.inf if self._in_doubt else min(self._renew_at, self._reports.next_checkpoint_at())
 
     # what goes
 
     def parts(self, now_at: float) -> Sequence[Part]:
         """Return the renewals that are due. They go before the outcomes: with a job its last progress is kept."""
         due = self._told(now_at) if self._reports.any else []
-        if now_at >= self._renew_at:
-            self._renew_at, self.is_hinted = now_at + self._times.ttl_s / 3, False
-            due += [(lease, Renewal(lease.jid, lease.token)) for lease in self._ledger.leases]
+        due += [(lease, Renewal(lease.jid, lease.token)) for lease in self._take_due(now_at)]
         if not due:
             return ()
         self._times.read_if_stale(now_at)
         return [self._part(due[first : first + MOST]) for first in range(0, len(due), MOST)]
+
+    def _take_due(self, now_at: float) -> list[LeaseRecord]:
+        if now_at < self._renew_at:
+            in_doubt, self._in_doubt = self._in_doubt, []
+            return in_doubt
+        self._plan(now_at)
+        return self._ledger.leases
 
     def _told(self, now_at: float) -> list[tuple[LeaseRecord, Renewal]]:
         """Return what is to be told of jobs that run."""

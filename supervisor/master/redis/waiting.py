@@ -105,14 +105,15 @@ class Waiting:
     def _read_mail(self) -> None:
         """Mail only hints at what stands in Redis, so a lost message costs time alone."""
         for message in self._wakeups.mail:
-            match message:
-                case b"queues":
+            match message.split():
+                case [b"queues"]:
                     self._serving.look_for_queues()
-                case b"serve" | b"ask":
+                case [b"serve" | b"ask"]:
                     self._serving.look_for_wish()
-                case b"lost":  # if the worker itself is unknown, the lease says so
-                    self._renewing.on_hint_of_loss()
-                    self._leasing.ask()
-                case b"klass":
+                case [b"lost", *about]:
+                    token = int(about[0]) if about and about[0].isdigit() else None
+                    self._renewing.on_hint_of_loss(token)
+                    self._leasing.ask()  # if the worker itself is unknown, the lease says so
+                case [b"klass"]:
                     self._leasing.ask()  # peers leave jobs here for which they have no handler
         self._wakeups.mail.clear()

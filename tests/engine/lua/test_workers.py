@@ -149,11 +149,21 @@ def test_worker_of_a_taken_job_gets_a_hint(client, q, server, namespace):
     ):  # fmt: skip
         q.put("k", jid="a")
         calls_of(client).call(writes.settle, "w", [], number=1)
-        calls_of(client).call(writes.lease, "w", ["q"], 9, number=2)
+        leases = calls_of(client).call(writes.lease, "w", ["q"], 9, number=2).leases
         server.redis.delete(mail)
         take()
-        assert server.redis.lrange(mail, 0, -1) == [b"lost"]
+        assert server.redis.lrange(mail, 0, -1) == [b"lost %d" % lease.token for lease in leases if lease.jid == "a"]
         client.deregister("w")
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_hints_of_several_taken_jobs_become_one_of_all(client, server, namespace, at_once):
+    jids = client.queue("q").put_many({"klass": "k"} for _ in range(4))
+    calls_of(client).call(writes.settle, "w", [], number=1)
+    first, *_ = calls_of(client).call(writes.lease, "w", ["q"], 9, number=2).leases
+    for taken in [jids] if at_once else [[jid] for jid in jids]:
+        client.cancel(*taken)
+    assert server.redis.lrange(f"{{{namespace}}}:mail:w", 0, -1) == [b"lost %d" % first.token, b"lost"]
 
 
 # Queues that are needed no more.

@@ -142,6 +142,17 @@ def test_mail_of_a_cancelled_job_renews_at_once(played, live):
     assert master.demand.is_settled
 
 
+def test_mail_of_one_cancelled_job_renews_no_other_lease(played, live):
+    master = played(processes=3)
+    live.queue("q").put_many({"klass": "k", "jid": jid} for jid in "abc")
+    master.turn_until(lambda: all(child.sent for child in master.desk.slots))
+    live.cancel("a")
+    master.turn_until(lambda: master.desk.events("lease.lost"))
+    assert master.desk.counts.renewed == 0
+    live.cancel("b", "c")
+    master.turn_until(lambda: len(master.desk.events("lease.lost")) == 3)
+
+
 def test_renewal_finds_a_cancelled_job_whose_mail_was_lost(played, live, server, namespace):
     master = played()
     live.queue("q").put("k", jid="a")

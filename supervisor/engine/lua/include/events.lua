@@ -22,14 +22,24 @@ local function publish_event(event, fields)
   publish("events", cjson.encode(fields))
 end
 
+-- True if one of the messages is a hint of the kind; and whether one of those is about all.
+local function has_hint(messages, kind)
+  local has_one = false
+  for _, message in ipairs(messages) do
+    if message == kind then return true, true end
+    if string.sub(message, 1, #kind + 1) == kind .. " " then has_one = true end
+  end
+  return has_one, false
+end
+
 -- Leave a hint in a worker's mailbox: it holds less than it believes, or there is a new queue. Only workers that number
--- their exchanges read it, and one unread hint of a kind suffices.
-local function hint(worker, message)
+-- their exchanges read it. A hint may be `about` one thing; a second unread one of its kind is about all.
+local function hint(worker, kind, about)
   local mail = P .. "mail:" .. worker
-  for _, planned in ipairs(lists[mail] or {}) do
-    if planned == message then return end
-  end
-  if redis.call("HEXISTS", P .. "worker:" .. worker, "number") == 1 and not redis.call("LPOS", mail, message) then
-    push(mail, message, 100, 3600000)
-  end
+  local is_planned, suffices = has_hint(lists[mail] or {}, kind)
+  if suffices or redis.call("HEXISTS", P .. "worker:" .. worker, "number") == 0 then return end
+  local is_unread
+  is_unread, suffices = has_hint(redis.call("LRANGE", mail, 0, -1), kind)
+  if suffices then return end
+  push(mail, about and not (is_planned or is_unread) and kind .. " " .. about or kind, 100, 3600000)
 end

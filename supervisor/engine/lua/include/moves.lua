@@ -125,7 +125,7 @@ end
 function moves.take_away(rec)
   local token, worker = owner_of(rec)
   if rec.state == "running" and worker then
-    hint(worker, "lost")
+    hint(worker, "lost", token)
     publish_job_event("lease.lost", rec, { worker = worker, token = tonumber(token) })
   end
   moves.leave(rec)
