@@ -63,7 +63,7 @@ def test_each_type_of_a_public_attribute_can_be_imported():
             for name, hint in attributes(each).items():
                 had = re.findall(r"supervisor\.[\w.]+\.(\w+)", str(hint))
                 missing |= {f"{each.__name__}.{name}: {one}" for one in had if one not in public}
-    # What masters and children share with them: jobs that are checked already, and how a handler is run.
+    # Masters and children share these with them: jobs that are checked already, and how a handler is run.
     assert missing == {"Completed.then: NewJob", "Handler.parameters: Parameters", "HandlerSettings.profile: Profile"}
 
 

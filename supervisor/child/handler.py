@@ -145,7 +145,7 @@ class Handler(Generic[P, R]):
 
     @functools.cached_property
     def result_adapter(self) -> "TypeAdapter[Any] | None":
-        """What dumps the results, by the return annotation. None: plain JSON does."""
+        """The adapter that dumps the results, by the return annotation. None: plain JSON does."""
         if is_plain(getattr(self.function, "__annotations__", {}).get("return")):
             return None  # without pydantic, which takes 20 MB
         try:

@@ -37,7 +37,7 @@ class HandlerOptions(PutOptions, total=False):
 
 
 class Puttable(Protocol):
-    """What a typed put needs of a handler."""
+    """The part of a handler that a typed put needs."""
 
     @property
     def klass(self) -> str: ...

@@ -13,7 +13,7 @@ P = ParamSpec("P")
 
 
 class Trying(Protocol):
-    """What a test needs of the fixture to run several times."""
+    """The part of the fixture that a test needs to run several times."""
 
     def trial(self, kill_at: int | None = None) -> AbstractContextManager[Trial]: ...
 

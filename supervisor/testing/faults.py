@@ -1,4 +1,4 @@
-"""What a test wants to go wrong in a handler, and where. Used in the process of pytest. Must not do I/O."""
+"""The faults that a test wants in a handler, and where. Used in the process of pytest. Must not do I/O."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What all tests of one process of pytest share: the server, a client, and the handlers. Used in that process."""
+"""The server, the client and the handlers that all tests of one pytest process share. Used in that process."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What the fixture `leasehold` gives to a test. Used in the process of pytest.
+"""The object that the fixture `leasehold` gives to a test. Used in the process of pytest.
 
 Owns the test's queue and its clock. Must not decide what an outcome means: the rules of the master do.
 """

@@ -1,4 +1,4 @@
-"""What runs the commands of a client: of this code, and of the code of before."""
+"""Runs the commands of a client: of this code, and of the code of before."""
 
 from typing import Any
 

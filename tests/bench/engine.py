@@ -86,7 +86,7 @@ class Line:
         return took
 
     def followed_cycle(self, batch: int) -> dict[str, float]:
-        """The same while somebody follows the events."""
+        """Measure likewise while a client follows the events."""
         with self._server.redis.pubsub() as events:
             events.subscribe(f"{PREFIX}events")
             events.get_message(timeout=5)  # the server says that it has begun

@@ -34,7 +34,7 @@ class Killer:
         zygote = _zygote_of(pool.pid)
         children = _children_of(zygote) if zygote else []
         # A zygote without children still boots, or has just been lost: its end would mean something else, and the
-        # death of both in one instant is the one that nobody promises to clear up after.
+        # death of both in one instant is the one after which no process promises to clear up.
         if not children or not pool.find("master.started"):
             return None
         if what == "child" and self.draw.random() < 0.5:

@@ -182,7 +182,7 @@ def test_random_kills_leave_one_end_per_job_and_a_reason_per_death(stage, runs, 
 
 
 def test_a_killed_childs_job_runs_again_at_once_beside_busy_processes(stage, runs, start, busy, measured):
-    """Fork per job, and nobody has been forked for this one. TEST_FULL=1: 300 deaths."""
+    """Fork per job, and no child has been forked for this one. TEST_FULL=1: 300 deaths."""
     pool = start(processes=2)
     pool.wait_for("master.started")
     killed_s, reported_s = [], []

@@ -1,4 +1,4 @@
-"""Turns dense records into full ones behind the engine's back: nobody may see a difference.
+"""Turns dense records into full ones behind the engine's back: no caller may see a difference.
 
 Reads and writes the keys of lua/README.md by itself, and shares nothing with the scripts.
 """

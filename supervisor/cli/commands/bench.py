@@ -76,7 +76,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _absolute(text: str) -> Path:
-    """What is measured has other working directories. A link stays one: it is what makes a virtual environment."""
+    """The measured programs have other working directories. A link stays a link: it makes a virtual environment."""
     return Path(text).absolute()
 
 

@@ -1,4 +1,4 @@
-"""Which environment variables handlers see. Runs in the master, before it execs a zygote.
+"""Chooses the environment variables that handlers see. Runs in the master, before it execs a zygote.
 
 Does not change the master's own environment.
 """

@@ -126,7 +126,7 @@ class Output:
         self._kept_bytes = min(KEPT_BYTES, max(_LEAST_KEPT_BYTES, _SHARED_BYTES // jobs))
 
     def drop(self, token: int) -> None:
-        """A job beside others has been answered. What it has printed and nobody has read is only logged."""
+        """A job beside others has been answered. Output of it that is unread is only logged."""
         self._marked.pop(token, None)
 
     def close(self) -> None:

@@ -82,7 +82,7 @@ class Demand:
 
     @property
     def recurrences(self) -> Mapping[str, dict[str, Any]]:
-        """What the handlers declare that recur, by klass."""
+        """The recurrences that the handlers declare, by klass."""
         return self._zygotes.recurrences
 
     # how many to lease

@@ -376,7 +376,7 @@ class Machine(RuleBasedStateMachine):
 
     @operation(weight=2, when="dense", pick=pick)
     def make_full(self, pick):
-        """Store a dense record as a full one: nobody may see a difference."""
+        """Store a dense record as a full one: no caller may see a difference."""
         assert make_full(self.server.redis, self.prefix, self.dense[pick % len(self.dense)])
 
     # Putting.

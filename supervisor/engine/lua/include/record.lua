@@ -157,7 +157,7 @@ local function all_data_of(jids)
   return found
 end
 
--- Give a job a payload, whose shape nobody has refused yet. `kind`: "json", "bytes", or "entry" for an entry that
+-- Give a job a payload, whose shape no worker has refused yet. `kind`: "json", "bytes", or "entry" for an entry that
 -- contains it.
 local function set_data(rec, kind, data)
   rec.shapes = nil
