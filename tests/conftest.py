@@ -143,8 +143,12 @@ class Server:
 
     def dump(self, namespace: str) -> dict[bytes, bytes]:
         """Everything in a namespace, byte for byte."""
-        found = {key: self.redis.dump(key) for key in self.redis.scan_iter(f"{{{namespace}}}:*", count=1000)}
-        return {key: value for key, value in found.items() if value is not None}
+        keys = list(self.redis.scan_iter(f"{{{namespace}}}:*", count=1000))
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for key in keys:
+                pipeline.dump(key)
+            values = pipeline.execute()
+        return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import inspect
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import get_type_hints
@@ -15,6 +14,7 @@ from supervisor.engine.client import async_client, async_handles, sync_client, s
 from supervisor.engine.commands import queries
 from supervisor.engine.model import jobs
 from tests.docs.pages import CONTRACT, README, blocks
+from tests.type_checks import mypy
 
 ROOT = Path(__file__).parents[1]
 #: Of what calls answer, what is no name to write: bases, and what master and commands share with the clients.
@@ -76,11 +76,7 @@ def test_every_public_name_is_where_it_is_said_to_be():
 def strict(tmp_path, code):
     """Return the objections of mypy to the code."""
     (tmp_path / "program.py").write_text(code)
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}", "program.py"],
-        cwd=tmp_path, env={"MYPYPATH": str(ROOT)}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    return [line for line in done.stdout.splitlines() if line.startswith("program.py")]
+    return mypy(tmp_path, "program.py")
 
 
 ANNOTATED = """

@@ -14,6 +14,7 @@ import pytest
 import supervisor
 from tests.docs.pages import CONTRACT, FIRST_STEPS, PAGES, README, ROOT, blocks, example, path_of, section
 from tests.docs.terminal import started
+from tests.type_checks import mypy
 
 
 @pytest.mark.parametrize("page", PAGES, ids=path_of)
@@ -62,10 +63,7 @@ def test_putting_jobs_is_typed_as_shown(tmp_path):
     ]
     for number, block in enumerate(shown):
         (tmp_path / f"block_{number}.py").write_text(block)
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir=.cache", "."]
-    environment = {**os.environ, "MYPYPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stdout
+    assert mypy(tmp_path, ".") == []
 
 
 @pytest.mark.slow
@@ -80,14 +78,12 @@ def test_typed_puts_work_as_shown_and_are_typed(server, namespace, tmp_path):
              'welcome.with_options(lane="x").put(user=None)']  # fmt: skip
     (tmp_path / "wrong.py").write_text("from handlers.mail import welcome\n\n" + "\n".join(wrong) + "\n")
     environment = {
-        **os.environ, "MYPYPATH": str(ROOT), "PYTHONPATH": str(ROOT), "LEASEHOLD_REDIS_URL": server.url,
-        "LEASEHOLD_NAMESPACE": namespace,
+        **os.environ, "PYTHONPATH": str(ROOT), "LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace
     }  # fmt: skip
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir=.cache", "."]
-    typed = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280)
-    found = [int(line) for line in re.findall(r"^wrong.py:(\d+): error", typed.stdout, re.MULTILINE)]
-    assert sorted(set(found)) == [*range(3, 3 + len(wrong))], typed.stdout
-    assert len(typed.stdout.splitlines()) == typed.stdout.count("wrong.py:") + 1, typed.stdout
+    typed = mypy(tmp_path, ".")
+    found = [int(line.split(":")[1]) for line in typed if ": error:" in line]
+    assert sorted(set(found)) == [*range(3, 3 + len(wrong))], typed
+    assert all(line.startswith("wrong.py:") for line in typed), typed
     done = subprocess.run(
         [sys.executable, "app.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=30
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.lengths import FULL
+from tests.type_checks import mypy
 
 ROOT = Path(__file__).parents[2]
 SHOP = (Path(__file__).parent / "shop.py").read_text()
@@ -28,18 +29,12 @@ MISTAKES = {
     "unknown state of a policy": ('"on_parent_failure": "fail"', '"on_parent_failure": "explode"'),
     "positional parameter of the wrong type": ("return later.put(user)", "return later.put([user])"),
 }
-STRICT = ("--strict", "--disallow-any-decorated", "--no-error-summary")
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("mypy")
-
-
-def mypy(path, cache):
-    command = [sys.executable, "-m", "mypy", *STRICT, f"--cache-dir={cache}", str(path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    return [line for line in done.stdout.splitlines() if ": error:" in line and path.name in line]
+def mistakes(path, code):
+    """Return what mypy finds in the code. No decorated function may have a type with Any."""
+    path.write_text(f"{code}# mypy: disallow-any-decorated\n")
+    return [line for line in mypy(path.parent, path.name) if ": error:" in line]
 
 
 def with_mistake(name):
@@ -58,13 +53,11 @@ def test_example_has_three_hundred_lines_and_no_any():
 
 
 @pytest.mark.slow
-def test_mypy_finds_every_mistake_and_no_other(tmp_path, cache):
+def test_mypy_finds_every_mistake_and_no_other(tmp_path):
     path = tmp_path / "shop.py"
-    path.write_text(SHOP)
-    assert mypy(path, cache) == []
+    assert mistakes(path, SHOP) == []
     for name in MISTAKES:
-        path.write_text(with_mistake(name))
-        errors = [int(line.split(":")[1]) for line in mypy(path, cache)]
+        errors = [int(line.split(":")[1]) for line in mistakes(path, with_mistake(name))]
         assert any(0 <= error - line_of(name) <= 2 for error in errors), (name, errors)
 
 
