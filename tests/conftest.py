@@ -53,7 +53,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items):
-    """Mark quick tests. Where several processes share the tests, the long ones come first."""
+    """Mark quick tests, and order the tests where several processes share them."""
     for item in items:
         if _is_quick(item):
             item.add_marker(pytest.mark.quick)
@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items):
             if item.get_closest_marker("full"):
                 item.add_marker(pytest.mark.skip("only in the full run: `.ci/run --full`, or CI_FULL=1"))
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=_place)
+        items[:] = _in_turn(items)
 
 
 def _is_quick(item):
@@ -75,10 +75,21 @@ def _is_quick(item):
     )
 
 
-def _place(item):
-    """Tests of the image come last, but for the one that builds it: the others would wait for that."""
-    is_slow = item.get_closest_marker("slow") is not None
-    return "image" in item.path.parts and not is_slow, not is_slow, "process" not in item.path.parts
+def _in_turn(items):
+    """Return the long ones first, then those that wait for processes in turn with those that compute.
+
+    Tests of the image come last, but for the one that builds it: the others would wait for that.
+    """
+    slow, waiting, computing, of_image = [], [], [], []
+    for item in items:
+        if item.get_closest_marker("slow") is not None:
+            slow.append(item)
+        elif "image" in item.path.parts:
+            of_image.append(item)
+        else:
+            (waiting if "process" in item.path.parts else computing).append(item)
+    placed = [(n / len(kind), item) for kind in (waiting, computing) for n, item in enumerate(kind)]
+    return [*slow, *(item for _, item in sorted(placed, key=lambda each: each[0])), *of_image]
 
 
 def pytest_collection_finish(session):

@@ -1,7 +1,7 @@
 """The engine against the model: equal random operations under a clock that jumps.
 
 A failing example is printed as a program of steps. Each round has a seed, so that it repeats at every run. `.ci/run
---full` runs four times as many rounds, TEST_FULL=1 ten times as many. It runs the engine's own check after every step,
+--full` runs six times as many rounds, TEST_FULL=1 fifteen times as many. It runs the engine's own check after every step,
 not after every fifth.
 """
 
@@ -47,10 +47,10 @@ from tests.engine.witness import WitnessedClient
 from tests.lengths import FULL, LONG
 
 #: Each of a seed and a few examples: of many examples hypothesis makes most by varying few.
-ROUNDS = 60 if FULL else 24 if LONG else 6
+ROUNDS = 60 if FULL else 24 if LONG else 4
 EXAMPLES = 9
 STEPS = 100
-LEAST_STEPS = 50_000 if FULL else 20_000 if LONG else 5_000
+LEAST_STEPS = 50_000 if FULL else 20_000 if LONG else 3_300
 CHECK_EVERY = 1 if FULL else 5
 
 JIDS = tuple("abcdefgh")
