@@ -1,8 +1,8 @@
 """The engine against the model: equal random operations under a clock that jumps.
 
 A failing example is printed as a program of steps. Each round has a seed, so that it repeats at every run. `.ci/run
---full` runs six times as many rounds, TEST_FULL=1 fifteen times as many. It runs the engine's own check after every step,
-not after every fifth.
+--full` runs six times as many rounds, TEST_FULL=1 fifteen times as many. TEST_FULL=1 also runs the engine's own check
+after every step, not after every fifth.
 """
 
 import base64
