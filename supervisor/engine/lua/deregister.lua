@@ -28,7 +28,9 @@ drop(P .. "worker:" .. worker)
 apart.forget(worker, {})
 drop(P .. "mail:" .. worker)
 drop(P .. "asks:" .. worker)
-if ARGV[3] ~= "1" then hint(worker, "lost") end
+-- A worker that has left such a hint unread hangs, or is gone: its next renewal would tell it, too.
+local has_unread = has_hint(redis.call("LRANGE", P .. "mail:" .. worker, 0, -1), "lost")
+if ARGV[3] ~= "1" and not has_unread then hint(worker, "lost") end
 publish_event("worker.deregistered", { worker = worker, handed_back = handed_back })
 commit()
 return handed_back
