@@ -1,20 +1,71 @@
-"""Checks Redis URLs, and masks their secrets. Runs in every process that gets a Redis URL.
+"""Checks Redis URLs, takes them apart, and masks their secrets. Runs in every process that gets a Redis URL.
 
 Must not connect, or import redis. Users and options mean what they mean to redis-py.
 """
 
-import math
-import os
 import re
-from collections.abc import Callable, Mapping
-from typing import Final
-from urllib.parse import SplitResult, parse_qs, parse_qsl, unquote, urlsplit
+from typing import Final, NamedTuple
+from urllib.parse import SplitResult, parse_qs, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from supervisor import redis_options
 
 EMBEDDED: Final = "embedded:"
 
-_FORMS: Final = f"redis://host:port/db, rediss://…, unix:///path/to/socket or {EMBEDDED}"
+_FORMS: Final = (
+    "redis://host:port/db, rediss://…, unix:///path/to/socket, redis+sentinel://host:port,host:port/service/db,"
+    f" redis+cluster://host:port,host:port or {EMBEDDED}"
+)
+_ONE: Final = ("redis", "rediss")
+#: By scheme: the port of each node that has none.
+_SEVERAL: Final = {
+    f"{scheme}+{kind}": port for scheme in _ONE for kind, port in (("sentinel", 26379), ("cluster", 6379))
+}
 _DATABASE: Final = re.compile(r"/?\d{0,9}/?", re.ASCII)
-_SECRET: Final = frozenset({"password", "ssl_password"})
+_SERVICE: Final = re.compile(r"/[\w.-]+(?:/\d{1,9})?/?", re.ASCII)
+_NODE: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:,]+)(?::(?P<port>\d{1,5}))?", re.ASCII)
+
+
+class Nodes(NamedTuple):
+    """The parts of a URL that names sentinels, or nodes of a Cluster: any of those tells which server is meant."""
+
+    is_cluster: bool
+    is_tls: bool
+    places: tuple[tuple[str, int], ...]
+    service: str  # that the sentinels watch
+    url: str
+
+    def server(self, host: str, port: int) -> str:
+        """Return the URL of the server that is meant now, at this place."""
+        parts = urlsplit(self.url)
+        account, at, _ = parts.netloc.rpartition("@")
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        database = "" if self.is_cluster else parts.path.rstrip("/").partition("/")[2].partition("/")[2]
+        options = [(name, value) for name, value in parse_qsl(parts.query) if not name.startswith("sentinel_")]
+        scheme = "rediss" if self.is_tls else "redis"
+        return urlunsplit((scheme, f"{account}{at}{place}", f"/{database}", urlencode(options, quote_via=quote), ""))
+
+
+def nodes(url: str) -> Nodes | None:
+    """Return the parts of a valid URL that names several servers, of which one is to be found. None: it names one."""
+    parts = urlsplit(url)
+    if parts.scheme not in _SEVERAL:
+        return None
+    is_cluster = parts.scheme.endswith("cluster")
+    places = tuple(_places(parts))
+    service = "" if is_cluster else parts.path.strip("/").partition("/")[0]
+    return Nodes(is_cluster, parts.scheme.startswith("rediss"), places, service, url)
+
+
+def _places(parts: SplitResult) -> list[tuple[str, int]]:
+    """Return host and port of each node. Raises ValueError."""
+    found = []
+    for place in parts.netloc.rpartition("@")[2].split(","):
+        match = _NODE.fullmatch(place)
+        port = int(match["port"] or _SEVERAL[parts.scheme]) if match else 0
+        if not match or not 0 < port < 65536:
+            raise ValueError(f"must be {_FORMS}")
+        found.append((unquote(match["host"].strip("[]")), port))
+    return found
 
 
 def checked(url: str) -> str:
@@ -31,132 +82,56 @@ def checked(url: str) -> str:
         raise ValueError("has a / or # in its user or password; write it as %2F or %23")
     if parts.fragment:
         raise ValueError("has a #; write it as %23")
-    if parts.scheme != "unix" and not _DATABASE.fullmatch(parts.path):
-        raise ValueError("names a database that is no number; write it like redis://host:6379/0")
-    _check_options(parts)
+    _check_path(parts)
+    is_sentinel = parts.scheme.endswith("+sentinel")
+    redis_options.check(parts.query, is_tls=parts.scheme.startswith("rediss"), is_sentinel=is_sentinel)
+    options = parse_qs(parts.query)
+    for name, given in (("username", parts.username), ("password", parts.password)):
+        if f"{name}_file" in options and (given or name in options):
+            raise ValueError(f"has a {name} and the option {name}_file; keep one of them")
+    if parts.scheme.endswith("+cluster") and options.get("db", ["0"]) != ["0"]:
+        raise ValueError("names a database of a Cluster, which has only database 0; leave it out")
     return url
 
 
+def _check_path(parts: SplitResult) -> None:
+    if parts.scheme.endswith("+sentinel"):
+        if not _SERVICE.fullmatch(parts.path):
+            raise ValueError(
+                "must name the service that its sentinels watch, like redis+sentinel://host:26379/mymaster/0"
+            )
+    elif parts.scheme.endswith("+cluster"):
+        if parts.path not in ("", "/", "/0"):
+            raise ValueError("names a database of a Cluster, which has only database 0; leave it out")
+    elif parts.scheme != "unix" and not _DATABASE.fullmatch(parts.path):
+        raise ValueError("names a database that is no number; write it like redis://host:6379/0")
+
+
 def _split(url: str) -> SplitResult:
+    parts = SplitResult("", "", "", "", "")
     try:
         parts = urlsplit(url)
-        is_good = parts.port != 0
+        if parts.scheme in _SEVERAL:
+            is_good = bool(_places(parts))
+        elif parts.scheme in _ONE:
+            is_good = parts.port != 0 and bool(parts.hostname)
+        else:
+            is_good = parts.scheme == "unix" and not parts.hostname and len(parts.path) > 1
     except ValueError:  # about the port or brackets
         is_good = False
-    if is_good and parts.scheme in ("redis", "rediss"):
-        is_good = bool(parts.hostname)
-    elif is_good:
-        is_good = parts.scheme == "unix" and not parts.hostname and len(parts.path) > 1
     if not is_good:
         raise ValueError(f"must be {_FORMS}")
+    if parts.scheme in _ONE and "," in parts.netloc.rpartition("@")[2]:
+        raise ValueError("names several servers; only redis+sentinel and redis+cluster have several")
     return parts
 
 
-def _check_options(parts: SplitResult) -> None:
-    known = {**_OPTIONS, **(_OF_TLS if parts.scheme == "rediss" else {})}
-    seen = set[str]()
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        if name not in known:
-            # A seeming option may be part of a password.
-            if "@" in parts.query:
-                raise ValueError("has an unknown option, or a ? in its user or password; write that as %3F")
-            if "password" in parts.query:
-                raise ValueError("has an unknown option, or a & or = in its password; write that as %26 or %3D")
-            raise ValueError(f"has {_unknown(name, value, known)}")
-        if name in seen:
-            raise ValueError(f"has the option {name} twice")
-        seen.add(name)
-        if not value:
-            raise ValueError(f"has the option {name} without a value")
-        expected = known[name](value)
-        if expected:
-            raise ValueError(f"has the option {name} with a wrong value: it must be {expected}")
-
-
-def _unknown(name: str, value: str, known: Mapping[str, object]) -> str:
-    if name in _OF_TLS:
-        return f"the option {name}, which only a rediss:// URL has"
-    import difflib  # not above: children load this module
-
-    near = difflib.get_close_matches(name, known, 1)
-    advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
-    # A lone word may be a password.
-    said = f"an unknown option {name!r:.60}" if near or value else "an unknown option without a value"
-    return f"{said}: {advice}"
-
-
-# Each check returns "" for a valid value, else what the value must be, in words.
-
-
-def _any(_value: str) -> str:
-    return ""
-
-
-def _whole(least: int) -> Callable[[str], str]:
-    def check(value: str) -> str:
-        right = re.fullmatch(r"\d{1,9}", value, re.ASCII) and int(value) >= least
-        return "" if right else f"a whole number from {least} on"
-
-    return check
-
-
-def _seconds(value: str) -> str:
-    try:
-        right = 0 < float(value) < math.inf
-    except ValueError:
-        right = False
-    return "" if right else "a number of seconds above 0"
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
-    return lambda value: "" if value in words else " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
-def _flag(value: str) -> str:
-    # redis-py takes any other word for true; of these only the usual ones are accepted.
-    right = value.lower() in ("0", "f", "false", "n", "no", "1", "t", "true", "y", "yes")
-    return "" if right else "true or false"
-
-
-def _file(value: str) -> str:
-    return "" if os.path.isfile(value) and os.access(value, os.R_OK) else "a file that is there and can be read"
-
-
-def _directory(value: str) -> str:
-    return "" if os.path.isdir(value) else "a directory that is there"
-
-
-_OPTIONS: Final[Mapping[str, Callable[[str], str]]] = {
-    "db": _whole(0),
-    "username": _any,
-    "password": _any,
-    "client_name": _any,
-    "socket_timeout": _seconds,
-    "socket_connect_timeout": _seconds,
-    "socket_keepalive": _flag,
-    "socket_read_size": _whole(1),
-    "health_check_interval": _whole(0),
-    "max_connections": _whole(1),
-    "retry_on_timeout": _flag,
-    "protocol": _one_of("2"),
-}
-_OF_TLS: Final[Mapping[str, Callable[[str], str]]] = {
-    "ssl_ca_certs": _file,
-    "ssl_ca_path": _directory,
-    "ssl_ca_data": _any,
-    "ssl_certfile": _file,
-    "ssl_keyfile": _file,
-    "ssl_password": _any,
-    "ssl_cert_reqs": _one_of("none", "optional", "required"),
-    "ssl_check_hostname": _flag,
-    "ssl_min_version": _whole(0),
-    "ssl_ciphers": _any,
-    "ssl_include_verify_flags": _any,
-    "ssl_exclude_verify_flags": _any,
-}
-_SHOWN: Final = (_OPTIONS.keys() | _OF_TLS.keys()) - _SECRET
 #: The part of an address that is certainly host, numeric port and database.
 _PLACE: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]*\]|[^/:#\[\]]*)(?::\d*(?=/|$))?(?:/[\w-]*/?$)?")
+#: The part of an address of several servers that is certainly hosts, numeric ports, service and database.
+_PLACES: Final = re.compile(
+    r"(?:(?:\[[0-9A-Fa-f:.]*\]|[^/:#,\[\]]*)(?::\d*(?=[/,]|$))?(?:,|(?=/)|$))*(?:/[\w.-]*(?:/\d*)?/?$)?"
+)
 _MISPLACED: Final = re.compile(r":[^/@]*@")
 
 
@@ -167,7 +142,10 @@ def secrets(url: str) -> tuple[str, ...]:
     """Return the passwords in a url: the account's, and that of the client certificate's key."""
     parts = urlsplit(url)
     options = parse_qs(parts.query)
-    found = [unquote(parts.password or ""), *(value for name in sorted(_SECRET) for value in options.get(name, ()))]
+    found = [
+        unquote(parts.password or ""),
+        *(value for name in sorted(redis_options.SECRET) for value in options.get(name, ())),
+    ]
     return tuple(dict.fromkeys(filter(None, found)))
 
 
@@ -187,7 +165,7 @@ def redacted(url: str) -> str:
         scheme, slashes, account = whole.rpartition("://") if whole.count("://") == 1 else ("", "", whole)
         user, colon, _ = account.partition(":")
         place, options_at, options = (rest if at else account).partition("?")
-        plain = _PLACE.match(place)
+        plain = (_PLACES if scheme in _SEVERAL else _PLACE).match(place)
         if plain and plain.end() < len(place) and scheme != "unix":
             place = f"{plain[0]}***"
         hidden = f"{user + colon if colon and slashes else ''}***@" if at else ""
@@ -199,7 +177,7 @@ def redacted(url: str) -> str:
 def _redacted_option(option: str) -> str:
     name, equals, value = option.partition("=")
     if not equals:
-        return option if not option or option in _SHOWN else "***"
+        return option if not option or option in redis_options.SHOWN else "***"
     # A value with one of these may hold a second option, written with a wrong or an encoded separator.
-    harmless = unquote(name) in _SHOWN and not set(unquote(value)) & set("&;#?=%")
+    harmless = unquote(name) in redis_options.SHOWN and not set(unquote(value)) & set("&;#?=%")
     return f"{name}={value if harmless else '***'}"

@@ -7,10 +7,10 @@ import pytest
 import redis
 import redis.asyncio
 
-from supervisor import redis_url
+from supervisor import redis_options
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_client import Client
-from supervisor.redis_url import checked, redacted, secrets
+from supervisor.redis_url import checked, nodes, redacted, secrets
 
 
 @pytest.fixture
@@ -25,6 +25,9 @@ GOOD = [
     "unix:///run/x?db=1", "unix://:p@/run/x", "redis://:p%40%2F%23%3F@h/0", "redis://h/7?db=3",
     "redis://h/0?socket_timeout=1.5&client_name=web-1&health_check_interval=30&max_connections=50&protocol=2",
     "rediss://h/0?ssl_cert_reqs=none&ssl_check_hostname=false&ssl_password=x",
+    "redis+sentinel://h1:26379,h2:26379/mymaster/0", "redis+sentinel://u:p@h1,[::1]:1,h3/my.master-1",
+    "rediss+sentinel://h/m?ssl_cert_reqs=none&sentinel_username=u&sentinel_password=p&db=3",
+    "redis+cluster://h1:7000,h2:7001", "redis+cluster://u:p@h1/0?client_name=x", "rediss+cluster://h1/?ssl_cert_reqs=none",
 ]  # fmt: skip
 
 
@@ -67,13 +70,31 @@ WRONG = [
     ("redis://h/0?decode_responses=true", "an unknown option 'decode_responses'"),
     ("redis://h/0?protocol=3", "the option protocol"),
     ("redis://h/0?max_connections=0", "the option max_connections"),
-    ("redis://h/0?ssl_ca_certs=/etc/passwd", "which only a rediss:// URL has"),
+    ("redis://h/0?ssl_ca_certs=/etc/passwd", "which only a URL with TLS (rediss…) has"),
     ("rediss://h/0?ssl_check_hostname=off", "the option ssl_check_hostname with a wrong value"),
     ("rediss://h/0?ssl_cert_reqs=bogus", "it must be none, optional or required"),
     ("rediss://h/0?ssl_ca_certs=/nowhere/ca.pem", "it must be a file that is there"),
     ("rediss://h/0?ssl_certfile=/nowhere/ca.pem", "it must be a file that is there"),
     ("rediss://h/0?ssl_keyfile=/tmp", "it must be a file that is there"),
     ("rediss://h/0?ssl_ca_path=/nowhere", "it must be a directory that is there"),
+    ("redis+sentinel://h1,h2", "must name the service that its sentinels watch"),
+    ("redis+sentinel://h1,h2/", "must name the service that its sentinels watch"),
+    ("redis+sentinel://h1,h2/m/x", "must name the service that its sentinels watch"),
+    ("redis+sentinel:///mymaster/0", "must be redis://"),
+    ("redis+sentinel://h1,,h2/mymaster", "must be redis://"),
+    ("redis+sentinel://h1:0/mymaster", "must be redis://"),
+    ("redis+sentinel://h1:70000/mymaster", "must be redis://"),
+    ("redis+sentinel://h1:port/mymaster", "must be redis://"),
+    ("redis+sentinel://h1/m?ssl_cert_reqs=none", "which only a URL with TLS"),
+    ("redis+sentinels://h1/m", "must be redis://"),
+    ("redis://h/0?sentinel_password=x", "which only a URL of sentinels"),
+    ("redis+cluster://h1,h2/1", "names a database of a Cluster"),
+    ("redis+cluster://h1,h2?db=1", "names a database of a Cluster"),
+    ("redis://h1,h2/0", "only redis+sentinel and redis+cluster have several"),
+    ("redis://h/0?password_file=/nowhere", "it must be a file that is there"),
+    ("redis://:geheim@h/0?password_file=/etc/passwd", "a password and the option password_file; keep one"),
+    ("redis://h/0?password=geheim&password_file=/etc/passwd", "a password and the option password_file; keep one"),
+    ("redis://u@h/0?username_file=/etc/passwd", "a username and the option username_file; keep one"),
 ]
 
 
@@ -103,7 +124,7 @@ def test_every_option_is_one_of_both_clients_of_redis_py():
         for kind in (module.Connection, module.SSLConnection):
             for each in kind.__mro__:
                 known |= inspect.signature(each.__init__).parameters.keys()
-        assert redis_url._OPTIONS.keys() | redis_url._OF_TLS.keys() <= known
+        assert (redis_options.SHOWN | redis_options.SECRET) - redis_options.OURS <= known
 
 
 SHOWN = [
@@ -136,6 +157,15 @@ SHOWN = [
     ("redis://h#password=geheim", "redis://h***"),
     ("unix:///s#geheim", "unix:///s#***"),
     ("unix:///:geheim@/tmp/s", "unix:///:***@/tmp/s"),
+    ("redis+sentinel://h1:26379,h2/mymaster/0", "redis+sentinel://h1:26379,h2/mymaster/0"),
+    ("rediss+cluster://h1:1,[::1]:2,h3", "rediss+cluster://h1:1,[::1]:2,h3"),
+    (
+        "redis+sentinel://u:geheim@h1,h2/m?sentinel_password=geheim",
+        "redis+sentinel://u:***@h1,h2/m?sentinel_password=***",
+    ),
+    ("redis+sentinel://u:geheim,h2/m", "redis+sentinel://***"),
+    ("redis+sentinel://h1,u:gehe/im@h2/m", "redis+sentinel://h1,u:***@h2/m"),
+    ("redis://h/0?password_file=/run/secrets/redis", "redis://h/0?password_file=/run/secrets/redis"),
 ]
 
 
@@ -161,3 +191,22 @@ def test_no_secret_of_a_url_is_shown(url, shown):
 )
 def test_secrets_are_all_passwords_of_a_url(url, found):
     assert secrets(url) == found
+
+
+@pytest.mark.parametrize(
+    ("url", "server"),
+    [
+        ("redis+sentinel://h1,h2/m/3?client_name=a%20b", "redis://10.0.0.1:7/3?client_name=a%20b"),
+        ("rediss+sentinel://u:p%40@h1,h2/m?sentinel_password=x&db=2", "rediss://u:p%40@10.0.0.1:7/?db=2"),
+        ("redis+cluster://:p@h1,h2", "redis://:p@10.0.0.1:7/"),
+    ],
+)
+def test_url_of_nodes_becomes_that_of_the_server(url, server):
+    assert checked(nodes(url).server("10.0.0.1", 7)) == server
+
+
+def test_url_of_nodes_knows_where_they_are():
+    assert nodes("redis+sentinel://h1:1,[::1]/m").places == (("h1", 1), ("::1", 26379))
+    assert nodes("redis+cluster://h1,h2:2").places == (("h1", 6379), ("h2", 2))
+    assert nodes("redis+cluster://h1").server("::1", 7) == "redis://[::1]:7/"
+    assert nodes("redis://h1") is None

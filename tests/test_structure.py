@@ -36,12 +36,13 @@ _MASTER_PARTS = "master.model master.jobs master.processes"
 _MASTER = f"{_MASTER_PARTS} master.redis master.drain"
 MAY_IMPORT = {
     "clock": "",
-    "redis_url": "",
+    "redis_options": "",
+    "redis_url": "redis_options",
     "linux": "clock",
     "config": "linux redis_url",
     "engine.model": "config",
     "engine.commands": "clock engine.model",
-    "engine.transport": "",
+    "engine.transport": "redis_url",
     "engine.embedded": "clock config",
     "engine.worker": f"clock redis_url engine.transport {_ENGINE}",
     "engine.client": f"clock redis_url engine.transport engine.embedded {_ENGINE}",
