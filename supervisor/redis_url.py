@@ -4,6 +4,7 @@ Must not connect, or import redis. Users and options mean what they mean to redi
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, parse_qs, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
@@ -32,6 +33,7 @@ class Nodes(NamedTuple):
     is_tls: bool
     places: tuple[tuple[str, int], ...]
     service: str  # that the sentinels watch
+    options: Mapping[str, str]
     url: str
 
     def server(self, host: str, port: int) -> str:
@@ -53,7 +55,23 @@ def nodes(url: str) -> Nodes | None:
     is_cluster = parts.scheme.endswith("cluster")
     places = tuple(_places(parts))
     service = "" if is_cluster else parts.path.strip("/").partition("/")[0]
-    return Nodes(is_cluster, parts.scheme.startswith("rediss"), places, service, url)
+    options = dict(parse_qsl(parts.query))
+    return Nodes(is_cluster, parts.scheme.startswith("rediss"), places, service, options, url)
+
+
+def for_redis_py(url: str) -> str:
+    """Return a valid URL of one server without what redis-py does not know: an account from files among it."""
+    parts = urlsplit(url)
+    left_out, netloc = redis_options.OURS, parts.netloc
+    if has_files(url):
+        left_out, netloc = left_out | {"username", "password"}, netloc.rpartition("@")[2]
+    options = [option for option in parts.query.split("&") if option.partition("=")[0] not in left_out]
+    return urlunsplit(parts._replace(netloc=netloc, query="&".join(options)))
+
+
+def has_files(url: str) -> bool:
+    """Return whether a valid URL names files with the account."""
+    return bool({"username_file", "password_file"} & parse_qs(urlsplit(url).query).keys())
 
 
 def _places(parts: SplitResult) -> list[tuple[str, int]]:

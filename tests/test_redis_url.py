@@ -124,7 +124,7 @@ def test_every_option_is_one_of_both_clients_of_redis_py():
         for kind in (module.Connection, module.SSLConnection):
             for each in kind.__mro__:
                 known |= inspect.signature(each.__init__).parameters.keys()
-        assert (redis_options.SHOWN | redis_options.SECRET) - redis_options.OURS <= known
+        assert known >= (redis_options.SHOWN | redis_options.SECRET) - redis_options.OURS
 
 
 SHOWN = [

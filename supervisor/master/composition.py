@@ -13,6 +13,7 @@ from pathlib import Path
 from supervisor.config import ConfigError, RunConfig, no_workdir
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
+from supervisor.engine.transport.dialer import Dialer
 from supervisor.engine.worker.session import Session
 from supervisor.linux import cgroups
 from supervisor.master.drain import Drain
@@ -127,7 +128,8 @@ class Parts:
         assert config.redis_url is not None
         self.inbox, self.timers = Inbox(), Timers()
         queues, namespace = Queues(config.queue, config.order), Namespace(config.namespace)
-        self.session = Session(config.redis_url, namespace, queues, config.lease_ttl_s, self.inbox, self.timers)
+        dialer = Dialer(config.redis_url, namespace.prefix)
+        self.session = Session(dialer, namespace, queues, config.lease_ttl_s, self.inbox, self.timers)
         self._events.set_worker(self.session.worker)
         with place_for_workdir():
             self.workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self.session.worker}"

@@ -15,6 +15,7 @@ from supervisor.engine.commands.writes import Grant
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
+from supervisor.engine.transport.dialer import Dialer
 from supervisor.engine.transport.link import LinkLost
 from supervisor.engine.worker.exchange import Part, Wanted
 from supervisor.engine.worker.session import Session
@@ -41,7 +42,7 @@ class PlayedWorker:
         self.asked: list[OperatorRequest] = []
         self.granted: list[LeaseRecord] = []  # by waits that have ended
         self.exchanges = 0
-        self.session = Session(url, Namespace(namespace), Queues(["q"], "strict"), None, self, self.timers)
+        self.session = Session(Dialer(url, "k"), Namespace(namespace), Queues(["q"], "strict"), None, self, self.timers)
 
     @property
     def name(self) -> str:

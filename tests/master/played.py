@@ -8,6 +8,7 @@ from typing import Any
 from supervisor import clock
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
+from supervisor.engine.transport.dialer import Dialer
 from supervisor.engine.transport.link import LinkLost
 from supervisor.engine.worker.session import Session
 from supervisor.master.drain import Drain
@@ -51,7 +52,7 @@ class PlayedMaster:
         ledger, slots, events, counts = desk.ledger, desk.slots, desk.log, desk.counts
         answers, cut_off = desk.answers, desk.cut_off
         self.session = session = Session(
-            url, Namespace(namespace), Queues(["q"], "strict"), None, inbox, desk.timers
+            Dialer(url, "k"), Namespace(namespace), Queues(["q"], "strict"), None, inbox, desk.timers
         )  # fmt: skip
         identity, serving, times, pipeline = session.identity, session.serving, session.times, session.pipeline
         wakeups = session.wakeups

@@ -88,7 +88,7 @@ class AsyncClient:
         if redis is None:
             address = find_server(url)
             self._share = address.share
-            pool, shown = pool_of(redis_py, address.url), address.shown
+            pool, shown = pool_of(redis_py, address.url, self._namespace.prefix), address.shown
         elif url is not None:
             raise ValueError("url and redis exclude each other")
         else:

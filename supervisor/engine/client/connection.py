@@ -175,8 +175,26 @@ def elsewhere(shown: str, error: redis_py.exceptions.AskError) -> StoreUnavailab
     """Return the error of a Cluster's node when another holds the namespace (MOVED), or is getting it (ASK)."""
     return StoreUnavailable(
         f"Redis at {shown} is a node of a Cluster that does not hold the namespace: {error.host}:{error.port} does"
-        f" (slot {error.slot_id}). Nothing has changed; name that node in the URL."
+        f" (slot {error.slot_id}). Nothing has changed; name the Cluster in the URL, like"
+        " redis+cluster://host:port,host:port, whose client follows, or that node."
     )
+
+
+#: Errors of a server that cannot serve the namespace now, while another one may: it was demoted, has moved the
+#: namespace away, or has not read its data.
+_ELSEWHERE: Final = (
+    redis_py.exceptions.AskError,
+    redis_py.exceptions.TryAgainError,
+    redis_py.exceptions.ClusterDownError,
+    redis_py.exceptions.MasterDownError,
+    redis_py.ReadOnlyError,
+    redis_py.BusyLoadingError,
+)
+
+
+def is_elsewhere(error: object) -> bool:
+    """Return whether the next call needs a new connection, which may lead to another server."""
+    return isinstance(error, _ELSEWHERE)
 
 
 def unanswered(shown: str, command: Command[Any], error: Exception) -> StoreUnavailable | OutcomeUnknown:
@@ -230,7 +248,7 @@ def refused(shown: str, command: Command[Any], error: Exception) -> LeaseholdErr
     if isinstance(error, redis_py.ReadOnlyError):
         return ReadOnlyReplica(
             f"Redis at {shown} is a read-only replica and refused {command.script.name}. Nothing has changed;"
-            " name its primary."
+            " name its primary, or the sentinels that know it, like redis+sentinel://host:port,host:port/service."
         )
     return StoreUnavailable(f"Redis at {shown} refused {command.script.name}: {_clause(error)}. Nothing has changed.")
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import redis as redis_py
-from redis.connection import parse_url
 
 from supervisor import clock, redis_url
 from supervisor.engine.client.connection import unreachable
@@ -18,6 +17,7 @@ from supervisor.engine.commands import queries
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.keys import Namespace
+from supervisor.engine.transport.account import account_of
 
 _TIMEOUT_S: Final = 5.0
 _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
@@ -82,9 +82,8 @@ class Examiner:
         self.holds_namespace = False
         self.shown = redis_url.redacted(url)
         try:
-            parts = parse_url(url)  # type: ignore[no-untyped-call]  # redis-py has no types for it
-            self.account = str(parts.get("username") or "default")
-            self._connection: Any = pool_of(redis_py, url, _TIMEOUT_S).make_connection()
+            self.account = account_of(url)[0] or "default"
+            self._connection: Any = pool_of(redis_py, url, namespace.prefix, _TIMEOUT_S).make_connection()
             self._connection.connect()
             self._connection.send_command("PING")
             self._connection.read_response()

@@ -19,6 +19,9 @@ import redis as redis_py
 import redis.asyncio as redis_aio
 from redis.connection import DefaultParser
 
+from supervisor.engine.client.connection import is_elsewhere
+from supervisor.engine.client.following import FileAccount, follows
+
 LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
 #: A longer command has its own connection, because all others would wait until it is written.
 MOST_BYTES: Final = 2**20
@@ -33,12 +36,14 @@ class NotSent(Exception):
 def can_share(pool: Any) -> bool:
     """Return whether the calls of a pool's client can share one connection.
 
-    redis-py renews or tries out some connections between two calls (Sentinel, credential providers, health checks), and
-    others are made in a way of their own.
+    redis-py renews or tries out some connections between two calls (its Sentinel, credential providers, health checks),
+    and others are made in a way of their own.
     """
     given = pool.connection_kwargs
-    special = ("credential_provider", "health_check_interval", "redis_connect_func")
-    return pool.connection_class in _PLAIN and given.get("protocol") == 2 and not any(map(given.get, special))
+    if not (pool.connection_class in _PLAIN or follows(pool.connection_class)) or given.get("protocol") != 2:
+        return False
+    special = (given.get(name) for name in ("credential_provider", "health_check_interval", "redis_connect_func"))
+    return all(not each or isinstance(each, FileAccount) for each in special)
 
 
 async def dialled(address: Any) -> "SharedLine":
@@ -66,6 +71,8 @@ async def dialled(address: Any) -> "SharedLine":
 
 
 async def _connected(address: Any) -> "SharedLine":
+    if follows(type(address)):
+        await address.find()
     loop, line = asyncio.get_running_loop(), SharedLine(address.socket_timeout)
     if isinstance(address, redis_aio.UnixDomainSocketConnection):
         await loop.create_unix_connection(lambda: line, address.path)
@@ -83,7 +90,9 @@ def _keep_alive(connected: Any, address: Any) -> None:
 
 
 def _greeting(address: Any) -> Iterator[tuple[Any, ...]]:
-    if address.username:
+    if address.credential_provider:
+        yield "AUTH", *address.credential_provider.get_credentials()
+    elif address.username:
         yield "AUTH", address.username, address.password or ""
     elif address.password:
         yield "AUTH", address.password
@@ -106,6 +115,7 @@ class SharedLine(asyncio.Protocol):
         self._waiting: deque[asyncio.Future[Any]] = deque()  # in the order in which their commands were written
         self._loading: dict[str, asyncio.Future[Any]] = {}
         self._lost: Exception | None = None
+        self._is_obsolete = False  # the next call needs a new one
         self._gone = self._loop.create_future()  # the transport has closed
         self._heard_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -124,7 +134,7 @@ class SharedLine(asyncio.Protocol):
             return False
         if not self._waiting and not self._unsent and self._readable.poll(0):
             self._lose(redis_py.ConnectionError(_CLOSED))
-        return self._lost is None
+        return self._lost is None and not self._is_obsolete
 
     def ask(self, packed: bytes) -> asyncio.Future[Any]:
         """Return the reply to a packed command, to be awaited. An error is raised as redis-py's exception.
@@ -206,12 +216,15 @@ class SharedLine(asyncio.Protocol):
         if not self._waiting:
             raise hiredis.ProtocolError("it answers what nobody has asked")
         answer = self._waiting.popleft()
+        self._is_obsolete = self._is_obsolete or is_elsewhere(reply)
         if answer.done():
-            return  # cancelled
-        if isinstance(reply, Exception):
+            pass  # cancelled
+        elif isinstance(reply, Exception):
             answer.set_exception(reply)
         else:
             answer.set_result(reply)
+        if self._is_obsolete and not self._waiting and not self._unsent:
+            self._lose(redis_py.ConnectionError("another server is to be looked for"))
 
     def eof_received(self) -> None:
         self._lose(redis_py.ConnectionError(_CLOSED))
@@ -254,7 +267,12 @@ class OwnLine:
     async def ask(self, packed: bytes) -> Any:
         """As SharedLine.ask."""
         await self._send([packed])
-        return await self._connection.read_response()
+        try:
+            return await self._connection.read_response()
+        except redis_py.RedisError as error:
+            if is_elsewhere(error):
+                await self._connection.disconnect()
+            raise
 
     async def ask_all(self, packed: Sequence[bytes]) -> list[Any]:
         """As SharedLine.ask_all."""

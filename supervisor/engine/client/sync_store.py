@@ -17,12 +17,14 @@ from supervisor.engine.client.connection import (
     T,
     as_answer,
     has_failed,
+    is_elsewhere,
     refused,
     unanswered,
     unreachable,
     unread,
 )
 from supervisor.engine.client.event_stream import EventFilter, EventStream
+from supervisor.engine.client.following import FileAccount
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
 from supervisor.engine.model.scripts import check_server
@@ -38,7 +40,8 @@ class Store:
         self._pool = pool
         # To give a connection back and take it again costs more than the call in between. A pool that may renew a
         # connection between two calls gets it back nevertheless.
-        self._keeps = type(pool) is redis_py.ConnectionPool and "credential_provider" not in pool.connection_kwargs
+        provider = pool.connection_kwargs.get("credential_provider")
+        self._keeps = type(pool) is redis_py.ConnectionPool and isinstance(provider, FileAccount | None)
         self._kept: deque[Any] = deque()
         self._pid = os.getpid()
         self._shown = shown
@@ -55,7 +58,7 @@ class Store:
             self._check_server(connection)
             answer = command.parse(self._completed(connection, command))
         except redis_py.ResponseError as error:
-            self._give_back(connection)
+            (self._discard if is_elsewhere(error) else self._give_back)(connection)
             raise refused(self._shown, command, error) from error
         except BaseException:
             self._discard(connection)

@@ -6,11 +6,13 @@ start a tenth of a second.
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
+
+from supervisor.engine.transport.account import Credentials, account_of
 
 _PORT: Final = 6379
 #: redis-py's values. They detect a peer that vanished without a FIN within 45 s.
@@ -53,13 +55,16 @@ class BlockingConnection:
         self.socket.close()
 
 
-def dial(url: str, timeout_s: float) -> BlockingConnection:
+def dial(url: str, timeout_s: float, credentials: Credentials | None = None) -> BlockingConnection:
     """Connect and log in. Each step blocks for at most `timeout_s`, unless the URL says otherwise.
 
-    Raises Unreachable.
+    `credentials` returns the account in place of the URL's. Raises Unreachable.
     """
     try:
-        return _dialled(_Address.of(url, timeout_s))
+        address = _Address.of(url, timeout_s)
+        if credentials is not None:
+            address = replace(address, account=_words(*credentials()))
+        return _dialled(address)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise Unreachable(f"connecting failed: {getattr(error, 'strerror', None) or error}") from error
 
@@ -87,13 +92,12 @@ class _Address:
         options = {name: unquote(values[0]) for name, values in parse_qs(parts.query).items()}
         is_unix = parts.scheme == "unix"
         named = "" if is_unix else unquote(parts.path).replace("/", "")
-        user, password = unquote(parts.username or ""), unquote(parts.password or "")
         return _Address(
             path=unquote(parts.path) if is_unix else "",
             host=unquote(parts.hostname or "localhost"),
             port=parts.port or _PORT,
             is_tls=parts.scheme == "rediss",
-            account=_account(user or options.get("username", ""), password or options.get("password", "")),
+            account=_words(*account_of(url)),
             db=int(options.get("db", named or 0)),
             options=options,
             connect_s=float(options.get("socket_connect_timeout", timeout_s)),
@@ -105,7 +109,7 @@ class _Address:
         return self.options.get(name, "").lower() not in ("0", "f", "false", "n", "no")
 
 
-def _account(user: str, password: str) -> tuple[str, ...]:
+def _words(user: str, password: str) -> tuple[str, ...]:
     if user:
         return user, password
     return (password,) if password else ()

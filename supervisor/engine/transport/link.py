@@ -16,12 +16,15 @@ from typing import Any, Final
 
 import hiredis
 
-from supervisor.engine.transport.dial import BlockingConnection, dial
+from supervisor.engine.transport.dial import BlockingConnection
+from supervisor.engine.transport.dialer import Dialer
 
 #: Bytes of one recv. From 128 KiB on malloc maps fresh memory for each buffer, ten times as slow as the call.
 _CHUNK_BYTES: Final = 64 * 1024
 _LARGE_BYTES: Final = 1024 * 1024
 _JOINED_BYTES: Final = 2**20
+#: Errors of a server that cannot serve the namespace now, while another one may.
+_ELSEWHERE: Final = frozenset({"READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING"})
 #: Timeout of each step of connecting.
 CONNECT_S: Final = 5.0
 
@@ -39,6 +42,16 @@ class LayoutRefused(LinkLost):
         code, _, why = str(reply).partition(" ") if isinstance(reply, hiredis.ReplyError) else ("", "", "")
         if code == "LAYOUT":
             raise LayoutRefused(why.partition(" script: ")[0])
+
+
+class ServedElsewhere(LinkLost):
+    """The server has been demoted, has moved the namespace to another one, or has none of its data as yet."""
+
+    @staticmethod
+    def check(reply: Any) -> None:
+        """Raise it if a reply says so. Redis has not carried out the command then."""
+        if isinstance(reply, hiredis.ReplyError) and str(reply).partition(" ")[0] in _ELSEWHERE:
+            raise ServedElsewhere(str(reply).partition(" script: ")[0])
 
 
 class ReplyTooLarge(LinkLost):
@@ -144,13 +157,13 @@ def _not_now(connected: socket.socket) -> tuple[tuple[type[OSError], ...], bool]
 class Connector:
     """Makes links in its own thread. Its descriptor becomes readable when they are made, or have failed."""
 
-    def __init__(self, url: str, count: int, greeting: Sequence[tuple[Any, ...]], timeout_s: float) -> None:
+    def __init__(self, dialer: Dialer, count: int, greeting: Sequence[tuple[Any, ...]], timeout_s: float) -> None:
         """Start the thread.
 
         `greeting`: commands for the first connection, whose replies, also errors, `finish` returns. `timeout_s` limits
         each step.
         """
-        self._url = url
+        self._dialer = dialer
         self._timeout_s = timeout_s
         self._count = count
         self._greeting = greeting
@@ -167,7 +180,7 @@ class Connector:
         connections: list[BlockingConnection] = []
         try:
             for _ in range(self._count):
-                connections.append(dial(self._url, self._timeout_s))
+                connections.append(self._dialer.dial(self._timeout_s))
             self._replies = [connections[0].call(*command) for command in self._greeting]
             self._links = [Link(connection.socket) for connection in connections]
         except Exception as error:  # noqa: BLE001 -- the thread's boundary: `finish` raises any error

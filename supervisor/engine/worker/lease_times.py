@@ -1,5 +1,6 @@
 """How long leases last and how long peers wait, as Redis has it configured. Runs in the master. Does no I/O."""
 
+import math
 from typing import Final
 
 from supervisor import clock
@@ -17,8 +18,11 @@ _SHORTEST_WAIT_S: Final = 1.0
 
 
 class LeaseTimes:
-    def __init__(self, own_ttl_s: float | None, serving: ServedQueues) -> None:
-        """`own_ttl_s`: of this worker's leases; None: each queue's heartbeat in Redis."""
+    def __init__(self, own_ttl_s: float | None, serving: ServedQueues, most_wait_s: float = math.inf) -> None:
+        """`own_ttl_s`: of this worker's leases; None: each queue's heartbeat in Redis. No wait is to last longer than
+        `most_wait_s`.
+        """
+        self._most_wait_s = most_wait_s
         self._serving = serving
         self.own_ttl_s = own_ttl_s
         self.ttl_s = own_ttl_s or 30.0
@@ -58,7 +62,7 @@ class LeaseTimes:
     @property
     def wait_s(self) -> float:
         """How long a wait lasts. No longer than a TTL, because it does not hear of leases that peers lose meanwhile."""
-        return min(WAIT_S, max(self.ttl_s, _SHORTEST_WAIT_S))
+        return min(WAIT_S, self._most_wait_s, max(self.ttl_s, _SHORTEST_WAIT_S))
 
     def spare_peers(self) -> None:
         """Take over no peer's job for one grace: after an outage peers, too, need a moment to renew their leases."""

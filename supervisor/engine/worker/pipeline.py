@@ -16,7 +16,7 @@ from supervisor.engine.commands.payloads import LeftOut
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model import scripts
 from supervisor.engine.model.keys import Namespace
-from supervisor.engine.transport.link import LayoutRefused, Link, LinkLost
+from supervisor.engine.transport.link import LayoutRefused, Link, LinkLost, ServedElsewhere
 from supervisor.engine.worker.exchange import Confirmation, Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
@@ -181,6 +181,7 @@ class Pipeline:
             if message.startswith(beginning):
                 return refused, message
         LayoutRefused.check(part.reply)
+        ServedElsewhere.check(part.reply)
         if part.must:
             raise LinkLost(f"Redis refused {name}: {message}")
         assert self._on_refused is not None

@@ -12,6 +12,7 @@ import hiredis
 
 from supervisor import clock
 from supervisor.engine.model.keys import Namespace
+from supervisor.engine.transport.dialer import Dialer
 from supervisor.engine.transport.link import CONNECT_S, Connector, Link, LinkLost, ReplyTooLarge
 from supervisor.engine.worker.lease_times import WAIT_S
 from supervisor.engine.worker.pipeline import DeadlineTimers, Watcher
@@ -48,8 +49,8 @@ class PushListener:
 
 
 class PushListeners:
-    def __init__(self, url: str, namespace: Namespace, watcher: Watcher, timers: DeadlineTimers) -> None:
-        self._url = url
+    def __init__(self, dialer: Dialer, namespace: Namespace, watcher: Watcher, timers: DeadlineTimers) -> None:
+        self._dialer = dialer
         self._namespace = namespace
         self._watcher = watcher
         self._timers = timers
@@ -80,7 +81,7 @@ class PushListeners:
             self._timers.set(_CONNECT, self._connect_at, self._connect)
         else:
             self._connecting = tuple(queue for queue in self._wanted if queue not in self._listeners)
-            self._connector = Connector(self._url, len(self._connecting), (), CONNECT_S)
+            self._connector = Connector(self._dialer, len(self._connecting), (), CONNECT_S)
             self._watcher.watch(self._connector, self._finish_connecting)
 
     def _finish_connecting(self) -> None:

@@ -18,6 +18,7 @@ from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
+from supervisor.engine.transport.dialer import Dialer
 from supervisor.engine.transport.link import CONNECT_S, Connector, LayoutRefused, LinkLost
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
@@ -27,7 +28,6 @@ from supervisor.engine.worker.pipeline import DeadlineTimers, Pipeline, Refusal,
 from supervisor.engine.worker.push_listeners import PushListeners
 from supervisor.engine.worker.served_queues import ServedQueues
 from supervisor.engine.worker.wakeups import Wakeups
-from supervisor.redis_url import redacted
 
 OnResumed = Callable[[Sequence[LeaseRecord], ResumeResult], None]
 Callback = Callable[[], None]
@@ -38,7 +38,7 @@ _RECONNECT: Final = "session.reconnect"  # the key of a timer
 class Session:
     def __init__(
         self,
-        url: str,
+        dialer: Dialer,
         namespace: Namespace,
         queues: Queues,
         ttl_s: float | None,
@@ -46,17 +46,17 @@ class Session:
         timers: DeadlineTimers,
     ) -> None:
         """`ttl_s`: of the leases; None: each queue's heartbeat in Redis."""
-        self._url = url
+        self._dialer = dialer
         self._namespace = namespace
         self._watcher = watcher
         self._timers = timers
         self.identity = Identity()
         self.serving = ServedQueues(queues)
-        self.times = LeaseTimes(ttl_s, self.serving)
+        self.times = LeaseTimes(ttl_s, self.serving, dialer.most_wait_s)
         self.leaser = Leaser(self.identity, self.serving, self.times)
         self.pipeline = Pipeline(namespace, self.identity, self.times, watcher, timers)
         self.wakeups = Wakeups(namespace, self.identity, self.leaser, self.pipeline, watcher, timers)
-        self.listeners = PushListeners(url, namespace, watcher, timers)
+        self.listeners = PushListeners(dialer, namespace, watcher, timers)
         self.server = ""  # name and version
         self._connector: Connector | None = None
         self.has_begun = False  # a connection was made and could be used
@@ -72,7 +72,7 @@ class Session:
     @property
     def url(self) -> str:
         """The server's address, without its secret."""
-        return redacted(self._url)
+        return self._dialer.shown
 
     @property
     def namespace(self) -> str:
@@ -114,7 +114,7 @@ class Session:
     def _connect(self, _now_at: float) -> None:
         greeting: list[tuple[Any, ...]] = [("SCRIPT", "LOAD", script.text) for script in scripts.OF_A_WORKER]
         greeting += [("INFO", "server"), self.times.query().wire(self._namespace.prefix)]
-        self._connector = Connector(self._url, 2, greeting, CONNECT_S)
+        self._connector = Connector(self._dialer, 2, greeting, CONNECT_S)
         self._watcher.watch(self._connector, self._on_connection)
 
     def finish_connecting(self, known: Sequence[LeaseRecord], on_resumed: OnResumed, on_deregistered: Callback) -> None:
@@ -201,7 +201,7 @@ class Session:
     @property
     def longest_reconnect_s(self) -> float:
         """A lost connection is made anew within this time."""
-        return self.times.grace_s / 2
+        return min(self.times.grace_s / 2, self._dialer.most_pause_s)
 
     @property
     def may_hold_more(self) -> bool:

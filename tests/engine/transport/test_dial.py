@@ -14,6 +14,7 @@ import pytest
 from redis.connection import parse_url
 
 from supervisor.engine.transport.dial import BlockingConnection, Unreachable, dial
+from supervisor.engine.transport.dialer import Dialer
 from supervisor.engine.transport.link import Connector, Link, LinkLost
 
 TIMEOUT_S = 5.0
@@ -250,7 +251,7 @@ sys.exit(bool({{"redis", "asyncio", "ssl"}} & sys.modules.keys()))
 def test_wrong_option_is_reported_as_unreachable(option):
     with pytest.raises(Unreachable):
         dial(option, TIMEOUT_S)
-    connector = Connector(option, 2, (), TIMEOUT_S)
+    connector = Connector(Dialer(option, "k"), 2, (), TIMEOUT_S)
     select.select([connector], [], [], TIMEOUT_S)
     with pytest.raises(LinkLost):
         connector.finish()

@@ -1,0 +1,93 @@
+"""Makes connections of redis-py that look for their server each time they connect, and logins that read their files.
+
+Runs in applications and commands (never in zygote or child). Uses what redis-py has made public to be overridden.
+"""
+
+import asyncio
+from typing import Any
+
+import redis as redis_py
+
+from supervisor.engine.transport.account import account_of
+from supervisor.engine.transport.dial import Unreachable
+from supervisor.engine.transport.whereabouts import Whereabouts
+
+
+def connection_class(library: Any, is_tls: bool) -> type:
+    """Return the class for `redis` or `redis.asyncio`, whose constructor takes `whereabouts=` in addition."""
+    base = library.SSLConnection if is_tls else library.Connection
+    return type("FollowingConnection", (_Following if library is redis_py else _AsyncFollowing, base), {})
+
+
+def follows(kind: type) -> bool:
+    """Return whether connections of this class look for their server."""
+    return issubclass(kind, _Following | _AsyncFollowing)
+
+
+class _Following:
+    host: str
+    port: int
+
+    def __init__(self, *, whereabouts: Whereabouts, **given: Any) -> None:
+        self._whereabouts = whereabouts
+        self._has_place = False
+        super().__init__(**given)
+
+    def find(self) -> None:
+        """Take the place where the server is now. Raises redis.ConnectionError."""
+        try:
+            self.host, self.port = self._whereabouts.find()
+        except Unreachable as error:
+            raise redis_py.ConnectionError(str(error)) from error
+        self._has_place = True
+
+    def connect(self) -> None:
+        if not self._has_place:
+            self.find()
+        super().connect()  # type: ignore[misc]  # redis-py's class comes next
+
+    def disconnect(self, *given: Any, **named: Any) -> None:
+        self._has_place = False
+        super().disconnect(*given, **named)  # type: ignore[misc]
+
+
+class _AsyncFollowing:
+    host: str
+    port: int
+
+    def __init__(self, *, whereabouts: Whereabouts, **given: Any) -> None:
+        self._whereabouts = whereabouts
+        self._has_place = False
+        super().__init__(**given)
+
+    async def find(self) -> None:
+        """Take the place where the server is now. Raises redis.ConnectionError."""
+        try:
+            self.host, self.port = await asyncio.to_thread(self._whereabouts.find)
+        except Unreachable as error:
+            raise redis_py.ConnectionError(str(error)) from error
+        self._has_place = True
+
+    async def connect(self) -> None:
+        if not self._has_place:
+            await self.find()
+        await super().connect()  # type: ignore[misc]  # redis-py's class comes next
+
+    async def disconnect(self, *given: Any, **named: Any) -> None:
+        self._has_place = False
+        await super().disconnect(*given, **named)  # type: ignore[misc]
+
+
+class FileAccount(redis_py.CredentialProvider):
+    """Reads the account's files again for each connection."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        """Raises redis.ConnectionError."""
+        try:
+            user, password = account_of(self._url)
+        except (OSError, ValueError) as error:
+            raise redis_py.ConnectionError(f"cannot log in: {error}") from error
+        return (user, password) if user else (password,)
