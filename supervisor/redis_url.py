@@ -61,12 +61,14 @@ def nodes(url: str) -> Nodes | None:
 
 def for_redis_py(url: str) -> str:
     """Return a valid URL of one server without what redis-py does not know: an account from files among it."""
-    parts = urlsplit(url)
-    left_out, netloc = redis_options.OURS, parts.netloc
+    place, _, query = url.partition("?")
+    left_out = redis_options.OURS
     if has_files(url):
-        left_out, netloc = left_out | {"username", "password"}, netloc.rpartition("@")[2]
-    options = [option for option in parts.query.split("&") if option.partition("=")[0] not in left_out]
-    return urlunsplit(parts._replace(netloc=netloc, query="&".join(options)))
+        scheme, _, rest = place.partition("://")
+        netloc, slash, path = rest.partition("/")
+        place, left_out = f"{scheme}://{netloc.rpartition('@')[2]}{slash}{path}", left_out | {"username", "password"}
+    options = "&".join(option for option in query.split("&") if option.partition("=")[0] not in left_out)
+    return f"{place}?{options}" if options else place
 
 
 def has_files(url: str) -> bool:

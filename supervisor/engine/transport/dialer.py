@@ -1,6 +1,7 @@
 """Connects to the server that has a namespace, wherever it is by then. Runs in threads of the master: it blocks."""
 
-from typing import Final
+import math
+from typing import Final, NamedTuple
 
 import hiredis
 
@@ -9,10 +10,19 @@ from supervisor.engine.transport.dial import BlockingConnection, Unreachable, di
 from supervisor.engine.transport.whereabouts import Whereabouts
 from supervisor.redis_url import nodes, redacted
 
-#: Between two attempts to follow a failover.
-_FOLLOW_S: Final = 1.0
-#: How long a wait for wake-ups may last where the server may be replaced: one that hangs says nothing.
-_FOLLOW_WAIT_S: Final = 3.0
+
+class Patience(NamedTuple):
+    """How long a master waits for a server, in seconds. One that hangs says nothing."""
+
+    silence_s: float  # for a reply
+    wait_s: float  # for wake-ups, before it asks again
+    pause_s: float  # before it connects anew
+
+
+#: No other server takes the place of this one.
+ALONE: Final = Patience(5.0, 30.0, math.inf)
+#: Another server may take its place: jobs are to run there within 5 s.
+REPLACEABLE: Final = Patience(2.0, 2.0, 1.0)
 
 
 class Dialer:
@@ -23,8 +33,7 @@ class Dialer:
         several = nodes(url)
         self._whereabouts = None if several is None else Whereabouts(several, key)
         self.shown = redacted(url)
-        self.most_pause_s = float("inf") if several is None else _FOLLOW_S
-        self.most_wait_s = float("inf") if several is None else _FOLLOW_WAIT_S
+        self.patience = ALONE if several is None else REPLACEABLE
 
     def dial(self, timeout_s: float) -> BlockingConnection:
         """Connect and log in. Raises Unreachable."""

@@ -1,28 +1,23 @@
 """How long leases last and how long peers wait, as Redis has it configured. Runs in the master. Does no I/O."""
 
-import math
 from typing import Final
 
 from supervisor import clock
 from supervisor.engine.commands import queries
 from supervisor.engine.commands.queries import Timing
 from supervisor.engine.commands.writes import Command
+from supervisor.engine.transport.dialer import Patience
 from supervisor.engine.worker.exchange import Confirmation
 from supervisor.engine.worker.served_queues import ServedQueues
 
-_LONGEST_SILENCE_S: Final = 5.0
 _SHORTEST_SILENCE_S: Final = 0.3
-#: A wait ends after this without a wake-up and leases once, because a dying connection may have lost wake-ups.
-WAIT_S: Final = 30.0
 _SHORTEST_WAIT_S: Final = 1.0
 
 
 class LeaseTimes:
-    def __init__(self, own_ttl_s: float | None, serving: ServedQueues, most_wait_s: float = math.inf) -> None:
-        """`own_ttl_s`: of this worker's leases; None: each queue's heartbeat in Redis. No wait is to last longer than
-        `most_wait_s`.
-        """
-        self._most_wait_s = most_wait_s
+    def __init__(self, own_ttl_s: float | None, serving: ServedQueues, patience: Patience) -> None:
+        """`own_ttl_s`: of this worker's leases; None: each queue's heartbeat in Redis."""
+        self.patience = patience
         self._serving = serving
         self.own_ttl_s = own_ttl_s
         self.ttl_s = own_ttl_s or 30.0
@@ -57,12 +52,15 @@ class LeaseTimes:
     @property
     def silence_s(self) -> float:
         """A server that is silent for longer during an exchange has gone."""
-        return max(_SHORTEST_SILENCE_S, min(_LONGEST_SILENCE_S, self.ttl_s / 3))
+        return max(_SHORTEST_SILENCE_S, min(self.patience.silence_s, self.ttl_s / 3))
 
     @property
     def wait_s(self) -> float:
-        """How long a wait lasts. No longer than a TTL, because it does not hear of leases that peers lose meanwhile."""
-        return min(WAIT_S, self._most_wait_s, max(self.ttl_s, _SHORTEST_WAIT_S))
+        """How long a wait lasts until it leases once, because a dying connection may have lost wake-ups.
+
+        No longer than a TTL, because it does not hear of leases that peers lose meanwhile.
+        """
+        return min(self.patience.wait_s, max(self.ttl_s, _SHORTEST_WAIT_S))
 
     def spare_peers(self) -> None:
         """Take over no peer's job for one grace: after an outage peers, too, need a moment to renew their leases."""

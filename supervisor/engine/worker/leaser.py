@@ -37,6 +37,11 @@ class Leaser:
         return self._times.wait_s
 
     @property
+    def slack_s(self) -> float:
+        """The server may be silent for this long after the end of a wait before its connection counts as lost."""
+        return self._times.patience.silence_s
+
+    @property
     def outlasts_wait(self) -> bool:
         """True if a lease granted at the begin of a wait cannot have run out when its answer is read at the end."""
         return self._times.wait_s <= self._times.ttl_s

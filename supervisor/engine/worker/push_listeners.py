@@ -14,13 +14,13 @@ from supervisor import clock
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.transport.dialer import Dialer
 from supervisor.engine.transport.link import CONNECT_S, Connector, Link, LinkLost, ReplyTooLarge
-from supervisor.engine.worker.lease_times import WAIT_S
 from supervisor.engine.worker.pipeline import DeadlineTimers, Watcher
 
 #: Each listener costs a connection. The next lease sees what is pushed to further queues.
 MOST_LISTENERS: Final = 16
 #: The server must answer within this, beyond the time that a command waits.
 _SLACK_S: Final = 5.0
+_WAIT_S: Final = 30.0
 _RECONNECT_S: Final = 1.0
 #: The reply to a wait is the entry itself, but only its coming matters. A larger entry than may be put is not read to
 #: its end: its connection is closed and replaced.
@@ -91,7 +91,7 @@ class PushListeners:
         try:
             links, _replies = connector.finish()
         except LinkLost:  # the server has too many connections, or is gone, which the other connections tell
-            self._connect_at = clock.monotonic() + WAIT_S if self._wanted else 0.0
+            self._connect_at = clock.monotonic() + _WAIT_S if self._wanted else 0.0
             self._connect(clock.monotonic())
             return
         for queue, link in zip(self._connecting, links, strict=True):
@@ -109,7 +109,7 @@ class PushListeners:
         listener.asks_length = self._send(listener, command, _SLACK_S)
 
     def _wait_for_entry(self, listener: PushListener) -> None:
-        wait_s = WAIT_S * len(self._listeners)  # together they end as often as one would alone
+        wait_s = _WAIT_S * len(self._listeners)  # together they end as often as one would alone
         key = self._namespace.incoming(listener.queue)
         command = ("BLMOVE", key, key, "RIGHT", "RIGHT", f"{wait_s:.3f}")
         listener.waits_for_entry = self._send(listener, command, wait_s + _SLACK_S)
@@ -145,7 +145,7 @@ class PushListeners:
         listener.asks_length = listener.waits_for_entry = False
         self._timers.cancel(listener)
         if isinstance(reply, hiredis.ReplyError):  # the key has another type, or an ACL forbids it
-            listener.refused_until_at = now_at + WAIT_S
+            listener.refused_until_at = now_at + _WAIT_S
         elif reply is None or reply == 0:
             listener.failed_leases = 0
             self._wait_for_entry(listener)
@@ -185,4 +185,4 @@ class PushListeners:
 
 
 def _pause_s(failed_leases: int) -> float:
-    return min(WAIT_S, _RETRY_S * 2.0 ** min(failed_leases - 1, 10)) if failed_leases else 0.0
+    return min(_WAIT_S, _RETRY_S * 2.0 ** min(failed_leases - 1, 10)) if failed_leases else 0.0

@@ -52,7 +52,7 @@ class Session:
         self._timers = timers
         self.identity = Identity()
         self.serving = ServedQueues(queues)
-        self.times = LeaseTimes(ttl_s, self.serving, dialer.most_wait_s)
+        self.times = LeaseTimes(ttl_s, self.serving, dialer.patience)
         self.leaser = Leaser(self.identity, self.serving, self.times)
         self.pipeline = Pipeline(namespace, self.identity, self.times, watcher, timers)
         self.wakeups = Wakeups(namespace, self.identity, self.leaser, self.pipeline, watcher, timers)
@@ -201,7 +201,7 @@ class Session:
     @property
     def longest_reconnect_s(self) -> float:
         """A lost connection is made anew within this time."""
-        return min(self.times.grace_s / 2, self._dialer.most_pause_s)
+        return min(self.times.grace_s / 2, self._dialer.patience.pause_s)
 
     @property
     def may_hold_more(self) -> bool:

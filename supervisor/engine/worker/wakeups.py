@@ -20,8 +20,6 @@ from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.leaser import Leaser
 from supervisor.engine.worker.pipeline import SILENT, DeadlineTimers, Pipeline, Watcher, fill
 
-#: The server may be silent for this long after the end of a wait before its connection counts as lost.
-_SLACK_S: Final = 5.0
 _WAIT: Final = "wakeups.wait"  # the key of a timer
 
 
@@ -118,7 +116,7 @@ class Wakeups:
             wires.append(behind.lease.wire(self._namespace.prefix))
         self._link.send(wires)
         self.waiting, self._awaited = True, len(wires)
-        self._timers.set(_WAIT, clock.monotonic() + wait_s + _SLACK_S, self._on_silence)
+        self._timers.set(_WAIT, clock.monotonic() + wait_s + self._leaser.slack_s, self._on_silence)
 
     def end_wait(self) -> None:
         """Have the wait end before the server carries out what is sent from now on. Raises LinkLost.
@@ -178,7 +176,7 @@ class Wakeups:
         self._link.send(left_out.commands)
         self._left_out, self._awaited = left_out, len(self._replies) + len(left_out.commands)
         self.is_ending = True  # the wait itself has ended
-        self._timers.set(_WAIT, clock.monotonic() + _SLACK_S, self._on_silence)
+        self._timers.set(_WAIT, clock.monotonic() + self._leaser.slack_s, self._on_silence)
         return True
 
     def _is_void(self, behind: _Behind, answer: Any) -> bool:
@@ -218,4 +216,4 @@ class Wakeups:
         assert self._link is not None
         if not self._link.is_readable:
             raise LinkLost(SILENT)
-        self._timers.set(_WAIT, now_at + _SLACK_S, self._on_silence)
+        self._timers.set(_WAIT, now_at + self._leaser.slack_s, self._on_silence)

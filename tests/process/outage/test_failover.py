@@ -1,0 +1,90 @@
+"""Another server becomes the primary, as sentinels or the nodes of a Cluster say: supervisors and clients follow."""
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+from supervised import Stage
+
+from supervisor import Client, LeaseholdError
+from tests import sentinels
+from tests.clusters import until
+from tests.lengths import PATIENCE, SOON_S
+
+#: From the end of the election until jobs run again.
+FOLLOWED_S = 5.0 * PATIENCE
+
+
+@pytest.fixture
+def group(tmp_path_factory) -> Iterator[sentinels.Group]:
+    with sentinels.group(tmp_path_factory.mktemp("s")) as made:
+        yield made
+
+
+@pytest.fixture
+def group_stage(stage, group) -> Iterator[Stage]:
+    """The stage, with a server that sentinels watch."""
+    with Client(group.url, stage.namespace) as client:
+        shared = stage.server, stage.client, stage.queue
+        stage.server, stage.client, stage.queue = group, client, client.queue("default")
+        yield stage
+        stage.server, stage.client, stage.queue = shared
+
+
+def put_as_soon_as_possible(stage, group, klass):
+    """Put a job by a new client: the old one waits for 10 s where the server hangs."""
+    deadline_at = time.monotonic() + SOON_S
+    with Client(group.url, stage.namespace) as client:
+        while True:
+            try:
+                return client.queue("default").put(klass)
+            except LeaseholdError:
+                assert time.monotonic() < deadline_at
+                time.sleep(0.02)  # no event tells that there is a primary again
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["killed", "stopped", "demoted"])
+def test_jobs_run_on_the_new_primary_within_five_seconds(group_stage, group, measured, how):
+    stage = group_stage
+    pool = stage.start(processes=2).wait_ready()
+    held = stage.queue.put("good.hold", stage.gate("gate"))
+    stage.wait_for_starts(held)
+    stage.wait_until_heard(1)
+    old = group.primary()
+    old.redis.wait(2, 1000)
+    if how == "demoted":
+        group.sentinels[0].redis.execute_command("SENTINEL", "FAILOVER", sentinels.SERVICE)
+    else:
+        old.send(signal.SIGSTOP if how == "stopped" else signal.SIGKILL)
+    group.await_election(old)
+    if how == "demoted":
+        until(lambda: old.role() == "slave")  # before, it takes writes that will be lost
+    began_at = time.monotonic()
+    jid = put_as_soon_as_possible(stage, group, "good.noop")
+    stage.wait_until_ended([jid])
+    took_s = time.monotonic() - began_at
+    measured(f"{how}: from the election to the end of a job that was put then: {took_s:.2f} s")
+    assert took_s < FOLLOWED_S
+    stage.open_gate("gate")
+    stage.wait_until_ended([held])
+    assert len(stage.ledger.starts(held)) == 1, "its lease was resumed"
+    assert len(pool.find("redis.lost")) <= 3 and len(pool.find("redis.connected")) == 1
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_idle_supervisor_notices_that_its_server_was_replaced(group_stage, group):
+    stage = group_stage
+    pool = stage.start(processes=1).wait_ready()
+    stage.wait_until_ended([stage.queue.put("good.noop")])
+    old = group.primary()
+    old.send(signal.SIGSTOP)
+    group.await_election(old)
+    began_at = time.monotonic()
+    pool.wait_for("redis.connected")
+    assert time.monotonic() - began_at < FOLLOWED_S
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
