@@ -243,6 +243,19 @@ def _module(text: str) -> str:
     return dotted
 
 
+def _function(text: str) -> str:
+    module, colon, name = text.partition(":")
+    if not colon or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
+        raise ValueError("must be the import path of a module and a function in it, like cloud.redis:token")
+    return text
+
+
+def _readable_file(text: str) -> str:
+    if not os.path.isfile(text) or not os.access(text, os.R_OK):
+        raise ValueError("must be a file that is there and can be read")
+    return os.path.abspath(text)
+
+
 def _release(text: str) -> str:
     if not text.isprintable() or len(text.encode()) > 64:
         raise ValueError("must be a name of at most 64 bytes, like 2026-11-24 or v1.7")
@@ -295,7 +308,16 @@ class Setting:
 SETTINGS: tuple[Setting, ...] = (
     Setting(
         "redis-url", "redis_url", redis_url.checked, None, "URL",
-        "redis://…, rediss://…, unix:///… or embedded: (default: a private server under .leasehold/)", secret=True,
+        "redis://…, rediss://…, unix:///…, redis+sentinel://…, redis+cluster://… or embedded: (default: a private"
+        " server under .leasehold/)", secret=True,
+    ),
+    Setting(
+        "redis-password-file", "redis_password_file", _readable_file, None, "FILE",
+        "file with the password of --redis-url, read again for each connection",
+    ),
+    Setting(
+        "redis-credentials", "redis_credentials", _function, None, "MODULE:FUNCTION",
+        "function that returns user and password for each connection, like cloud.redis:token",
     ),
     Setting("namespace", "namespace", _namespace, "leasehold", "NAME", "prefix of every key in Redis"),
     Setting("handlers", "handlers", _module, "handlers", "PACKAGE", "package whose modules hold the handlers"),
@@ -444,7 +466,9 @@ SETTINGS: tuple[Setting, ...] = (
 DEFAULT_NAMESPACE: Final = next(setting.default for setting in SETTINGS if setting.flag == "namespace")
 
 #: Settings of the commands that only talk to Redis.
-CONNECTION: tuple[Setting, ...] = tuple(s for s in SETTINGS if s.flag in {"redis-url", "namespace"})
+CONNECTION: tuple[Setting, ...] = tuple(
+    s for s in SETTINGS if s.flag in {"redis-url", "redis-password-file", "namespace"}
+)
 
 #: Set in the environment of handlers and their subprocesses. Its value does not matter.
 IN_POOL: Final = "LEASEHOLD_IN_POOL"
@@ -457,7 +481,9 @@ FROM_KUBERNETES = re.compile(r"LEASEHOLD(_\w+)?_(SERVICE_\w+|PORT\w*)", re.ASCII
 class RunConfig:
     """All settings of `run`, checked. Durations in seconds."""
 
-    redis_url: str | None = field(repr=False)  # None: the embedded server
+    redis_url: str | None = field(repr=False)  # None: the embedded server. It names the file of its password
+    redis_password_file: str | None  # as `redis_url` names it
+    redis_credentials: str | None  # MODULE:FUNCTION
     namespace: str
     handlers: str
     queue: tuple[str, ...]
@@ -551,6 +577,12 @@ def read(
             values[setting.field] = tuple(parsed)
         else:
             values[setting.field] = parsed[0] if parsed else None
+    path = values.get("redis_password_file")
+    if path is not None:
+        try:
+            values["redis_url"] = redis_url.with_password_file(values["redis_url"] or redis_url.EMBEDDED, path)
+        except ValueError as error:
+            problems.append(f"--redis-password-file {path!r} is given, and --redis-url {error}.")
     if problems:
         raise ConfigError(problems)
     return values

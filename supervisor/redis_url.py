@@ -71,6 +71,13 @@ def for_redis_py(url: str) -> str:
     return f"{place}?{options}" if options else place
 
 
+def with_password_file(url: str, path: str) -> str:
+    """Return a valid URL that names this file. Raises ValueError with a clause if it can have none."""
+    if url == EMBEDDED:
+        raise ValueError("is the embedded server, which makes its own password; name the server, or leave the file out")
+    return checked(f"{url}{'&' if '?' in url else '?'}password_file={quote(path)}")
+
+
 def has_files(url: str) -> bool:
     """Return whether a valid URL names files with the account."""
     return bool({"username_file", "password_file"} & parse_qs(urlsplit(url).query).keys())

@@ -71,6 +71,7 @@ from supervisor.master.processes.zygotes import Zygotes
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.chores import Chores
 from supervisor.master.redis.connection import Connection
+from supervisor.master.redis.credentials import load as load_credentials
 from supervisor.master.redis.declaring import Declaring
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.departure import Departure
@@ -128,7 +129,8 @@ class Parts:
         assert config.redis_url is not None
         self.inbox, self.timers = Inbox(), Timers()
         queues, namespace = Queues(config.queue, config.order), Namespace(config.namespace)
-        dialer = Dialer(config.redis_url, namespace.prefix)
+        credentials = None if config.redis_credentials is None else load_credentials(config.redis_credentials)
+        dialer = Dialer(config.redis_url, namespace.prefix, credentials)
         self.session = Session(dialer, namespace, queues, config.lease_ttl_s, self.inbox, self.timers)
         self._events.set_worker(self.session.worker)
         with place_for_workdir():

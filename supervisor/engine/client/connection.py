@@ -58,13 +58,16 @@ class EmbeddedServerWarning(UserWarning):
 def find_server(url: str | None) -> ServerAddress:
     """Return the server of an url; of LEASEHOLD_REDIS_URL, if None; else the embedded one, started if need be (blocks).
 
+    LEASEHOLD_REDIS_PASSWORD_FILE belongs to LEASEHOLD_REDIS_URL.
+
     Raises NoServer where the embedded server would lose its jobs: in handlers, and as PID 1.
     """
     if url is not None and not isinstance(url, str):
         raise TypeError(f"url must be a str, not {type(url).__name__}: {url!r:.100}")
     name, url = ("url", url) if url else ("LEASEHOLD_REDIS_URL", os.environ.get("LEASEHOLD_REDIS_URL"))
     if url and url != redis_url.EMBEDDED:
-        return ServerAddress(_checked_url(name, url), redis_url.redacted(url), None)
+        checked = _checked_url(name, url, "" if name == "url" else os.environ.get("LEASEHOLD_REDIS_PASSWORD_FILE", ""))
+        return ServerAddress(checked, redis_url.redacted(url), None)
     from supervisor.engine.embedded import embedded  # only those who want a server of their own load what starts one
 
     if not url:
@@ -75,9 +78,10 @@ def find_server(url: str | None) -> ServerAddress:
     return ServerAddress(share.url, "the embedded server", share)
 
 
-def _checked_url(name: str, url: str) -> str:
+def _checked_url(name: str, url: str, password_file: str) -> str:
     try:
-        return redis_url.checked(url)
+        checked = redis_url.checked(url)
+        return redis_url.with_password_file(checked, password_file) if password_file else checked
     except ValueError as error:
         raise ValueError(f"{name} {redis_url.redacted(url)!r} {error}") from None
 
