@@ -15,6 +15,8 @@ from tests import servers
 from tests.lengths import SOON_S
 
 SLOTS = 16384
+#: A node that is silent for this long is down, and its replica takes its place.
+NODE_TIMEOUT_MS = 1500
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,11 @@ class Node:
     port: int
     bus_port: int
     redis: "redis.Redis"
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def id(self) -> str:
+        return self.redis.execute_command("CLUSTER", "MYID").decode()
 
     @property
     def url(self) -> str:
@@ -49,12 +56,12 @@ def _start(program: str, directory: Path, stack: ExitStack) -> Node:
     port, bus_port = servers.free_port(), servers.free_port()
     directory.mkdir()
     words = f"--port {port} --cluster-port {bus_port} --bind 127.0.0.1 --cluster-enabled yes".split()
+    words += f"--cluster-node-timeout {NODE_TIMEOUT_MS} --repl-diskless-sync-delay 0".split()
     process = subprocess.Popen([program, *words, "--dir", directory, "--save", ""], stdout=subprocess.DEVNULL)
     stack.callback(process.wait, 10)
     stack.callback(process.kill)
-    return Node(
-        port, bus_port, stack.enter_context(redis.Redis(port=port, protocol=2, socket_timeout=servers.PATIENCE_S))
-    )
+    looking = stack.enter_context(redis.Redis(port=port, protocol=2, socket_timeout=servers.PATIENCE_S))
+    return Node(port, bus_port, looking, process)
 
 
 def join(made: list[Node]) -> None:
@@ -71,6 +78,32 @@ def join(made: list[Node]) -> None:
 def holder(made: list[Node], namespace: str) -> Node:
     """The node that holds a namespace, of nodes that have been joined."""
     return made[key_slot(f"{{{namespace}}}".encode()) * len(made) // SLOTS]
+
+
+def url_of(made: list[Node]) -> str:
+    """Return the URL of the whole Cluster."""
+    return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in made)
+
+
+def add_replica(made: list[Node], replica: Node, of: Node) -> None:
+    """Have a node without slots copy one of nodes that have been joined."""
+    replica.redis.execute_command("CLUSTER", "MEET", "127.0.0.1", made[0].port, made[0].bus_port)
+    until(lambda: of.id.encode() in replica.redis.execute_command("CLUSTER", "NODES"))
+    replica.redis.execute_command("CLUSTER", "REPLICATE", of.id)
+    until(lambda: replica.redis.info("replication")["master_link_status"] == "up")
+    for node in made:
+        until(lambda node=node: replica.id.encode() in node.redis.execute_command("CLUSTER", "REPLICAS", of.id)[0])
+
+
+def move_namespace(made: list[Node], namespace: str, source: Node, target: Node) -> None:
+    """Move the slot of a namespace, and all of its keys in one command, as an operator does."""
+    slot = key_slot(f"{{{namespace}}}".encode())
+    target.redis.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
+    source.redis.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
+    while keys := source.redis.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1000):
+        source.redis.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+    for node in (target, source, *made):
+        node.redis.execute_command("CLUSTER", "SETSLOT", slot, "NODE", target.id)
 
 
 def until(asked: Callable[[], object]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import config, redis_url
+from supervisor import config, redis_options, redis_url
 from supervisor.cli.lib.parser import dispatch
 from supervisor.config import SETTINGS, ConfigError, RunConfig, parse_duration, parse_size
 from supervisor.engine.model.queue_order import ORDERS
@@ -27,6 +27,8 @@ def test_defaults():
     told = load({"processes": "3", "memory-budget": "1G"})
     assert told == RunConfig(
         redis_url=None,
+        redis_password_file=None,
+        redis_credentials=None,
         namespace="leasehold",
         handlers="handlers",
         queue=("default",),
@@ -475,9 +477,9 @@ def test_a_small_container_has_few_processes_and_a_budget(tmp_path, monkeypatch,
 
 
 def test_the_module_is_light_enough_for_children():
-    trees = [ast.parse(Path(module.__file__).read_text()) for module in (config, cgroups, redis_url)]
+    trees = [ast.parse(Path(module.__file__).read_text()) for module in (config, cgroups, redis_url, redis_options)]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     imported |= {f"{n.module}.{each.name}" for n in nodes if isinstance(n, ast.ImportFrom) for each in n.names}
-    imported -= {"supervisor.linux.cgroups", "supervisor.redis_url"}
+    imported -= {"supervisor.linux.cgroups", "supervisor.redis_url", "supervisor.redis_options"}
     assert not {name for name in imported if name.split(".")[0] in {"redis", "psutil", "supervisor", "argparse"}}

@@ -229,6 +229,7 @@ def test_asyncio_is_for_async_handlers_and_the_async_client_alone():
         "supervisor.child.talk",
         "supervisor.child.typed_put",
         "supervisor.engine.client.async_store",
+        "supervisor.engine.client.following",
         "supervisor.engine.client.shared_line",
     }
 

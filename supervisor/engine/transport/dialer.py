@@ -11,7 +11,7 @@ from supervisor.engine.transport.whereabouts import Whereabouts
 from supervisor.redis_url import nodes, redacted
 
 
-class Patience(NamedTuple):
+class ServerPatience(NamedTuple):
     """How long a master waits for a server, in seconds. One that hangs says nothing."""
 
     silence_s: float  # for a reply
@@ -20,9 +20,9 @@ class Patience(NamedTuple):
 
 
 #: No other server takes the place of this one.
-ALONE: Final = Patience(5.0, 30.0, math.inf)
+ALONE: Final = ServerPatience(5.0, 30.0, math.inf)
 #: Another server may take its place: jobs are to run there within 5 s.
-REPLACEABLE: Final = Patience(2.0, 2.0, 1.0)
+REPLACEABLE: Final = ServerPatience(2.0, 2.0, 1.0)
 
 
 class Dialer:

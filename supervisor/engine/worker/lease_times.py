@@ -6,7 +6,7 @@ from supervisor import clock
 from supervisor.engine.commands import queries
 from supervisor.engine.commands.queries import Timing
 from supervisor.engine.commands.writes import Command
-from supervisor.engine.transport.dialer import Patience
+from supervisor.engine.transport.dialer import ServerPatience
 from supervisor.engine.worker.exchange import Confirmation
 from supervisor.engine.worker.served_queues import ServedQueues
 
@@ -15,7 +15,7 @@ _SHORTEST_WAIT_S: Final = 1.0
 
 
 class LeaseTimes:
-    def __init__(self, own_ttl_s: float | None, serving: ServedQueues, patience: Patience) -> None:
+    def __init__(self, own_ttl_s: float | None, serving: ServedQueues, patience: ServerPatience) -> None:
         """`own_ttl_s`: of this worker's leases; None: each queue's heartbeat in Redis."""
         self.patience = patience
         self._serving = serving

@@ -3,13 +3,13 @@
 import signal
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from supervised import Stage
 
 from supervisor import Client, LeaseholdError
-from tests import sentinels
-from tests.clusters import until
+from tests import clusters, sentinels
 from tests.lengths import PATIENCE, SOON_S
 
 #: From the end of the election until jobs run again.
@@ -32,10 +32,10 @@ def group_stage(stage, group) -> Iterator[Stage]:
         stage.server, stage.client, stage.queue = shared
 
 
-def put_as_soon_as_possible(stage, group, klass):
+def put_as_soon_as_possible(stage, klass):
     """Put a job by a new client: the old one waits for 10 s where the server hangs."""
     deadline_at = time.monotonic() + SOON_S
-    with Client(group.url, stage.namespace) as client:
+    with Client(stage.server.url, stage.namespace) as client:
         while True:
             try:
                 return client.queue("default").put(klass)
@@ -60,9 +60,9 @@ def test_jobs_run_on_the_new_primary_within_five_seconds(group_stage, group, mea
         old.send(signal.SIGSTOP if how == "stopped" else signal.SIGKILL)
     group.await_election(old)
     if how == "demoted":
-        until(lambda: old.role() == "slave")  # before, it takes writes that will be lost
+        clusters.until(lambda: old.role() == "slave")  # before, it takes writes that will be lost
     began_at = time.monotonic()
-    jid = put_as_soon_as_possible(stage, group, "good.noop")
+    jid = put_as_soon_as_possible(stage, "good.noop")
     stage.wait_until_ended([jid])
     took_s = time.monotonic() - began_at
     measured(f"{how}: from the election to the end of a job that was put then: {took_s:.2f} s")
@@ -86,5 +86,75 @@ def test_idle_supervisor_notices_that_its_server_was_replaced(group_stage, group
     began_at = time.monotonic()
     pool.wait_for("redis.connected")
     assert time.monotonic() - began_at < FOLLOWED_S
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+@pytest.fixture
+def cluster(tmp_path_factory) -> Iterator[list[clusters.Node]]:
+    """Four nodes of a Cluster. The last one has no slots: it is to become a replica."""
+    with clusters.nodes(tmp_path_factory.mktemp("s"), 4) as made:
+        clusters.join(made[:3])
+        yield made
+
+
+@pytest.fixture
+def cluster_stage(stage, cluster) -> Iterator[Stage]:
+    """The stage, in a Cluster."""
+    with Client(clusters.url_of(cluster[:1]), stage.namespace) as client:
+        shared = stage.server, stage.client, stage.queue
+        node = clusters.holder(cluster[:3], stage.namespace)
+        stage.server = SimpleNamespace(url=clusters.url_of(cluster[:2]), redis=node.redis)
+        stage.client, stage.queue = client, client.queue("default")
+        yield stage
+        stage.server, stage.client, stage.queue = shared
+
+
+@pytest.mark.slow
+def test_jobs_run_where_the_slot_has_moved(cluster_stage, cluster):
+    stage = cluster_stage
+    pool = stage.start(processes=2).wait_ready()
+    held = stage.queue.put("good.hold", stage.gate("gate"))
+    stage.wait_for_starts(held)
+    stage.wait_until_heard(1)
+    source = clusters.holder(cluster[:3], stage.namespace)
+    target = next(node for node in cluster[:3] if node is not source)
+    clusters.move_namespace(cluster[:3], stage.namespace, source, target)
+    stage.server.redis = target.redis
+    began_at = time.monotonic()
+    stage.wait_until_ended([put_as_soon_as_possible(stage, "good.noop")])
+    assert time.monotonic() - began_at < FOLLOWED_S
+    stage.open_gate("gate")
+    with Client(target.url, stage.namespace) as stage.client:
+        stage.wait_until_ended([held])
+    assert len(stage.ledger.starts(held)) == 1
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_jobs_run_on_the_replica_of_a_dead_node(cluster_stage, cluster, measured):
+    stage, replica = cluster_stage, cluster[3]
+    dead = clusters.holder(cluster[:3], stage.namespace)
+    clusters.add_replica(cluster[:3], replica, dead)
+    stage.server.url = clusters.url_of(cluster)
+    pool = stage.start(processes=2).wait_ready()
+    held = stage.queue.put("good.hold", stage.gate("gate"))
+    stage.wait_for_starts(held)
+    stage.wait_until_heard(1)
+    dead.redis.wait(1, 5000)
+    dead.process.kill()
+    clusters.until(lambda: replica.redis.role()[0] == b"master")
+    others = [node for node in cluster if node is not dead]
+    clusters.until(lambda: all(node.says(b"cluster_state:ok") for node in others))
+    stage.server.redis = replica.redis
+    began_at = time.monotonic()
+    stage.wait_until_ended([put_as_soon_as_possible(stage, "good.noop")])
+    took_s = time.monotonic() - began_at
+    measured(f"from the replica's election to the end of a job that was put then: {took_s:.2f} s")
+    assert took_s < FOLLOWED_S
+    stage.open_gate("gate")
+    stage.wait_until_ended([held])
+    assert len(stage.ledger.starts(held)) == 1
     assert pool.drain() == 0
     stage.assert_nothing_left()

@@ -1,0 +1,113 @@
+"""Clients find their server by sentinels and by nodes of a Cluster, follow it, and read rotated passwords."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from supervisor import AsyncClient, Client, LeaseholdError, StoreUnavailable
+from tests import clusters, sentinels, servers
+
+NAMESPACE = "jobs"
+
+
+@pytest.fixture(params=["sync", "async"])
+def put(request) -> Iterator[Callable[[str], str]]:
+    """Put a job by a client of either kind, which is the same one for one URL."""
+    loop, made = asyncio.new_event_loop(), {}
+
+    def put_by(url: str) -> str:
+        kind = Client if request.param == "sync" else AsyncClient
+        client = made[url] = made.get(url) or kind(url, NAMESPACE)
+        putting = client.queue("q").put("k")
+        return putting if isinstance(putting, str) else loop.run_until_complete(putting)
+
+    yield put_by
+    for client in made.values():
+        closing = client.close()
+        if closing is not None:
+            loop.run_until_complete(closing)
+    loop.close()
+
+
+def test_client_follows_sentinels_to_another_primary(put, tmp_path):
+    with sentinels.group(tmp_path) as group:
+        put(group.url)
+        before = group.primary()
+        before.redis.wait(2, 5000)
+        before.kill()
+        group.await_election(before)
+        put(group.url)  # what its connections lead to is gone
+        group.join(before)
+        with Client(group.url, NAMESPACE) as client:
+            assert client.queue("q").counts().waiting == 2
+        demoted = group.primary()
+        group.sentinels[0].redis.execute_command("SENTINEL", "FAILOVER", sentinels.SERVICE)
+        clusters.until(lambda: demoted.role() == "slave")
+        group.await_election(demoted)
+        with pytest.raises(LeaseholdError):
+            for _ in range(3):  # its connection was closed, or leads to a replica now
+                put(f"redis://127.0.0.1:{demoted.port}")
+        put(group.url)
+
+
+def test_sentinels_that_know_no_such_service_are_named(put, tmp_path):
+    with sentinels.group(tmp_path, replicas=0) as group:
+        with pytest.raises(StoreUnavailable, match=r"none of the sentinels tells .*No master found for 'other'"):
+            put(group.url.replace(sentinels.SERVICE, "other"))
+        for each in group.sentinels[:2]:
+            each.kill()
+        put(group.url)
+        group.sentinels[2].kill()
+    with pytest.raises(StoreUnavailable, match="Nothing was sent"):
+        put(f"redis+sentinel://127.0.0.1:{servers.free_port()}/{sentinels.SERVICE}")
+
+
+def test_client_follows_its_slot_through_a_cluster(put, tmp_path):
+    with clusters.nodes(tmp_path, 3) as made:
+        clusters.join(made)
+        source = clusters.holder(made, NAMESPACE)
+        target = next(node for node in made if node is not source)
+        url = clusters.url_of([target])
+        put(url)
+        clusters.move_namespace(made, NAMESPACE, source, target)
+        with pytest.raises(StoreUnavailable, match=r"redis\+cluster://"):
+            put(url)  # Redis says MOVED, and has done nothing
+        put(url)
+        with Client(target.url, NAMESPACE) as client:
+            assert client.queue("q").counts().waiting == 2
+
+
+def test_password_file_is_read_again_for_each_connection(put, tmp_path):
+    path = tmp_path / "password"
+    with servers.running(servers.binary() or "") as socket, servers.connected(socket) as redis:
+        redis.acl_setuser("app", enabled=True, passwords=["+first"], categories=["+@all"], keys=["*"], channels=["*"])
+        path.write_text("first\n")
+        url = f"unix://app@{socket}?password_file={path}"
+        put(url)
+        redis.acl_setuser("app", enabled=True, reset_passwords=True, passwords=["+second"])
+        redis.client_kill_filter(user="app")
+        with pytest.raises(StoreUnavailable, match="lets nobody in without the right password"):
+            for _ in range(2):  # the first may meet the connection that was killed
+                put(url)
+        path.write_text("second")
+        put(url)
+        path.write_text("")
+        redis.client_kill_filter(user="app")
+        with pytest.raises(StoreUnavailable, match=f"password_file {path} is empty"):
+            for _ in range(2):
+                put(url)
+
+
+def test_password_file_of_the_environment_belongs_to_its_url(monkeypatch, tmp_path, server, namespace):
+    path = tmp_path / "password"
+    path.write_text("secret")
+    monkeypatch.setenv("LEASEHOLD_REDIS_PASSWORD_FILE", str(path))
+    with Client(server.url, namespace) as client:
+        client.queue("q").put("k")
+    monkeypatch.setenv("LEASEHOLD_REDIS_URL", server.url)
+    with Client(namespace=namespace) as client, pytest.raises(StoreUnavailable, match="password"):
+        client.queue("q").put("k")
+    monkeypatch.setenv("LEASEHOLD_REDIS_URL", "redis://:p@h/0")
+    with pytest.raises(ValueError, match="a password and the option password_file; keep one"):
+        Client()

@@ -1,0 +1,85 @@
+"""The account at Redis comes from a file or from a function, and is asked for again at each connection."""
+
+import pytest
+
+TOKENS = """
+import pathlib
+
+def token():
+    return "app", (pathlib.Path(__file__).parent / "token").read_text()
+
+class Provider:
+    def get_credentials(self):
+        return token()
+
+number = 7
+def wrong():
+    return 7
+"""
+
+
+@pytest.fixture
+def app(own_server):
+    """A user whose password is `first`. Call it to give it another one, and to close all of its connections."""
+    redis = own_server.redis
+    redis.acl_setuser("app", enabled=True, passwords=["+first"], categories=["+@all"], keys=["*"], channels=["*"])
+
+    def rotate(password):
+        redis.acl_setuser("app", enabled=True, reset_passwords=True, passwords=[f"+{password}"])
+        redis.client_kill_filter(user="app")
+
+    return rotate
+
+
+@pytest.mark.parametrize("how", ["file", "function", "provider"])
+def test_supervisor_logs_in_with_a_rotated_password(own_stage, own_server, app, tmp_path, how):
+    stage = own_stage
+    (tmp_path / "tokens.py").write_text(TOKENS)
+    (tmp_path / "token").write_text("first")
+    url = own_server.url.replace("://", "://app@", 1)
+    if how == "file":
+        flags = {"redis_url": url, "redis_password_file": str(tmp_path / "token")}
+    else:
+        names = {"function": "tokens:token", "provider": "tokens:Provider"}
+        flags = {"redis_url": own_server.url, "redis_credentials": names[how]}
+    pool = stage.start(**flags).wait_ready()
+    stage.wait_until_ended([stage.queue.put("good.noop")])
+    (tmp_path / "token").write_text("second")
+    app("second")
+    pool.wait_for("redis.connected")
+    stage.wait_until_ended([stage.queue.put("good.noop")])
+    assert pool.drain() == 0
+    assert not any("second" in str(event) for event in pool.events)
+    stage.assert_nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        ({"redis_credentials": "tokens"}, "must be the import path of a module and a function in it"),
+        ({"redis_credentials": "missing:token"}, "cannot be imported: ModuleNotFoundError"),
+        ({"redis_credentials": "tokens:missing"}, "cannot be imported: AttributeError"),
+        ({"redis_credentials": "tokens:number"}, "is int; it must be a function"),
+        ({"redis_password_file": "missing"}, "must be a file that is there and can be read"),
+        ({"redis_password_file": "tokens.py", "redis_url": "embedded:"}, "is the embedded server"),
+        (
+            {"redis_password_file": "tokens.py", "redis_url": "redis://:p@h/0"},
+            "a password and the option password_file",
+        ),
+    ],
+)
+def test_accounts_that_cannot_be_had_are_refused_at_the_start(stage, tmp_path, monkeypatch, flags, why):
+    (tmp_path / "tokens.py").write_text(TOKENS)
+    monkeypatch.chdir(tmp_path)
+    pool = stage.start(**flags)
+    assert pool.wait() == 78
+    assert why in "".join(pool.said)
+
+
+def test_function_that_returns_no_account_is_explained(stage, tmp_path):
+    (tmp_path / "tokens.py").write_text(TOKENS)
+    pool = stage.start(redis_credentials="tokens:wrong")
+    assert pool.wait() == 69
+    assert "must return (user, password), a password, or a provider of redis-py, not int" in str(
+        pool.find("redis.failed")
+    )
