@@ -1,4 +1,4 @@
-"""The options that a Redis URL may have, and the values that each may take. Runs wherever a Redis URL is read.
+"""The options of Redis URLs, and the values that each may have. Runs in every process that gets a Redis URL.
 
 Must not connect, or import redis. Options mean what they mean to redis-py, which lacks those of sentinels and of files.
 """

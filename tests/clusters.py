@@ -92,7 +92,9 @@ def add_replica(made: list[Node], replica: Node, of: Node) -> None:
     replica.redis.execute_command("CLUSTER", "REPLICATE", of.id)
     until(lambda: replica.redis.info("replication")["master_link_status"] == "up")
     for node in made:
-        until(lambda node=node: replica.id.encode() in node.redis.execute_command("CLUSTER", "REPLICAS", of.id)[0])
+        until(
+            lambda node=node: replica.id.encode() in b"".join(node.redis.execute_command("CLUSTER", "REPLICAS", of.id))
+        )
 
 
 def move_namespace(made: list[Node], namespace: str, source: Node, target: Node) -> None:

@@ -79,6 +79,19 @@ class Group:
         port = max(set(named), key=named.count)
         return next(each for each in self.members if each.port == port)
 
+    def fail_over(self) -> Member:
+        """Have the sentinels elect another primary. Return the one that is demoted."""
+        before = self.primary()
+        until(self._begins_failover)
+        self.await_election(before)
+        until(lambda: before.role() == "slave")  # until then it takes writes that will be lost
+        return before
+
+    def _begins_failover(self) -> bool:
+        with suppress(redis.ResponseError), self.sentinels[0].redis as connection:  # the one before may go on
+            return connection.execute_command("SENTINEL", "FAILOVER", SERVICE) is not None
+        return False
+
     def await_election(self, before: Member) -> Member:
         """Wait until another server than this one is the primary, and return it."""
         until(lambda: self.primary() is not before and self.primary().role() == "master")

@@ -167,7 +167,13 @@ def _memory(_examiner: Examiner, info: Info) -> Iterator[Finding]:
     check, used, most = "redis-memory", int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     policy, evicted = info.get("maxmemory_policy", "noeviction"), int(info.get("evicted_keys", 0))
     words = f"{megabytes(used)} used of {megabytes(most)}" if most else f"{megabytes(used)} used, no maxmemory"
-    if policy != "noeviction" and most:
+    if policy.startswith("volatile"):
+        yield warning(
+            check,
+            f"maxmemory-policy is {policy}: when the memory is full the server deletes hints, answers and notes that"
+            " expire anyway, which costs time, and no job; noeviction keeps them",
+        )
+    elif policy != "noeviction" and most:
         yield problem(
             check,
             f"maxmemory-policy is {policy}, and maxmemory {megabytes(most)}: when that is full the server deletes keys,"

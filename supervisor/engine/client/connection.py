@@ -179,8 +179,8 @@ def elsewhere(shown: str, error: redis_py.exceptions.AskError) -> StoreUnavailab
     """Return the error of a Cluster's node when another holds the namespace (MOVED), or is getting it (ASK)."""
     return StoreUnavailable(
         f"Redis at {shown} is a node of a Cluster that does not hold the namespace: {error.host}:{error.port} does"
-        f" (slot {error.slot_id}). Nothing has changed; name the Cluster in the URL, like"
-        " redis+cluster://host:port,host:port, whose client follows, or that node."
+        f" (slot {error.slot_id}). Nothing has changed; name that node in the URL, or the Cluster, through which"
+        " clients follow their slot: redis+cluster://host:port,host:port."
     )
 
 

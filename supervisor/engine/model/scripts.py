@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Final
 
 from supervisor.engine.model.errors import StoreUnavailable
 
@@ -207,15 +208,33 @@ def within_memory(script: Script) -> Script:
     return Script(script.name, script.text.replace("#!lua flags=allow-oom\n", "#!lua\n", 1))
 
 
+_NEEDED: Final = "Leasehold needs Redis >= 7.0 or Valkey >= 7.2"
+#: Servers that say they are a Redis new enough, by the field of INFO that tells them apart: what none of our scripts
+#: can do there.
+_OTHERS: Final = {
+    "dragonfly_version": ("Dragonfly", "refuses scripts that begin with #!lua, and keys that a call does not name"),
+    "garnet_version": ("Garnet", "refuses scripts that begin with #!lua"),
+}
+
+
 def check_server(info: bytes) -> str:
     """Return the server's name and version from its reply to INFO server.
 
-    Raises StoreUnavailable if it is too old. The scripts need `#!lua flags=`: Redis 7.0, or Valkey 7.2, which reports
-    itself as Redis 7.2.4.
+    Raises StoreUnavailable if it is too old, or only resembles Redis. The scripts need `#!lua flags=`: Redis 7.0, or
+    Valkey 7.2, which reports itself as Redis 7.2.4.
     """
-    found = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
+    found = dict(line.split(":", 1) for line in info.decode(errors="replace").splitlines() if ":" in line)
+    for field, (name, why) in _OTHERS.items():
+        if field in found:
+            raise StoreUnavailable(f"the server is {name} {found[field]}, which {why}; {_NEEDED}")
+    like = found.get("redis_version", "")
     name = found.get("server_name", "redis")
-    version = found.get(f"{name}_version", found["redis_version"])
-    if int(found["redis_version"].split(".")[0]) < 7:
-        raise StoreUnavailable(f"the server is {name} {version}; Leasehold needs Redis >= 7.0 or Valkey >= 7.2")
+    version = found.get(f"{name}_version", like)
+    number = re.match(r"\d+", like)
+    if number is None:
+        raise StoreUnavailable(
+            f"the server does not say which Redis it is like (redis_version: {like!r:.40}); {_NEEDED}"
+        )
+    if int(number[0]) < 7:
+        raise StoreUnavailable(f"the server is {name} {version}; {_NEEDED}")
     return f"{name} {version}"

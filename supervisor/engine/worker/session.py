@@ -129,11 +129,11 @@ class Session:
         self.pipeline.open(link, self._on_replies, self._on_refused)
         self.wakeups.open(waiting_link, self._on_wakeup)
         *loaded, info, timings = replies
+        self.server = _checked_server(info)
         LayoutRefused.check(timings)
         for reply in (*loaded, timings):
             if isinstance(reply, hiredis.ReplyError):
                 raise LinkLost(f"Redis refused what every worker must do: {reply}")
-        self.server = _checked_server(info)
         self.times.keep(self.times.query().parse(timings))
         self.times.spare_peers()
         # Mail may have been lost with the connection.

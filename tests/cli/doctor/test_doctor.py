@@ -463,6 +463,10 @@ def test_a_server_that_deletes_what_does_not_fit_is_a_problem(seen, own_server):
     own_server.redis.config_set("maxmemory", "0")
     code, found = seen(own_server.url)
     assert code == 0 and only(of(found, "warning")).startswith("redis-memory: maxmemory-policy is allkeys-lru")
+    own_server.redis.config_set("maxmemory", "100mb")
+    own_server.redis.config_set("maxmemory-policy", "volatile-lru")
+    code, found = seen(own_server.url)
+    assert code == 0 and "expire anyway" in only(of(found, "warning"))
 
 
 def test_a_full_server_is_a_problem_and_a_nearly_full_one_a_warning(seen, own_server):

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import re
 import socket
 import subprocess
 import sys
@@ -198,6 +199,21 @@ def test_a_server_new_enough_is_named(info, name):
 def test_a_server_too_old_is_refused_in_one_sentence():
     with pytest.raises(StoreUnavailable, match=r"redis 6\.2\.14; Leasehold needs Redis >= 7\.0 or Valkey >= 7\.2$"):
         check_server(b"redis_version:6.2.14\r\n")
+
+
+@pytest.mark.parametrize(
+    ("info", "why"),
+    [
+        (b"redis_version:7.4.0\r\ndragonfly_version:df-v1.39.0\r\n", "is Dragonfly df-v1.39.0, which refuses scripts"),
+        (b"redis_version:7.4.3\r\ngarnet_version:1.0.99\r\n", "is Garnet 1.0.99, which refuses scripts"),
+        (b"redis_version:6.3.4\r\n", "is redis 6.3.4"),
+        (b"redis_version:unstable\r\n", "does not say which Redis it is like (redis_version: 'unstable')"),
+        (b"\xff:\xfe\r\n", "does not say which Redis it is like (redis_version: '')"),
+    ],
+)
+def test_servers_that_only_resemble_redis_are_refused_in_one_sentence(info, why):
+    with pytest.raises(StoreUnavailable, match=rf"{re.escape(why)}.*needs Redis >= 7\.0 or Valkey >= 7\.2$"):
+        check_server(info)
 
 
 def test_refusal_by_redis_raises_our_error(live, server, namespace):

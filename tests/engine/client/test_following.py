@@ -1,13 +1,16 @@
 """Clients find their server by sentinels and by nodes of a Cluster, follow it, and read rotated passwords."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from supervisor import AsyncClient, Client, LeaseholdError, StoreUnavailable
 from tests import clusters, sentinels, servers
 
+ROOT = Path(__file__).parents[3]
 NAMESPACE = "jobs"
 
 
@@ -41,10 +44,7 @@ def test_client_follows_sentinels_to_another_primary(put, tmp_path):
         group.join(before)
         with Client(group.url, NAMESPACE) as client:
             assert client.queue("q").counts().waiting == 2
-        demoted = group.primary()
-        group.sentinels[0].redis.execute_command("SENTINEL", "FAILOVER", sentinels.SERVICE)
-        clusters.until(lambda: demoted.role() == "slave")
-        group.await_election(demoted)
+        demoted = group.fail_over()
         with pytest.raises(LeaseholdError):
             for _ in range(3):  # its connection was closed, or leads to a replica now
                 put(f"redis://127.0.0.1:{demoted.port}")
@@ -111,3 +111,17 @@ def test_password_file_of_the_environment_belongs_to_its_url(monkeypatch, tmp_pa
     monkeypatch.setenv("LEASEHOLD_REDIS_URL", "redis://:p@h/0")
     with pytest.raises(ValueError, match="a password and the option password_file; keep one"):
         Client()
+
+
+def test_account_of_the_manual_suffices_in_a_cluster(tmp_path):
+    page = (ROOT / "deploy/docs/redis.md").read_text()
+    (line,) = re.findall(r"^ACL SETUSER leasehold on >PASSWORD (.*)$", page, re.MULTILINE)
+    (more,) = re.findall(r"URL also needs\s+`([^`]*)`", page)
+    with clusters.nodes(tmp_path, 3) as made:
+        clusters.join(made)
+        for node in made:
+            words = f"{line} {more}".replace("leasehold", NAMESPACE).split()
+            node.redis.execute_command("ACL", "SETUSER", "app", "on", ">secret", *words)
+        with Client(clusters.url_of(made).replace("://", "://app:secret@"), NAMESPACE) as client:
+            client.queue("q").put("k")
+            assert client.queue("q").counts().waiting == 1
