@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from supervisor.engine.client.around_put import AroundPut, registered
 from supervisor.engine.client.async_store import AsyncStore
 from supervisor.engine.client.connection import Clock
-from supervisor.engine.client.put_batches import jids_of, most_under_way
+from supervisor.engine.client.put_batches import BatchAnswer, jids_of, most_under_way
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import NewJob
+from supervisor.engine.model.validation import checked_flag
 
 if TYPE_CHECKING:
     from supervisor.engine.client.async_client import AsyncClient
@@ -22,12 +23,14 @@ T = TypeVar("T")
 class AsyncCalls:
     """`clock`: unix seconds of an injected clock. None: the server's clock is used.
 
+    `acknowledge`: how many replicas must have each put; 0: none must, but one those that are durable.
     `own_around_puts`: the functions around each put of this client, by registration.
     """
 
-    def __init__(self, store: AsyncStore, clock: Clock) -> None:
+    def __init__(self, store: AsyncStore, clock: Clock, acknowledge: int) -> None:
         self._store = store
         self.clock = clock
+        self._acknowledge = acknowledge
         self.own_around_puts: list[AroundPut] = []
 
     @property
@@ -57,19 +60,37 @@ class AsyncCalls:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
 
-    async def put_jobs(self, jobs: Sequence[NewJob]) -> list[bool | str]:
+    async def put_jobs(self, jobs: Sequence[NewJob], durable: bool = False) -> list[bool | str]:
         """Put checked jobs in one batch.
 
         Each answer says whether anything was done, or is the jid of another job that holds the unique key.
         """
-        return await self.call(writes.put, jobs)
+        command = writes.put(jobs, now=self.clock())
+        replicas = self._replicas(durable)
+        return await (self._store.run_durably(command, replicas) if replicas else self._store.run(command))
 
-    async def put_batches(self, batches: Sequence[Sequence[NewJob]]) -> list[str]:
+    async def put_batches(self, batches: Sequence[Sequence[NewJob]], durable: bool = False) -> list[str]:
         """Put batches of checked jobs, and return what put answers for each."""
         if not batches:
             return []
+        if self._replicas(durable):
+            return jids_of(batches, await self._put_each(batches, durable))
         commands = (writes.put(batch, now=self.clock()) for batch in batches)
         return jids_of(batches, await self._store.run_ahead(commands, most_under_way(batches)))
+
+    async def _put_each(self, batches: Sequence[Sequence[NewJob]], durable: bool) -> list[BatchAnswer]:
+        """Return the answers to batches up to the first that fails, whose error is its answer."""
+        answers: list[BatchAnswer] = []
+        for batch in batches:
+            try:
+                answers.append(await self.put_jobs(batch, durable))
+            except LeaseholdError as error:
+                return [*answers, error]
+        return answers
+
+    def _replicas(self, durable: bool) -> int:
+        needed = int(checked_flag("durable", durable))
+        return self._acknowledge or needed
 
 
 def calls_of(client: "AsyncClient") -> AsyncCalls:

@@ -75,12 +75,14 @@ class AsyncClient:
         namespace: str | None = None,
         clock: Clock | None = None,
         redis: redis_py.Redis | None = None,
+        acknowledge: int = 0,
     ) -> None:
         """Connect to nothing yet; the first call does.
 
         `url`: None = LEASEHOLD_REDIS_URL, else the embedded server, which "embedded:" names too. `namespace`: None =
         LEASEHOLD_NAMESPACE, else leasehold. `clock` returns unix seconds in place of the server's clock. `redis`: an
-        existing connection whose address and credentials are used; it is never closed.
+        existing connection whose address and credentials are used; it is never closed. `acknowledge`: how many replicas
+        must have each put before it returns; 0: only those that are `durable` wait, for one replica.
         """
         self._namespace = find_namespace(namespace)
         clock = checked_clock(clock)
@@ -96,7 +98,7 @@ class AsyncClient:
             shown = shown_address(pool.connection_kwargs)
         self._longest_wait_s = longest_wait_s(pool.connection_kwargs)
         self._store = AsyncStore(pool, shown, self._namespace.prefix)
-        self._calls = AsyncCalls(self._store, clock)
+        self._calls = AsyncCalls(self._store, clock, checked_int("acknowledge", acknowledge, 0))
         #: The configuration of the namespace, in Redis.
         self.config = AsyncConfig(self._calls)
 
@@ -476,29 +478,35 @@ class AsyncQueue:
         self._client = client
         self.name = checked_name("queue", name)
 
-    async def put(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> str:
+    async def put(self, klass: str, data: Any = None, *, durable: bool = False, **options: Unpack[PutOptions]) -> str:
         """Create a job, and return its jid.
+
+        `durable`: wait, for at most a second, until the client's `acknowledge` replicas have it, at least one. Raises
+        OutcomeUnknown if they have not: the job is there, and a failover may lose it.
 
         A known jid is moved, from any state, and begins anew; a worker that runs it loses its lease. Options that are
         not given keep the job's values. If another job that has not ended holds the `unique` key, nothing changes, and
         the answer is its jid. Raises DependencyError if the job would wait for itself.
         """
         if self._calls.around_puts:
-            [jid] = await self._put_around("put", [{**options, "klass": klass, "data": data}])
+            [jid] = await self._put_around("put", [{**options, "klass": klass, "data": data}], durable)
             return str(jid)
         job = new_job("put", self.name, klass, data, options)
-        [answer] = await self._calls.put_jobs([job])
+        [answer] = await self._calls.put_jobs([job], durable)
         return jid_of(job, answer)
 
-    async def add(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> bool:
-        """Create a job. Returns False, and changes nothing, if its jid exists or another job holds the `unique` key."""
+    async def add(self, klass: str, data: Any = None, *, durable: bool = False, **options: Unpack[PutOptions]) -> bool:
+        """Create a job. Returns False, and changes nothing, if its jid exists or another job holds the `unique` key.
+
+        `durable`: as put has it.
+        """
         if self._calls.around_puts:
-            [answer] = await self._put_around("add", [{**options, "klass": klass, "data": data}])
+            [answer] = await self._put_around("add", [{**options, "klass": klass, "data": data}], durable)
             return answer is True
-        [answer] = await self._calls.put_jobs([new_job("add", self.name, klass, data, options)])
+        [answer] = await self._calls.put_jobs([new_job("add", self.name, klass, data, options)], durable)
         return answer is True
 
-    async def put_many(self, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
+    async def put_many(self, jobs: Iterable[Mapping[str, Any]], *, durable: bool = False) -> list[str]:
         """Put jobs, each a dict of put's arguments, and return put's answer for each.
 
         All are checked before the first is sent. Each 1,000 jobs (or 256 MB of data) are put as one batch, all or none.
@@ -507,20 +515,22 @@ class AsyncQueue:
         If a batch is refused, or its answer is lost, no further one is sent. The one behind it may be under way by
         then, and is put without it; only if jobs have `depends`, each batch waits for the answer to the last. The
         `jobs` of the error name those that were put, perhaps put, and not put. OutcomeUnknown comes before other
-        errors.
+        errors. `durable`: as put has it; each batch then waits for the answer to the last.
         """
         if self._calls.around_puts:
-            return [str(jid) for jid in await self._put_around("put", dicts_of(jobs))]
-        return await self._calls.put_batches(checked_many(self.name, jobs))
+            return [str(jid) for jid in await self._put_around("put", dicts_of(jobs), durable)]
+        return await self._calls.put_batches(checked_many(self.name, jobs), durable)
 
-    async def _put_around(self, verb: Literal["put", "add"], jobs: list[dict[str, Any]]) -> list[str | bool]:
+    async def _put_around(
+        self, verb: Literal["put", "add"], jobs: list[dict[str, Any]], durable: bool
+    ) -> list[str | bool]:
         with around(self._calls.around_puts, Put(verb, self.name, jobs)) as put:
             if verb == "add":
                 one = {**put.jobs[0]}
                 job = new_job("add", self.name, one.pop("klass"), one.pop("data", None), one)
-                put.answers = list(await self._calls.put_jobs([job]))
+                put.answers = list(await self._calls.put_jobs([job], durable))
             else:
-                put.answers = list(await self._calls.put_batches(checked_many(self.name, put.jobs)))
+                put.answers = list(await self._calls.put_batches(checked_many(self.name, put.jobs), durable))
         return put.answers
 
     async def recur(self, klass: str, data: Any = None, **options: Unpack[RecurOptions]) -> str:
@@ -630,18 +640,18 @@ class AsyncLane:
         self._queue = queue
         self.name = checked_name("lane", name)
 
-    async def put(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> str:
+    async def put(self, klass: str, data: Any = None, *, durable: bool = False, **options: Unpack[PutOptions]) -> str:
         """Put a job into this lane, as AsyncQueue.put does."""
-        return await self._queue.put(klass, data, **in_lane(self.name, options))
+        return await self._queue.put(klass, data, durable=durable, **in_lane(self.name, options))
 
-    async def add(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> bool:
+    async def add(self, klass: str, data: Any = None, *, durable: bool = False, **options: Unpack[PutOptions]) -> bool:
         """Add a job to this lane, as AsyncQueue.add does."""
-        return await self._queue.add(klass, data, **in_lane(self.name, options))
+        return await self._queue.add(klass, data, durable=durable, **in_lane(self.name, options))
 
-    async def put_many(self, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
+    async def put_many(self, jobs: Iterable[Mapping[str, Any]], *, durable: bool = False) -> list[str]:
         """Put jobs into this lane, as AsyncQueue.put_many does."""
         each = checked_each("jobs", jobs, "dicts of put's arguments")
-        return await self._queue.put_many(in_lane(self.name, job) for job in each)
+        return await self._queue.put_many((in_lane(self.name, job) for job in each), durable=durable)
 
     async def counts(self) -> LaneCounts:
         """Return how many jobs are in each state, the lane's weight, and whether it is paused."""

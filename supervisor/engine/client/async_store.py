@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 import redis as redis_py
 
 from supervisor.engine.client.connection import (
+    ACKNOWLEDGE_S,
     NO_SCRIPT,
     T,
     as_answer,
+    check_acknowledged,
     has_failed,
+    is_elsewhere,
     refused,
     unanswered,
     unreachable,
@@ -87,6 +90,49 @@ class AsyncStore:
     async def _shared_line(self) -> SharedLine:
         line = self._line
         return line if line is not None and line.stands() else await self._dialled()
+
+    async def run_durably(self, command: Command[T], replicas: int) -> T:
+        """Run a command that writes, and wait until so many replicas have it, on a connection of its own.
+
+        Raises StoreUnavailable (nothing changed) or OutcomeUnknown.
+        """
+        connection = await self._connect()
+        try:
+            line = OwnLine(connection)
+            await self._check_server(line)
+            reply, acknowledged = await self._ask_durably(connection, command, replicas)
+            if isinstance(reply, redis_py.exceptions.NoScriptError):
+                await line.load(command.script.text)
+                reply, acknowledged = await self._ask_durably(connection, command, replicas)
+            if is_elsewhere(reply):
+                await connection.disconnect()
+        except BaseException as error:
+            await connection.disconnect()
+            if isinstance(error, (NotSent, *LOST)):
+                raise unreachable(self._shown, error) from error
+            raise
+        finally:
+            await self._pool.release(connection)
+        if isinstance(reply, Exception):
+            raise refused(self._shown, command, reply) from reply
+        check_acknowledged(self._shown, command, replicas, acknowledged)
+        return command.parse(reply)
+
+    async def _ask_durably(self, connection: Any, command: Command[Any], replicas: int) -> list[Any]:
+        """Return the replies to a command and to WAIT. An error reply is a value."""
+        await connection.send_packed_command(
+            [packed(*command.wire(self._prefix)), packed("WAIT", replicas, round(ACKNOWLEDGE_S * 1000))]
+        )
+        replies: list[Any] = []
+        try:
+            while len(replies) < 2:
+                try:
+                    replies.append(await connection.read_response())
+                except redis_py.ResponseError as error:
+                    replies.append(error)
+        except LOST as error:
+            raise unanswered(self._shown, command, error) from error
+        return replies
 
     async def run_ahead(self, commands: Iterable[Command[T]], most: int) -> list[T | LeaseholdError]:
         """Run commands that put jobs, in their order, with at most `most` under way. Return their answers.

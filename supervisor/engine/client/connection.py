@@ -214,6 +214,21 @@ def unanswered(shown: str, command: Command[Any], error: Exception) -> StoreUnav
     )
 
 
+#: How long a durable write waits for the replicas.
+ACKNOWLEDGE_S: Final = 1.0
+
+
+def check_acknowledged(shown: str, command: Command[Any], replicas: int, reply: object) -> None:
+    """Raise OutcomeUnknown unless so many replicas have acknowledged a write. `reply`: to WAIT, or its error."""
+    if isinstance(reply, int) and reply >= replicas:
+        return
+    said = f"{reply} have within {ACKNOWLEDGE_S:g} s" if isinstance(reply, int) else f"WAIT failed: {reply}"
+    raise OutcomeUnknown(
+        f"Redis at {shown} has carried out {command.script.name}, which {replicas} of its replicas must acknowledge:"
+        f" {said}. It stands unless a failover loses it. Look before you call again."
+    )
+
+
 #: In place of an answer: the server had no script for the command, and has not run it.
 NO_SCRIPT: Final = object()
 

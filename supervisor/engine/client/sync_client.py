@@ -75,12 +75,14 @@ class Client:
         namespace: str | None = None,
         clock: Clock | None = None,
         redis: redis_py.Redis | None = None,
+        acknowledge: int = 0,
     ) -> None:
         """Connect to nothing yet; the first call does.
 
         `url`: None = LEASEHOLD_REDIS_URL, else the embedded server, which "embedded:" names too. `namespace`: None =
         LEASEHOLD_NAMESPACE, else leasehold. `clock` returns unix seconds in place of the server's clock. `redis`: an
-        existing connection whose address and credentials are used; it is never closed.
+        existing connection whose address and credentials are used; it is never closed. `acknowledge`: how many replicas
+        must have each put before it returns; 0: only those that are `durable` wait, for one replica.
         """
         self._namespace = find_namespace(namespace)
         clock = checked_clock(clock)
@@ -96,7 +98,7 @@ class Client:
             shown = shown_address(pool.connection_kwargs)
         self._longest_wait_s = longest_wait_s(pool.connection_kwargs)
         self._store = Store(pool, shown, self._namespace.prefix)
-        self._calls = Calls(self._store, clock)
+        self._calls = Calls(self._store, clock, checked_int("acknowledge", acknowledge, 0))
         #: The configuration of the namespace, in Redis.
         self.config = Config(self._calls)
 
@@ -471,29 +473,35 @@ class Queue:
         self._client = client
         self.name = checked_name("queue", name)
 
-    def put(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> str:
+    def put(self, klass: str, data: Any = None, *, durable: bool = False, **options: Unpack[PutOptions]) -> str:
         """Create a job, and return its jid.
+
+        `durable`: wait, for at most a second, until the client's `acknowledge` replicas have it, at least one. Raises
+        OutcomeUnknown if they have not: the job is there, and a failover may lose it.
 
         A known jid is moved, from any state, and begins anew; a worker that runs it loses its lease. Options that are
         not given keep the job's values. If another job that has not ended holds the `unique` key, nothing changes, and
         the answer is its jid. Raises DependencyError if the job would wait for itself.
         """
         if self._calls.around_puts:
-            [jid] = self._put_around("put", [{**options, "klass": klass, "data": data}])
+            [jid] = self._put_around("put", [{**options, "klass": klass, "data": data}], durable)
             return str(jid)
         job = new_job("put", self.name, klass, data, options)
-        [answer] = self._calls.put_jobs([job])
+        [answer] = self._calls.put_jobs([job], durable)
         return jid_of(job, answer)
 
-    def add(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> bool:
-        """Create a job. Returns False, and changes nothing, if its jid exists or another job holds the `unique` key."""
+    def add(self, klass: str, data: Any = None, *, durable: bool = False, **options: Unpack[PutOptions]) -> bool:
+        """Create a job. Returns False, and changes nothing, if its jid exists or another job holds the `unique` key.
+
+        `durable`: as put has it.
+        """
         if self._calls.around_puts:
-            [answer] = self._put_around("add", [{**options, "klass": klass, "data": data}])
+            [answer] = self._put_around("add", [{**options, "klass": klass, "data": data}], durable)
             return answer is True
-        [answer] = self._calls.put_jobs([new_job("add", self.name, klass, data, options)])
+        [answer] = self._calls.put_jobs([new_job("add", self.name, klass, data, options)], durable)
         return answer is True
 
-    def put_many(self, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
+    def put_many(self, jobs: Iterable[Mapping[str, Any]], *, durable: bool = False) -> list[str]:
         """Put jobs, each a dict of put's arguments, and return put's answer for each.
 
         All are checked before the first is sent. Each 1,000 jobs (or 256 MB of data) are put as one batch, all or none.
@@ -502,20 +510,20 @@ class Queue:
         If a batch is refused, or its answer is lost, no further one is sent. The one behind it may be under way by
         then, and is put without it; only if jobs have `depends`, each batch waits for the answer to the last. The
         `jobs` of the error name those that were put, perhaps put, and not put. OutcomeUnknown comes before other
-        errors.
+        errors. `durable`: as put has it; each batch then waits for the answer to the last.
         """
         if self._calls.around_puts:
-            return [str(jid) for jid in self._put_around("put", dicts_of(jobs))]
-        return self._calls.put_batches(checked_many(self.name, jobs))
+            return [str(jid) for jid in self._put_around("put", dicts_of(jobs), durable)]
+        return self._calls.put_batches(checked_many(self.name, jobs), durable)
 
-    def _put_around(self, verb: Literal["put", "add"], jobs: list[dict[str, Any]]) -> list[str | bool]:
+    def _put_around(self, verb: Literal["put", "add"], jobs: list[dict[str, Any]], durable: bool) -> list[str | bool]:
         with around(self._calls.around_puts, Put(verb, self.name, jobs)) as put:
             if verb == "add":
                 one = {**put.jobs[0]}
                 job = new_job("add", self.name, one.pop("klass"), one.pop("data", None), one)
-                put.answers = list(self._calls.put_jobs([job]))
+                put.answers = list(self._calls.put_jobs([job], durable))
             else:
-                put.answers = list(self._calls.put_batches(checked_many(self.name, put.jobs)))
+                put.answers = list(self._calls.put_batches(checked_many(self.name, put.jobs), durable))
         return put.answers
 
     def recur(self, klass: str, data: Any = None, **options: Unpack[RecurOptions]) -> str:
@@ -623,18 +631,18 @@ class Lane:
         self._queue = queue
         self.name = checked_name("lane", name)
 
-    def put(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> str:
+    def put(self, klass: str, data: Any = None, *, durable: bool = False, **options: Unpack[PutOptions]) -> str:
         """Put a job into this lane, as Queue.put does."""
-        return self._queue.put(klass, data, **in_lane(self.name, options))
+        return self._queue.put(klass, data, durable=durable, **in_lane(self.name, options))
 
-    def add(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> bool:
+    def add(self, klass: str, data: Any = None, *, durable: bool = False, **options: Unpack[PutOptions]) -> bool:
         """Add a job to this lane, as Queue.add does."""
-        return self._queue.add(klass, data, **in_lane(self.name, options))
+        return self._queue.add(klass, data, durable=durable, **in_lane(self.name, options))
 
-    def put_many(self, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
+    def put_many(self, jobs: Iterable[Mapping[str, Any]], *, durable: bool = False) -> list[str]:
         """Put jobs into this lane, as Queue.put_many does."""
         each = checked_each("jobs", jobs, "dicts of put's arguments")
-        return self._queue.put_many(in_lane(self.name, job) for job in each)
+        return self._queue.put_many((in_lane(self.name, job) for job in each), durable=durable)
 
     def counts(self) -> LaneCounts:
         """Return how many jobs are in each state, the lane's weight, and whether it is paused."""

@@ -13,9 +13,11 @@ import hiredis
 import redis as redis_py
 
 from supervisor.engine.client.connection import (
+    ACKNOWLEDGE_S,
     NO_SCRIPT,
     T,
     as_answer,
+    check_acknowledged,
     has_failed,
     is_elsewhere,
     refused,
@@ -65,6 +67,47 @@ class Store:
             raise
         self._give_back(connection)
         return answer
+
+    def run_durably(self, command: Command[T], replicas: int) -> T:
+        """Run a command that writes, and wait until so many replicas have it.
+
+        Raises StoreUnavailable (nothing changed) or OutcomeUnknown.
+        """
+        connection = self._connect()
+        try:
+            self._check_server(connection)
+            reply, acknowledged = self._ask_durably(connection, command, replicas)
+            if isinstance(reply, redis_py.exceptions.NoScriptError):
+                connection.send_command("SCRIPT", "LOAD", command.script.text)
+                connection.read_response()
+                reply, acknowledged = self._ask_durably(connection, command, replicas)
+        except _LOST as error:
+            self._discard(connection)
+            raise unreachable(self._shown, error) from error
+        except BaseException:
+            self._discard(connection)
+            raise
+        (self._discard if is_elsewhere(reply) else self._give_back)(connection)
+        if isinstance(reply, Exception):
+            raise refused(self._shown, command, reply) from reply
+        check_acknowledged(self._shown, command, replicas, acknowledged)
+        return command.parse(reply)
+
+    def _ask_durably(self, connection: Any, command: Command[Any], replicas: int) -> list[Any]:
+        """Return the replies to a command and to WAIT. An error reply is a value."""
+        words: Any = command.wire(self._prefix)
+        wait: Any = ("WAIT", replicas, round(ACKNOWLEDGE_S * 1000))
+        connection.send_packed_command([hiredis.pack_command(words), hiredis.pack_command(wait)])
+        replies: list[Any] = []
+        try:
+            while len(replies) < 2:
+                try:
+                    replies.append(connection.read_response())
+                except redis_py.ResponseError as error:
+                    replies.append(error)
+        except _LOST as error:
+            raise unanswered(self._shown, command, error) from error
+        return replies
 
     def run_ahead(self, commands: Iterable[Command[T]], most: int) -> list[T | LeaseholdError]:
         """Run commands that put jobs, in their order, with at most `most` under way. Return their answers.
