@@ -8,7 +8,7 @@ import pytest
 from supervised import quantiles
 from watched import FULL, Killer, Lock
 
-KILLS = 500 if FULL else 100
+KILLS = 500 if FULL else 60
 RATE_S = 20 if FULL else 6
 KEYS = 6
 
