@@ -51,7 +51,17 @@ def completed(capsys, tmp_path):
         (["completion", ""], ["bash", "tcsh", "zsh"]),
         (
             ["failed", "--"],
-            ["--help", "--json", "--klass", "--limit", "--namespace", "--offset", "--redis-url", "--since"],
+            [
+                "--help",
+                "--json",
+                "--klass",
+                "--limit",
+                "--namespace",
+                "--offset",
+                "--redis-password-file",
+                "--redis-url",
+                "--since",
+            ],
         ),
     ],
     ids=lambda value: " ".join(value),

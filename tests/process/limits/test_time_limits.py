@@ -7,6 +7,8 @@ import pytest
 from supervised import await_ends
 from watched import FULL
 
+from tests.lengths import PATIENCE
+
 #: How much later than it should something may happen on a machine that is loaded.
 LATE_S = 8.0
 #: How much earlier: the log tells of a start when it has been ordered.
@@ -49,7 +51,7 @@ def test_handler_may_complete_after_its_soft_timeout(stage, measured, jobs_per_c
 def test_soft_timeout_reaches_a_handler_despite_slow_stack_dumps(stage, repeat):
     """The kernel restarts a blocking call after the stacks are written. The soft timeout must not be lost there."""
     pool = stage.start(processes=1).wait_ready()
-    jid = stage.queue.put("timed.clean_up_among_threads", stage.gate("gate"), timeout=5.0, max_deaths=1)
+    jid = stage.queue.put("timed.clean_up_among_threads", stage.gate("gate"), timeout=8.0 * PATIENCE, max_deaths=1)
     stage.wait_until_ended([jid])
     assert stage.client.job(jid).state == "complete"
     finish(stage, pool)

@@ -30,8 +30,8 @@ local function living_workers()
   return living
 end
 
--- Return whether a worker lives that numbers its exchanges and is about to report its skills: until then its klasses are
--- unknown.
+-- Return whether a worker lives that numbers its exchanges and is about to report its skills. Until then its klasses
+-- are unknown.
 local function has_worker_without_skills()
   if is_mixed ~= nil then return is_mixed end
   is_mixed = false
