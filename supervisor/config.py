@@ -577,8 +577,8 @@ def read(
             values[setting.field] = tuple(parsed)
         else:
             values[setting.field] = parsed[0] if parsed else None
-    path = values.get("redis_password_file")
-    if path is not None:
+    is_of_another = flags.get("redis-url") is not None and flags.get("redis-password-file") is None
+    if (path := values.get("redis_password_file")) and not is_of_another and not problems:
         try:
             values["redis_url"] = redis_url.with_password_file(values["redis_url"] or redis_url.EMBEDDED, path)
         except ValueError as error:

@@ -67,7 +67,7 @@ def for_redis_py(url: str) -> str:
         scheme, _, rest = place.partition("://")
         netloc, slash, path = rest.partition("/")
         place, left_out = f"{scheme}://{netloc.rpartition('@')[2]}{slash}{path}", left_out | {"username", "password"}
-    options = "&".join(option for option in query.split("&") if option.partition("=")[0] not in left_out)
+    options = "&".join(option for option in query.split("&") if unquote(option.partition("=")[0]) not in left_out)
     return f"{place}?{options}" if options else place
 
 

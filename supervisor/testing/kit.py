@@ -45,6 +45,8 @@ class Kit:
         The default root is not written into a variable, so a handler without a klass has none in a test either.
         """
         set_variable("LEASEHOLD_REDIS_URL", self.server.url)
+        if "LEASEHOLD_REDIS_PASSWORD_FILE" in os.environ:  # of the developer's own server
+            set_variable("LEASEHOLD_REDIS_PASSWORD_FILE", "")
         set_variable("LEASEHOLD_NAMESPACE", NAMESPACE)
         if self.root != (os.environ.get("LEASEHOLD_HANDLERS") or DEFAULT_ROOT):
             set_variable("LEASEHOLD_HANDLERS", self.root)

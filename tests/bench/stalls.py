@@ -74,10 +74,10 @@ class Timed(Client):
         if hasattr(calls, "put_batches"):  # that of before puts its batches by `run`
             calls.put_batches = self._timed(calls.put_batches)  # type: ignore[method-assign]
 
-    def _timed(self, call: Callable[[Any], T]) -> Callable[[Any], T]:
-        def timed(given: Any) -> T:
+    def _timed(self, call: Callable[..., T]) -> Callable[..., T]:
+        def timed(*given: Any) -> T:
             with self._noted():
-                return call(given)
+                return call(*given)
 
         return timed
 

@@ -85,7 +85,7 @@ class AsyncClient:
         must have each put before it returns; 0: only those that are `durable` wait, for one replica.
         """
         self._namespace = find_namespace(namespace)
-        clock = checked_clock(clock)
+        clock, acknowledge = checked_clock(clock), checked_int("acknowledge", acknowledge, 0)
         self._share: Share | None = None
         if redis is None:
             address = find_server(url)
@@ -98,7 +98,7 @@ class AsyncClient:
             shown = shown_address(pool.connection_kwargs)
         self._longest_wait_s = longest_wait_s(pool.connection_kwargs)
         self._store = AsyncStore(pool, shown, self._namespace.prefix)
-        self._calls = AsyncCalls(self._store, clock, checked_int("acknowledge", acknowledge, 0))
+        self._calls = AsyncCalls(self._store, clock, acknowledge)
         #: The configuration of the namespace, in Redis.
         self.config = AsyncConfig(self._calls)
 

@@ -215,6 +215,7 @@ class AsyncStore:
             popped = await connection.read_response()
             return popped[1] if popped else None
         except (*LOST, redis_py.ResponseError) as error:
+            await connection.disconnect()  # it may lead to a server that serves us no more
             raise unreachable(self._shown, error) from error
         finally:
             await self._pool.release(connection)

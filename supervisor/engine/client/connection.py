@@ -81,7 +81,7 @@ def find_server(url: str | None) -> ServerAddress:
 def _checked_url(name: str, url: str, password_file: str) -> str:
     try:
         checked = redis_url.checked(url)
-        return redis_url.with_password_file(checked, password_file) if password_file else checked
+        return redis_url.with_password_file(checked, os.path.abspath(password_file)) if password_file else checked
     except ValueError as error:
         raise ValueError(f"{name} {redis_url.redacted(url)!r} {error}") from None
 

@@ -41,10 +41,15 @@ class _Following:
             raise redis_py.ConnectionError(str(error)) from error
         self._has_place = True
 
-    def connect(self) -> None:
+    def connect_check_health(self, *given: Any, **named: Any) -> None:
+        """Each way to connect comes here, and returns at once if the connection stands."""
         if not self._has_place:
             self.find()
-        super().connect()  # type: ignore[misc]  # redis-py's class comes next
+        try:
+            super().connect_check_health(*given, **named)  # type: ignore[misc]  # redis-py's class comes next
+        except BaseException:
+            self._has_place = False
+            raise
 
     def disconnect(self, *given: Any, **named: Any) -> None:
         self._has_place = False
@@ -68,10 +73,15 @@ class _AsyncFollowing:
             raise redis_py.ConnectionError(str(error)) from error
         self._has_place = True
 
-    async def connect(self) -> None:
+    async def connect_check_health(self, *given: Any, **named: Any) -> None:
+        """Each way to connect comes here, and returns at once if the connection stands."""
         if not self._has_place:
             await self.find()
-        await super().connect()  # type: ignore[misc]  # redis-py's class comes next
+        try:
+            await super().connect_check_health(*given, **named)  # type: ignore[misc]  # redis-py's class comes next
+        except BaseException:
+            self._has_place = False
+            raise
 
     async def disconnect(self, *given: Any, **named: Any) -> None:
         self._has_place = False

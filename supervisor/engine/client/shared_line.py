@@ -26,6 +26,7 @@ LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
 #: A longer command has its own connection, because all others would wait until it is written.
 MOST_BYTES: Final = 2**20
 _CLOSED: Final = "Connection closed by server."
+_ELSEWHERE: Final = "another server is to be looked for"
 _PLAIN: Final = (redis_aio.Connection, redis_aio.SSLConnection, redis_aio.UnixDomainSocketConnection)
 
 
@@ -185,6 +186,8 @@ class SharedLine(asyncio.Protocol):
         calls = [call for call in self._unsent if not call[1].done()]
         self._unsent.clear()
         if not calls:
+            if self._is_obsolete and not self._waiting:
+                self._lose(redis_py.ConnectionError(_ELSEWHERE))
             return
         if not self._waiting:
             self._heard_at = self._loop.time()
@@ -224,7 +227,7 @@ class SharedLine(asyncio.Protocol):
         else:
             answer.set_result(reply)
         if self._is_obsolete and not self._waiting and not self._unsent:
-            self._lose(redis_py.ConnectionError("another server is to be looked for"))
+            self._lose(redis_py.ConnectionError(_ELSEWHERE))
 
     def eof_received(self) -> None:
         self._lose(redis_py.ConnectionError(_CLOSED))

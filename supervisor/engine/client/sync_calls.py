@@ -72,9 +72,10 @@ class Calls:
 
     def put_batches(self, batches: Sequence[Sequence[NewJob]], durable: bool = False) -> list[str]:
         """Put batches of checked jobs, and return what put answers for each."""
+        is_durable = self._replicas(durable) > 0
         if not batches:
             return []
-        if self._replicas(durable):
+        if is_durable:
             return jids_of(batches, self._put_each(batches, durable))
         commands = (writes.put(batch, now=self.clock()) for batch in batches)
         return jids_of(batches, self._store.run_ahead(commands, most_under_way(batches)))

@@ -85,7 +85,7 @@ class Client:
         must have each put before it returns; 0: only those that are `durable` wait, for one replica.
         """
         self._namespace = find_namespace(namespace)
-        clock = checked_clock(clock)
+        clock, acknowledge = checked_clock(clock), checked_int("acknowledge", acknowledge, 0)
         self._share: Share | None = None
         if redis is None:
             address = find_server(url)
@@ -98,7 +98,7 @@ class Client:
             shown = shown_address(pool.connection_kwargs)
         self._longest_wait_s = longest_wait_s(pool.connection_kwargs)
         self._store = Store(pool, shown, self._namespace.prefix)
-        self._calls = Calls(self._store, clock, checked_int("acknowledge", acknowledge, 0))
+        self._calls = Calls(self._store, clock, acknowledge)
         #: The configuration of the namespace, in Redis.
         self.config = Config(self._calls)
 

@@ -60,7 +60,7 @@ class Store:
             self._check_server(connection)
             answer = command.parse(self._completed(connection, command))
         except redis_py.ResponseError as error:
-            (self._discard if is_elsewhere(error) else self._give_back)(connection)
+            (self._leave if is_elsewhere(error) else self._give_back)(connection)
             raise refused(self._shown, command, error) from error
         except BaseException:
             self._discard(connection)
@@ -87,7 +87,7 @@ class Store:
         except BaseException:
             self._discard(connection)
             raise
-        (self._discard if is_elsewhere(reply) else self._give_back)(connection)
+        (self._leave if is_elsewhere(reply) else self._give_back)(connection)
         if isinstance(reply, Exception):
             raise refused(self._shown, command, reply) from reply
         check_acknowledged(self._shown, command, replicas, acknowledged)
@@ -185,6 +185,13 @@ class Store:
         """Close a connection. An answer may be under way on it, which the next command would take for its own."""
         connection.disconnect()
         self._pool.release(connection)
+
+    def _leave(self, connection: Any) -> None:
+        """Close all connections that no call uses: another server is to be looked for."""
+        self._discard(connection)
+        with contextlib.suppress(IndexError):
+            while True:
+                self._discard(self._kept.pop())
 
     def _check_server(self, connection: Any) -> None:
         if self._checked:

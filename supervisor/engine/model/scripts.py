@@ -209,8 +209,7 @@ def within_memory(script: Script) -> Script:
 
 
 _NEEDED: Final = "Leasehold needs Redis >= 7.0 or Valkey >= 7.2"
-#: Servers that say they are a Redis new enough, by the field of INFO that tells them apart: what none of our scripts
-#: can do there.
+#: Servers that say they are a Redis new enough, by the field of INFO that only they have, and why no script runs there.
 _OTHERS: Final = {
     "dragonfly_version": ("Dragonfly", "refuses scripts that begin with #!lua, and keys that a call does not name"),
     "garnet_version": ("Garnet", "refuses scripts that begin with #!lua"),

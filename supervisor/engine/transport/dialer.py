@@ -31,7 +31,7 @@ class Dialer:
         self._url = url
         self._credentials = credentials
         several = nodes(url)
-        self._whereabouts = None if several is None else Whereabouts(several, key)
+        self._whereabouts = None if several is None else Whereabouts(several, key, credentials)
         self.shown = redacted(url)
         self.patience = ALONE if several is None else REPLACEABLE
 
@@ -40,9 +40,12 @@ class Dialer:
         if self._whereabouts is None:
             return dial(self._url, timeout_s, self._credentials)
         url = self._whereabouts.server()
-        connection = dial(url, timeout_s, self._credentials)
-        role = connection.call("ROLE")
-        if not isinstance(role, hiredis.ReplyError) and role[0] != b"master":  # an ACL may forbid to ask
+        connection = dial(url, min(timeout_s, self.patience.silence_s), self._credentials)
+        try:
+            role = connection.call("ROLE")
+            if not isinstance(role, hiredis.ReplyError) and role[0] != b"master":  # an ACL may forbid to ask
+                raise Unreachable(f"{redacted(url)} is to be the primary, and is a replica as yet")
+        except BaseException:
             connection.close()
-            raise Unreachable(f"{redacted(url)} is to be the primary, and is a replica as yet")
+            raise
         return connection

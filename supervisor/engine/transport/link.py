@@ -183,7 +183,7 @@ class Connector:
                 connections.append(self._dialer.dial(self._timeout_s))
             self._replies = [connections[0].call(*command) for command in self._greeting]
             self._links = [Link(connection.socket) for connection in connections]
-        except Exception as error:  # noqa: BLE001 -- the thread's boundary: `finish` raises any error
+        except BaseException as error:  # noqa: BLE001 -- the thread's boundary: `finish` raises any error
             for connection in connections:
                 connection.close()
             self._error = LinkLost(f"{error}")

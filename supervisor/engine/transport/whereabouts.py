@@ -4,10 +4,10 @@ Runs in a thread of the master, and in applications. redis-py asks the sentinels
 names one server never imports it here.
 """
 
-import threading
+from functools import partial
 from typing import Any, Final
 
-from supervisor.engine.transport.account import account_of
+from supervisor.engine.transport.account import Credentials, account_of
 from supervisor.engine.transport.dial import Unreachable
 from supervisor.redis_url import Nodes, for_redis_py
 
@@ -16,48 +16,53 @@ _PATIENCE_S: Final = 1.0
 
 
 class Whereabouts:
-    """Remembers which of the nodes have answered last. Any thread may look."""
+    """Remembers the nodes of a Cluster. Any thread may look, and no look waits for another."""
 
-    def __init__(self, nodes: Nodes, key: str) -> None:
-        """`key`: any of the namespace."""
+    def __init__(self, nodes: Nodes, key: str, credentials: Credentials | None = None) -> None:
+        """`key`: any of the namespace. `credentials` returns the account in place of the URL's."""
         self._nodes = nodes
         self._key = key
-        self._sentinel: Any = None
-        self._known = nodes.places  # of a Cluster
-        self._one_at_a_time = threading.Lock()
+        self._credentials = credentials or partial(account_of, nodes.url)
+        self._known = nodes.places
 
     def find(self) -> tuple[str, int]:
         """Return host and port of the server that is to be used now. Raises Unreachable."""
-        redis = _redis_py()
-        with self._one_at_a_time:
-            try:
-                return self._owner() if self._nodes.is_cluster else self._primary()
-            except (redis.RedisError, OSError, ValueError) as error:
-                asked = "nodes of the Cluster" if self._nodes.is_cluster else "sentinels"
-                raise Unreachable(f"none of the {asked} tells which server to use: {error}") from error
+        redis, nodes = _redis_py(), self._nodes
+        # The text of an error of redis-py may show the arguments of connections, with the password.
+        try:
+            return self._owner() if nodes.is_cluster else self._primary()
+        except redis.sentinel.MasterNotFoundError:
+            why = f"none of the sentinels knows a primary of {nodes.service!r} that is up"
+        except (redis.AuthenticationError, redis.exceptions.NoPermissionError) as error:
+            why = f"a node does not let us in, or look: {type(error).__name__}"
+        except (redis.RedisError, redis.exceptions.RedisClusterException, OSError, ValueError) as error:
+            why = f"no node of the Cluster tells who has the namespace: {type(error).__name__}"
+        asked = ", ".join(f"{host}:{port}" for host, port in nodes.places)
+        raise Unreachable(f"{why}; asked were {asked}")
 
     def server(self) -> str:
         """Return the URL of the server that is to be used now. Raises Unreachable."""
         return self._nodes.server(*self.find())
 
     def _primary(self) -> tuple[str, int]:
-        if self._sentinel is None:
-            options = self._nodes.options
-            account = options.get("sentinel_username", ""), options.get("sentinel_password", "")
-            self._sentinel = _redis_py().sentinel.Sentinel(
-                self._nodes.places, sentinel_kwargs=self._arguments(*account)
-            )
-        host, port = self._sentinel.discover_master(self._nodes.service)
+        options = self._nodes.options
+        account = options.get("sentinel_username", ""), options.get("sentinel_password", "")
+        sentinels = _redis_py().sentinel.Sentinel(self._nodes.places, sentinel_kwargs=self._arguments(*account))
+        try:
+            host, port = sentinels.discover_master(self._nodes.service)
+        finally:
+            for each in sentinels.sentinels:
+                each.close()
         return str(host), int(port)
 
     def _owner(self) -> tuple[str, int]:
-        library, nodes = _redis_py().cluster, self._nodes
-        arguments = self._arguments(*account_of(nodes.url))
+        library = _redis_py().cluster
+        arguments = self._arguments(*self._credentials())
         seeds = [library.ClusterNode(host, port) for host, port in self._known]
         cluster = library.RedisCluster(startup_nodes=seeds, require_full_coverage=False, **arguments)
         try:
             found = [(str(node.host), int(node.port)) for node in cluster.get_nodes()]
-            self._known = tuple(dict.fromkeys([*found, *nodes.places]))
+            self._known = tuple(dict.fromkeys([*found, *self._nodes.places]))
             owner = cluster.get_node_from_key(self._key)
         finally:
             cluster.close()

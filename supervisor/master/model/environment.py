@@ -9,8 +9,9 @@ from typing import Final
 from urllib.parse import unquote
 
 from supervisor.config import RunConfig
+from supervisor.engine.transport.account import account_of
 from supervisor.linux import kernel
-from supervisor.redis_url import secrets
+from supervisor.redis_url import for_redis_py, has_files, secrets
 
 #: The master's settings and its sockets to the init system. A child that used those would speak in its name.
 _OF_THE_MASTER: Final = ("LEASEHOLD_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_")
@@ -43,7 +44,8 @@ def for_handlers(
 
     `allowed`: the only names that pass beside the basics. None: all names pass.
     """
-    passwords = secrets(redis_url)
+    passwords = {*secrets(redis_url), *_from_file(redis_url)}
+    redis_url = for_redis_py(redis_url)
     kept: dict[str, str] = {}
     held_back: list[str] = []
     for name, value in environ.items():
@@ -54,6 +56,16 @@ def for_handlers(
         else:
             kept[name] = value
     return kept, held_back
+
+
+def _from_file(redis_url: str) -> set[str]:
+    """Return the password that the file of a URL has now. Later ones are not known here."""
+    if not has_files(redis_url):
+        return set()
+    try:
+        return {account_of(redis_url)[1]} - {""}
+    except (OSError, ValueError):
+        return set()  # the connection tells
 
 
 def allowed_by(names: Collection[str], sandbox: str) -> Collection[str] | None:

@@ -34,9 +34,12 @@ def load(path: str) -> Credentials:
 
 def _checked(function: Callable[[], Any]) -> Credentials:
     def credentials() -> tuple[str, str]:
-        given = function()
-        if hasattr(given, "get_credentials"):
-            given = given.get_credentials()
+        try:
+            given = function()
+            if hasattr(given, "get_credentials"):
+                given = given.get_credentials()
+        except BaseException as error:  # the operator's code may raise anything
+            raise ValueError(f"--redis-credentials has failed: {type(error).__name__}") from error
         words = (given,) if isinstance(given, str) else given
         if not isinstance(words, tuple) or not 1 <= len(words) <= 2 or not all(isinstance(word, str) for word in words):
             raise TypeError(f"--redis-credentials {_RETURNS}, not {type(given).__name__}")

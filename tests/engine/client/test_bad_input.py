@@ -95,6 +95,7 @@ NEW_JOB = {
     "timeout": [None, *SECONDS], "max_deaths": ints(0), "tags": TAGS, "depends": PARENTS, "on_parent_failure": POLICIES,
     "persistent": [0, 1, "yes", [True]], **BOTH,
 }  # fmt: skip
+IN_LANE = {**NEW_JOB, "lane": [*names(), "another"]}
 OF_COMING_JOBS = {
     "priority": ints(-(2**53)), "retries": ints(0), "timeout": [None, *SECONDS], "max_deaths": ints(0), "tags": TAGS,
     **BOTH,
@@ -135,6 +136,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
             "namespace": [*names(None), "a{b", "a}b", "a*", "a?", "[a]", "a\\b"],
             "clock": [5, "now", True],
             "redis": [5, "redis://localhost", object],
+            "acknowledge": ints(0),
         },
     ),
     "Client.close": ({}, {}),
@@ -198,9 +200,9 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
         {},
         {"queue": names(None), "jid": names(None), "worker": names(None), "tracked": BOOLS},
     ),
-    "Queue.put": ({"klass": "k"}, {"klass": names(), "data": DATA, **NEW_JOB}),
-    "Queue.add": ({"klass": "k"}, {"klass": names(), "data": DATA, **NEW_JOB}),
-    "Queue.put_many": ({}, {"jobs": JOBS}),
+    "Queue.put": ({"klass": "k"}, {"klass": names(), "data": DATA, "durable": BOOLS, **NEW_JOB}),
+    "Queue.add": ({"klass": "k"}, {"klass": names(), "data": DATA, "durable": BOOLS, **NEW_JOB}),
+    "Queue.put_many": ({"jobs": []}, {"jobs": JOBS, "durable": BOOLS}),
     "Queue.recur": (
         {"klass": "k", "every": 60},
         {
@@ -224,9 +226,12 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Queue.delete": ({}, {"running": ENDINGS, "by": BYS}),
     "Queue.lane": ({}, {"name": names()}),
     "Queue.lanes": ({}, {}),
-    "Lane.put": ({"klass": "k"}, {"klass": names(), "data": DATA, **NEW_JOB, "lane": [*names(), "another"]}),
-    "Lane.add": ({"klass": "k"}, {"klass": names(), "data": DATA, **NEW_JOB, "lane": [*names(), "another"]}),
-    "Lane.put_many": ({}, {"jobs": [*JOBS, Bad([{"klass": "k", "lane": "another"}], "'another'", "lane")]}),
+    "Lane.put": ({"klass": "k"}, {"klass": names(), "data": DATA, "durable": BOOLS, **IN_LANE}),
+    "Lane.add": ({"klass": "k"}, {"klass": names(), "data": DATA, "durable": BOOLS, **IN_LANE}),
+    "Lane.put_many": (
+        {"jobs": []},
+        {"jobs": [*JOBS, Bad([{"klass": "k", "lane": "another"}], "'another'", "lane")], "durable": BOOLS},
+    ),
     "Lane.length": ({}, {}),
     "Lane.counts": ({}, {}),
     "Lane.pause": ({}, {"by": BYS}),

@@ -3,6 +3,8 @@
 import asyncio
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -53,14 +55,43 @@ def test_client_follows_sentinels_to_another_primary(put, tmp_path):
 
 def test_sentinels_that_know_no_such_service_are_named(put, tmp_path):
     with sentinels.group(tmp_path, replicas=0) as group:
-        with pytest.raises(StoreUnavailable, match=r"none of the sentinels tells .*No master found for 'other'"):
+        with pytest.raises(StoreUnavailable, match=r"none of the sentinels knows a primary of 'other'"):
             put(group.url.replace(sentinels.SERVICE, "other"))
         for each in group.sentinels[:2]:
             each.kill()
         put(group.url)
         group.sentinels[2].kill()
-    with pytest.raises(StoreUnavailable, match="Nothing was sent"):
-        put(f"redis+sentinel://127.0.0.1:{servers.free_port()}/{sentinels.SERVICE}")
+
+
+@pytest.mark.parametrize(
+    "of", ["sentinel://{}/m?sentinel_password=geheim", "cluster://:geheim@{}", "cluster://u:geheim@{}"]
+)
+def test_nodes_that_are_gone_are_named_without_the_password(put, of):
+    place = f"127.0.0.1:{servers.free_port()}"
+    with pytest.raises(StoreUnavailable, match=rf"asked were {place}\. Nothing was sent") as raised:
+        put("redis+" + of.format(place))
+    assert "geheim" not in str(raised.value)
+
+
+def test_wait_of_an_async_client_follows_a_moved_slot(tmp_path):
+    async def wait_twice(url, move):
+        async with AsyncClient(url, NAMESPACE) as client:
+            assert await client.lease("w", ["q"], block=0.01) == []
+            move()
+            with pytest.raises(StoreUnavailable):
+                while True:  # the lease, or the wait behind it, meets the move
+                    await client.lease("w", ["q"], block=0.01)
+            for _ in range(2):  # the shared connection and that of the wait, each once
+                with suppress(StoreUnavailable):
+                    await client.lease("w", ["q"], block=0.01)
+            assert await client.lease("w", ["q"], block=0.01) == []
+
+    with clusters.nodes(tmp_path, 3) as made:
+        clusters.join(made)
+        source = clusters.holder(made, NAMESPACE)
+        target = next(node for node in made if node is not source)
+        move = partial(clusters.move_namespace, made, NAMESPACE, source, target)
+        asyncio.run(wait_twice(clusters.url_of(made), move))
 
 
 def test_client_follows_its_slot_through_a_cluster(put, tmp_path):

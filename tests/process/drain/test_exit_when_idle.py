@@ -19,7 +19,7 @@ def test_supervisor_exits_after_its_idle_time_and_not_before(stage):
     assert pool.wait() == 0
     idle = pool.wait_for("master.idle")
     assert idle["idle_s"] == IDLE_S
-    assert idle["time"] - pool.find("job.completed")[-1]["time"] >= IDLE_S
+    assert idle["time"] - pool.find("job.started")[-1]["time"] >= IDLE_S
     assert pool.find("master.stopped")[0]["exit_code"] == 0
     stage.assert_nothing_left()
 

@@ -2,6 +2,9 @@
 
 import pytest
 
+from supervisor import Client
+from tests import clusters
+
 TOKENS = """
 import pathlib
 
@@ -51,6 +54,25 @@ def test_supervisor_logs_in_with_a_rotated_password(own_stage, own_server, app, 
     assert pool.drain() == 0
     assert not any("second" in str(event) for event in pool.events)
     stage.assert_nothing_left()
+
+
+def test_function_lets_a_supervisor_into_a_cluster(stage, tmp_path):
+    """Also where it asks the nodes who has the namespace."""
+    (tmp_path / "tokens.py").write_text(TOKENS)
+    (tmp_path / "token").write_text("first")
+    (tmp_path / "cluster").mkdir()
+    with clusters.nodes(tmp_path / "cluster", 3) as made:
+        clusters.join(made)
+        rights = {"categories": ["+@all"], "keys": ["*"], "channels": ["*"]}
+        for node in made:
+            node.redis.acl_setuser("app", enabled=True, passwords=["+first"], **rights)
+        with Client(clusters.url_of(made), stage.namespace) as client:
+            jid = client.queue("default").put("good.noop")
+        for node in made:
+            node.redis.acl_setuser("default", enabled=True, reset_passwords=True, passwords=["+closed"], **rights)
+        pool = stage.start(redis_url=clusters.url_of(made), redis_credentials="tokens:token").wait_ready()
+        pool.wait_for("job.completed", jid=jid)
+        assert pool.drain() == 0
 
 
 @pytest.mark.parametrize(
