@@ -49,11 +49,8 @@ def own_server(server, tmp_path_factory) -> Iterator[OwnServer]:
 @pytest.fixture
 def own_stage(stage, own_server) -> Iterator[Stage]:
     """The stage, with the test's own server."""
-    with Client(own_server.url, stage.namespace) as client:
-        shared = stage.server, stage.client, stage.queue
-        stage.server, stage.client, stage.queue = own_server, client, client.queue("default")
+    with stage.at(own_server):
         yield stage
-        stage.server, stage.client, stage.queue = shared
 
 
 @pytest.fixture

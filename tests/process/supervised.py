@@ -14,13 +14,14 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Job
 from supervisor.engine.worker.push_listeners import MOST_LISTENERS
 from supervisor.linux import removal
@@ -264,6 +265,15 @@ class Stage:
         self._close_pipe = closed
         self._ledger_reader = threading.Thread(target=self._read_ledger, name="ledger", daemon=True)
         self._ledger_reader.start()
+
+    @contextlib.contextmanager
+    def at(self, server: Any) -> Iterator[None]:
+        """Play at another server than the shared one, with a client of it."""
+        shared = self.server, self.client, self.queue
+        with Client(server.url, self.namespace) as client:
+            self.server, self.client, self.queue = server, client, client.queue("default")
+            yield
+        self.server, self.client, self.queue = shared
 
     def _read_ledger(self) -> None:
         poll = select.poll()

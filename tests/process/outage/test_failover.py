@@ -25,11 +25,8 @@ def group(tmp_path_factory) -> Iterator[sentinels.Group]:
 @pytest.fixture
 def group_stage(stage, group) -> Iterator[Stage]:
     """The stage, with a server that sentinels watch."""
-    with Client(group.url, stage.namespace) as client:
-        shared = stage.server, stage.client, stage.queue
-        stage.server, stage.client, stage.queue = group, client, client.queue("default")
+    with stage.at(group):
         yield stage
-        stage.server, stage.client, stage.queue = shared
 
 
 def put_as_soon_as_possible(stage, klass):
@@ -99,13 +96,9 @@ def cluster(tmp_path_factory) -> Iterator[list[clusters.Node]]:
 @pytest.fixture
 def cluster_stage(stage, cluster) -> Iterator[Stage]:
     """The stage, in a Cluster."""
-    with Client(clusters.url_of(cluster[:1]), stage.namespace) as client:
-        shared = stage.server, stage.client, stage.queue
-        node = clusters.holder(cluster[:3], stage.namespace)
-        stage.server = SimpleNamespace(url=clusters.url_of(cluster[:2]), redis=node.redis)
-        stage.client, stage.queue = client, client.queue("default")
+    node = clusters.holder(cluster[:3], stage.namespace)
+    with stage.at(SimpleNamespace(url=clusters.url_of(cluster[:1]), redis=node.redis)):
         yield stage
-        stage.server, stage.client, stage.queue = shared
 
 
 @pytest.mark.slow
