@@ -481,8 +481,8 @@ FROM_KUBERNETES = re.compile(r"LEASEHOLD(_\w+)?_(SERVICE_\w+|PORT\w*)", re.ASCII
 class RunConfig:
     """All settings of `run`, checked. Durations in seconds."""
 
-    redis_url: str | None = field(repr=False)  # None: the embedded server. It names the file of its password
-    redis_password_file: str | None  # as `redis_url` names it
+    redis_url: str | None = field(repr=False)  # None: the embedded server
+    redis_password_file: str | None  # `redis_url` names it, too
     redis_credentials: str | None  # MODULE:FUNCTION
     namespace: str
     handlers: str

@@ -94,7 +94,7 @@ OURS: Final = frozenset({"username_file", "password_file", *_OF_SENTINEL})
 def check(query: str, *, is_tls: bool, is_sentinel: bool) -> None:
     """Raise ValueError, with a clause that follows the URL, for the first wrong option. Named files must exist."""
     known = {**_OF_ALL, **(_OF_TLS if is_tls else {}), **(_OF_SENTINEL if is_sentinel else {})}
-    seen = dict[str, str]()
+    seen = set[str]()
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in known and name not in _OF_TLS and name not in _OF_SENTINEL:
             # A seeming option may be part of a password.
@@ -106,7 +106,7 @@ def check(query: str, *, is_tls: bool, is_sentinel: bool) -> None:
             raise ValueError(f"has {_unknown(name, value, known)}")
         if name in seen:
             raise ValueError(f"has the option {name} twice")
-        seen[name] = value
+        seen.add(name)
         if not value:
             raise ValueError(f"has the option {name} without a value")
         if expected := known[name](value):

@@ -21,6 +21,7 @@ _ONE: Final = ("redis", "rediss")
 _SEVERAL: Final = {
     f"{scheme}+{kind}": port for scheme in _ONE for kind, port in (("sentinel", 26379), ("cluster", 6379))
 }
+_OF_A_CLUSTER: Final = "names a database of a Cluster, which has only database 0; leave it out"
 _DATABASE: Final = re.compile(r"/?\d{0,9}/?", re.ASCII)
 _SERVICE: Final = re.compile(r"/[\w.-]+(?:/\d{1,9})?/?", re.ASCII)
 _NODE: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:,]+)(?::(?P<port>\d{1,5}))?", re.ASCII)
@@ -117,7 +118,7 @@ def checked(url: str) -> str:
         if f"{name}_file" in options and (given or name in options):
             raise ValueError(f"has a {name} and the option {name}_file; keep one of them")
     if parts.scheme.endswith("+cluster") and options.get("db", ["0"]) != ["0"]:
-        raise ValueError("names a database of a Cluster, which has only database 0; leave it out")
+        raise ValueError(_OF_A_CLUSTER)
     return url
 
 
@@ -129,7 +130,7 @@ def _check_path(parts: SplitResult) -> None:
             )
     elif parts.scheme.endswith("+cluster"):
         if parts.path not in ("", "/", "/0"):
-            raise ValueError("names a database of a Cluster, which has only database 0; leave it out")
+            raise ValueError(_OF_A_CLUSTER)
     elif parts.scheme != "unix" and not _DATABASE.fullmatch(parts.path):
         raise ValueError("names a database that is no number; write it like redis://host:6379/0")
 

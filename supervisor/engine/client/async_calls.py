@@ -65,26 +65,28 @@ class AsyncCalls:
 
         Each answer says whether anything was done, or is the jid of another job that holds the unique key.
         """
+        return await self._put(jobs, self._replicas(durable))
+
+    async def _put(self, jobs: Sequence[NewJob], replicas: int) -> list[bool | str]:
         command = writes.put(jobs, now=self.clock())
-        replicas = self._replicas(durable)
         return await (self._store.run_durably(command, replicas) if replicas else self._store.run(command))
 
     async def put_batches(self, batches: Sequence[Sequence[NewJob]], durable: bool = False) -> list[str]:
         """Put batches of checked jobs, and return what put answers for each."""
-        is_durable = self._replicas(durable) > 0
+        replicas = self._replicas(durable)
         if not batches:
             return []
-        if is_durable:
-            return jids_of(batches, await self._put_each(batches, durable))
+        if replicas:
+            return jids_of(batches, await self._put_each(batches, replicas))
         commands = (writes.put(batch, now=self.clock()) for batch in batches)
         return jids_of(batches, await self._store.run_ahead(commands, most_under_way(batches)))
 
-    async def _put_each(self, batches: Sequence[Sequence[NewJob]], durable: bool) -> list[BatchAnswer]:
+    async def _put_each(self, batches: Sequence[Sequence[NewJob]], replicas: int) -> list[BatchAnswer]:
         """Return the answers to batches up to the first that fails, whose error is its answer."""
         answers: list[BatchAnswer] = []
         for batch in batches:
             try:
-                answers.append(await self.put_jobs(batch, durable))
+                answers.append(await self._put(batch, replicas))
             except LeaseholdError as error:
                 return [*answers, error]
         return answers

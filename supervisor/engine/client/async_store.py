@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import redis as redis_py
 
 from supervisor.engine.client.connection import (
-    ACKNOWLEDGE_S,
     NO_SCRIPT,
     T,
     as_answer,
@@ -23,6 +22,7 @@ from supervisor.engine.client.connection import (
     unanswered,
     unreachable,
     unread,
+    wait_for,
 )
 from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.pools import uncounted_connection
@@ -120,9 +120,7 @@ class AsyncStore:
 
     async def _ask_durably(self, connection: Any, command: Command[Any], replicas: int) -> list[Any]:
         """Return the replies to a command and to WAIT. An error reply is a value."""
-        await connection.send_packed_command(
-            [packed(*command.wire(self._prefix)), packed("WAIT", replicas, round(ACKNOWLEDGE_S * 1000))]
-        )
+        await connection.send_packed_command([packed(*command.wire(self._prefix)), packed(*wait_for(replicas))])
         replies: list[Any] = []
         try:
             while len(replies) < 2:

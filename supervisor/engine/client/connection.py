@@ -218,6 +218,11 @@ def unanswered(shown: str, command: Command[Any], error: Exception) -> StoreUnav
 ACKNOWLEDGE_S: Final = 1.0
 
 
+def wait_for(replicas: int) -> tuple[Any, ...]:
+    """Return the command behind a durable write. Its reply is for `check_acknowledged`."""
+    return "WAIT", replicas, round(ACKNOWLEDGE_S * 1000)
+
+
 def check_acknowledged(shown: str, command: Command[Any], replicas: int, reply: object) -> None:
     """Raise OutcomeUnknown unless so many replicas have acknowledged a write. `reply`: to WAIT, or its error."""
     if isinstance(reply, int) and reply >= replicas:

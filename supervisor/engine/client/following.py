@@ -16,12 +16,12 @@ from supervisor.engine.transport.whereabouts import Whereabouts
 def connection_class(library: Any, is_tls: bool) -> type:
     """Return the class for `redis` or `redis.asyncio`, whose constructor takes `whereabouts=` in addition."""
     base = library.SSLConnection if is_tls else library.Connection
-    return type("FollowingConnection", (_Following if library is redis_py else _AsyncFollowing, base), {})
+    return type("FollowingConnection", (_SyncFollowing if library is redis_py else _AsyncFollowing, base), {})
 
 
 def follows(kind: type) -> bool:
     """Return whether connections of this class look for their server."""
-    return issubclass(kind, _Following | _AsyncFollowing)
+    return issubclass(kind, _Following)
 
 
 class _Following:
@@ -33,18 +33,20 @@ class _Following:
         self._has_place = False
         super().__init__(**given)
 
-    def find(self) -> None:
-        """Take the place where the server is now. Raises redis.ConnectionError."""
+    def _look(self) -> None:
+        """Take the place where the server is now. Blocks. Raises redis.ConnectionError."""
         try:
             self.host, self.port = self._whereabouts.find()
         except Unreachable as error:
             raise redis_py.ConnectionError(str(error)) from error
         self._has_place = True
 
+
+class _SyncFollowing(_Following):
     def connect_check_health(self, *given: Any, **named: Any) -> None:
         """Each way to connect comes here, and returns at once if the connection stands."""
         if not self._has_place:
-            self.find()
+            self._look()
         try:
             super().connect_check_health(*given, **named)  # type: ignore[misc]  # redis-py's class comes next
         except BaseException:
@@ -56,22 +58,10 @@ class _Following:
         super().disconnect(*given, **named)  # type: ignore[misc]
 
 
-class _AsyncFollowing:
-    host: str
-    port: int
-
-    def __init__(self, *, whereabouts: Whereabouts, **given: Any) -> None:
-        self._whereabouts = whereabouts
-        self._has_place = False
-        super().__init__(**given)
-
+class _AsyncFollowing(_Following):
     async def find(self) -> None:
         """Take the place where the server is now. Raises redis.ConnectionError."""
-        try:
-            self.host, self.port = await asyncio.to_thread(self._whereabouts.find)
-        except Unreachable as error:
-            raise redis_py.ConnectionError(str(error)) from error
-        self._has_place = True
+        await asyncio.to_thread(self._look)
 
     async def connect_check_health(self, *given: Any, **named: Any) -> None:
         """Each way to connect comes here, and returns at once if the connection stands."""

@@ -13,7 +13,6 @@ import hiredis
 import redis as redis_py
 
 from supervisor.engine.client.connection import (
-    ACKNOWLEDGE_S,
     NO_SCRIPT,
     T,
     as_answer,
@@ -24,6 +23,7 @@ from supervisor.engine.client.connection import (
     unanswered,
     unreachable,
     unread,
+    wait_for,
 )
 from supervisor.engine.client.event_stream import EventFilter, EventStream
 from supervisor.engine.client.following import FileAccount
@@ -78,8 +78,7 @@ class Store:
             self._check_server(connection)
             reply, acknowledged = self._ask_durably(connection, command, replicas)
             if isinstance(reply, redis_py.exceptions.NoScriptError):
-                connection.send_command("SCRIPT", "LOAD", command.script.text)
-                connection.read_response()
+                self._load(connection, command)
                 reply, acknowledged = self._ask_durably(connection, command, replicas)
         except _LOST as error:
             self._discard(connection)
@@ -96,7 +95,7 @@ class Store:
     def _ask_durably(self, connection: Any, command: Command[Any], replicas: int) -> list[Any]:
         """Return the replies to a command and to WAIT. An error reply is a value."""
         words: Any = command.wire(self._prefix)
-        wait: Any = ("WAIT", replicas, round(ACKNOWLEDGE_S * 1000))
+        wait: Any = wait_for(replicas)
         connection.send_packed_command([hiredis.pack_command(words), hiredis.pack_command(wait)])
         replies: list[Any] = []
         try:
@@ -272,13 +271,16 @@ class Store:
         try:
             return self._ask(connection, command)
         except redis_py.exceptions.NoScriptError:
-            # The server has not run the command, so to send it now is no second time.
-            try:
-                connection.send_command("SCRIPT", "LOAD", command.script.text)
-                connection.read_response()
-            except _LOST as error:
-                raise unreachable(self._shown, error) from error
+            self._load(connection, command)
             return self._ask(connection, command)
+
+    def _load(self, connection: Any, command: Command[Any]) -> None:
+        """Load a script that the server lacks. It has not run the command, so to send it then is no second time."""
+        try:
+            connection.send_command("SCRIPT", "LOAD", command.script.text)
+            connection.read_response()
+        except _LOST as error:
+            raise unreachable(self._shown, error) from error
 
     def _sent_again(self, connection: Any, command: Command[Any]) -> Any:
         try:

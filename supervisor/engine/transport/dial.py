@@ -6,7 +6,8 @@ start a tenth of a second.
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -61,10 +62,7 @@ def dial(url: str, timeout_s: float, credentials: Credentials | None = None) -> 
     `credentials` returns the account in place of the URL's. Raises Unreachable.
     """
     try:
-        address = _Address.of(url, timeout_s)
-        if credentials is not None:
-            address = replace(address, account=_words(*credentials()))
-        return _dialled(address)
+        return _dialled(_Address.of(url, timeout_s, credentials or partial(account_of, url)))
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise Unreachable(f"connecting failed: {getattr(error, 'strerror', None) or error}") from error
 
@@ -84,7 +82,7 @@ class _Address:
     timeout_s: float
 
     @staticmethod
-    def of(url: str, timeout_s: float) -> "_Address":
+    def of(url: str, timeout_s: float, credentials: Credentials) -> "_Address":
         """Read a URL as redis-py does. Raises ValueError."""
         parts = urlsplit(url)
         if parts.scheme not in ("redis", "rediss", "unix"):
@@ -97,7 +95,7 @@ class _Address:
             host=unquote(parts.hostname or "localhost"),
             port=parts.port or _PORT,
             is_tls=parts.scheme == "rediss",
-            account=_words(*account_of(url)),
+            account=_words(*credentials()),
             db=int(options.get("db", named or 0)),
             options=options,
             connect_s=float(options.get("socket_connect_timeout", timeout_s)),

@@ -12,7 +12,7 @@ import hiredis
 
 from supervisor import clock
 from supervisor.engine.model.keys import Namespace
-from supervisor.engine.transport.dialer import Dialer
+from supervisor.engine.transport.dialer import ALONE, Dialer
 from supervisor.engine.transport.link import CONNECT_S, Connector, Link, LinkLost, ReplyTooLarge
 from supervisor.engine.worker.pipeline import DeadlineTimers, Watcher
 
@@ -20,7 +20,7 @@ from supervisor.engine.worker.pipeline import DeadlineTimers, Watcher
 MOST_LISTENERS: Final = 16
 #: The server must answer within this, beyond the time that a command waits.
 _SLACK_S: Final = 5.0
-_WAIT_S: Final = 30.0
+_WAIT_S: Final = ALONE.wait_s
 _RECONNECT_S: Final = 1.0
 #: The reply to a wait is the entry itself, but only its coming matters. A larger entry than may be put is not read to
 #: its end: its connection is closed and replaced.

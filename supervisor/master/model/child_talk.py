@@ -35,7 +35,7 @@ class ChildTalk:
         self.fd = self._ours.fileno()
         self.at_end = False  # the child has closed its end
         self._unsent: deque[bytes] = deque()  # packets that found no room
-        self._on_unsent: Callable[[], None] | None = None  # None: such packets are dropped
+        self._on_unsent: Callable[[], None] | None = None  # a talk without it drops such packets
         self.memfd: Memfd | None = None  # of a large completion, while the reader of `read` handles it
 
     @property
