@@ -360,6 +360,11 @@ SETTINGS: tuple[Setting, ...] = (
         "how long a lease lasts without renewal (default: heartbeat of the config in Redis)",
     ),
     Setting(
+        "acknowledge", "acknowledge", _count, None, "N",
+        "replicas that must have the end of a job before it counts, its checkpoints too, and the lease of a job that"
+        " must not start twice (default: `acknowledge` of the config in Redis)",
+    ),
+    Setting(
         "drain-timeout", "drain_timeout_s", parse_duration, "25s", "DURATION",
         "how long running jobs may go on after SIGTERM",
     ),
@@ -498,6 +503,7 @@ class RunConfig:
     job_timeout_s: float  # 0: none
     on_error: str
     lease_ttl_s: float | None  # None: the config in Redis
+    acknowledge: int | None  # None: the config in Redis
     drain_timeout_s: float
     term_grace_s: float
     on_cut_off: str

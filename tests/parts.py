@@ -8,12 +8,13 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from supervisor import messages
 from supervisor.config import RunConfig
+from supervisor.engine.commands.writes import Grant
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.linux import foreign_files, kernel
 from supervisor.linux.cgroups import OomKills
@@ -54,6 +55,10 @@ from supervisor.master.timers import Timers
 from supervisor.messages import HandlerSettings, Verb
 from supervisor.ops.events import Events
 from tests.lengths import SOON_S
+
+
+def grant_of(leases: Sequence[LeaseRecord], starting: int = 0) -> Grant:
+    return Grant(0.0, None, list(leases), [], starting=starting)
 
 
 def lease_of(
@@ -289,7 +294,7 @@ class Desk:
     def give(self, *leases: LeaseRecord, starting: int | None = None, **settings: Any) -> list[HeldLease]:
         """Leases come from the engine; answers those that are held now."""
         known = {lease.klass: HandlerSettings(**settings) for lease in leases if lease.klass != "unknown"}
-        self.intake.accept(leases, len(leases) if starting is None else starting, known)
+        self.intake.accept(grant_of(leases, len(leases) if starting is None else starting), known)
         self.placing.place()
         held = [self.ledger.find(lease.token) for lease in leases]
         return [each for each in held if each is not None]

@@ -259,6 +259,13 @@ SHOWN_BY = {
             "test_idle_drain_without_redis_exits_75_at_once",
         ]
     },
+    "lacks replicas that `--acknowledge` asks for": {
+        "process/outage/test_acknowledge.py": [
+            "test_end_of_a_job_counts_once_the_replica_has_it",
+            "test_job_that_must_not_start_twice_waits_for_the_replica",
+        ],
+        "engine/client/test_durable.py": ["test_put_without_its_replica_is_unknown_and_stands"],
+    },
     "has its memory full": {
         "process/outage/test_redis_loses.py": [
             "test_full_redis_refuses_puts_and_runs_stored_jobs",

@@ -82,6 +82,7 @@ from supervisor.master.redis.lookups import QueueLookup, TimesLookup
 from supervisor.master.redis.maintenance import Maintenance
 from supervisor.master.redis.redis_pump import RedisPump
 from supervisor.master.redis.renewing import Renewing
+from supervisor.master.redis.replica_watch import ReplicaWatch
 from supervisor.master.redis.resuming import Resuming
 from supervisor.master.redis.settling import Settling
 from supervisor.master.redis.waiting import Waiting
@@ -131,7 +132,9 @@ class Parts:
         queues, namespace = Queues(config.queue, config.order), Namespace(config.namespace)
         credentials = None if config.redis_credentials is None else load_credentials(config.redis_credentials)
         dialer = Dialer(config.redis_url, namespace.prefix, credentials)
-        self.session = Session(dialer, namespace, queues, config.lease_ttl_s, self.inbox, self.timers)
+        self.session = Session(
+            dialer, namespace, queues, config.lease_ttl_s, config.acknowledge, self.inbox, self.timers
+        )  # fmt: skip
         self._events.set_worker(self.session.worker)
         with place_for_workdir():
             self.workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self.session.worker}"
@@ -225,7 +228,9 @@ class Parts:
         self.renewing = renewing = Renewing(identity, ledger, session.times, pipeline, answers, cut_off, counts)
         self.grants = Grants(self.intake, self.placing, cut_off, renewing, backlog, events, counts)
         self.leasing = Leasing(demand, self.grants, self.maintenance, session.leaser, wakeups, pipeline)
-        self.settling = Settling(identity, ledger, self.leasing, backlog, self.failures, events, counts)
+        self.settling = Settling(
+            identity, ledger, session.acknowledging, self.leasing, backlog, self.failures, events, counts
+        )  # fmt: skip
         self.idle_exit = IdleExit(self._config.exit_when_idle_s, session, wakeups, demand, self.leasing)
 
     def _make_controls(self) -> None:
@@ -266,10 +271,11 @@ class Parts:
             renewing, self.settling, relay,
             Chores(identity, serving, times, self.admission, self.maintenance, self.backlog, counts),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
-            Declaring(demand, events), TimesLookup(times, renewing), leasing,
+            Declaring(demand, events), TimesLookup(times, session.acknowledging, renewing), leasing,
         )  # fmt: skip
         waiting = Waiting(demand, leasing, renewing, serving, session.wakeups, session.listeners, self.idle_exit)
-        self.pump = RedisPump(session, speakers, leasing, self.grants, waiting, counts, self.inbox.give_way)
+        replicas = ReplicaWatch(session.acknowledging, events)
+        self.pump = RedisPump(session, speakers, leasing, self.grants, waiting, replicas, counts, self.inbox.give_way)
         resuming = Resuming(self.ledger, self.slots, self.lease_answers, renewing, events, counts)
         self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, events)
 

@@ -98,6 +98,8 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "redis.lost": ("error", ("message", "retry_in_s")),
     "redis.connected": ("info", ("url", "server")),
     "redis.failed": ("error", ("message", "waiting")),
+    "redis.unacknowledged": ("error", ("message",)),
+    "redis.acknowledged": ("info", ("replicas",)),
     "log.dropped": ("warning", ("count", "bytes")),
 }  # fmt: skip
 

@@ -42,7 +42,9 @@ class PlayedWorker:
         self.asked: list[OperatorRequest] = []
         self.granted: list[LeaseRecord] = []  # by waits that have ended
         self.exchanges = 0
-        self.session = Session(Dialer(url, "k"), Namespace(namespace), Queues(["q"], "strict"), None, self, self.timers)
+        self.session = Session(
+            Dialer(url, "k"), Namespace(namespace), Queues(["q"], "strict"), None, None, self, self.timers
+        )
 
     @property
     def name(self) -> str:

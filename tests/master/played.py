@@ -28,6 +28,7 @@ from supervisor.master.redis.lookups import QueueLookup, TimesLookup
 from supervisor.master.redis.maintenance import Maintenance
 from supervisor.master.redis.redis_pump import RedisPump
 from supervisor.master.redis.renewing import Renewing
+from supervisor.master.redis.replica_watch import ReplicaWatch
 from supervisor.master.redis.resuming import Resuming
 from supervisor.master.redis.settling import Settling
 from supervisor.master.redis.waiting import Waiting
@@ -43,7 +44,7 @@ from tests.parts import Desk
 class PlayedMaster:
     """The parts of a master. `turn_until` does what its loop does."""
 
-    def __init__(self, desk: Desk, url: str, namespace: str, idle_s: float) -> None:
+    def __init__(self, desk: Desk, url: str, namespace: str, idle_s: float, acknowledge: int = 0) -> None:
         self.desk = desk
         self.zygotes: Any = SimpleNamespace(
             ready=True, reloading=False, handlers={"k": HandlerSettings()}, once=(), recurrences={}, release=""
@@ -52,7 +53,7 @@ class PlayedMaster:
         ledger, slots, events, counts = desk.ledger, desk.slots, desk.log, desk.counts
         answers, cut_off = desk.answers, desk.cut_off
         self.session = session = Session(
-            Dialer(url, "k"), Namespace(namespace), Queues(["q"], "strict"), None, inbox, desk.timers
+            Dialer(url, "k"), Namespace(namespace), Queues(["q"], "strict"), None, acknowledge, inbox, desk.timers
         )  # fmt: skip
         identity, serving, times, pipeline = session.identity, session.serving, session.times, session.pipeline
         wakeups = session.wakeups
@@ -62,7 +63,9 @@ class PlayedMaster:
         self.renewing = renewing = Renewing(identity, ledger, times, pipeline, answers, cut_off, counts)
         grants = Grants(desk.intake, desk.placing, cut_off, renewing, backlog, events, counts)
         self.leasing = leasing = Leasing(demand, grants, maintenance, session.leaser, wakeups, pipeline)
-        self.settling = Settling(identity, ledger, leasing, backlog, RecentFailures(), events, counts)
+        self.settling = Settling(
+            identity, ledger, session.acknowledging, leasing, backlog, RecentFailures(), events, counts
+        )
         self.idle_exit = IdleExit(idle_s, session, wakeups, demand, leasing)
         self.processes: Any = SimpleNamespace(fork_no_more=lambda: None, abandon=self._abandon)
         jobs = JobShutdown(slots, desk.admission, desk.placing, desk.interrupter)
@@ -78,10 +81,11 @@ class PlayedMaster:
             renewing, self.settling, relay,
             Chores(identity, serving, times, desk.admission, maintenance, backlog, counts),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
-            TimesLookup(times, renewing), leasing,
+            TimesLookup(times, session.acknowledging, renewing), leasing,
         )  # fmt: skip
+        replicas = ReplicaWatch(session.acknowledging, events)
         waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners, self.idle_exit)
-        self.pump = RedisPump(session, speakers, leasing, grants, waiting, counts, inbox.give_way)
+        self.pump = RedisPump(session, speakers, leasing, grants, waiting, replicas, counts, inbox.give_way)
         resuming = Resuming(ledger, slots, answers, renewing, events, counts)
         self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, events)
         for child in slots:

@@ -74,6 +74,8 @@ def examine(config: RunConfig) -> Iterator[Finding]:
                 yield problem("namespace", code_and_reason(refused)[1], Exit.UNREACHABLE)
             if refused is None:
                 with Client(url, config.namespace) as client:
+                    if info is not None:
+                        yield from _replicas(client, config, info)
                     yield from _namespace(client, config)
         except StoreUnavailable as error:
             yield problem("redis", str(error), Exit.UNREACHABLE)
@@ -160,6 +162,27 @@ def _role(examiner: Examiner, info: Info) -> Iterator[Finding]:
         yield problem("redis", "the server is a replica, which takes no writes: name its primary")
     elif info.get("cluster_enabled") == "1" and examiner.holds_namespace:
         yield ok("redis", "it is a node of a cluster; the whole namespace lies in one slot, which it holds")
+
+
+def _replicas(client: Client, config: RunConfig, info: Info) -> Iterator[Finding]:
+    """Compare the replicas that must acknowledge with those that there are."""
+    configured = client.config.get("acknowledge")
+    needed = configured if config.acknowledge is None else config.acknowledge
+    there = int(info.get("connected_slaves", 0))
+    assert isinstance(needed, int)
+    if not needed:
+        return
+    words = f"acknowledge is {counted(needed, 'replica')}, and {there} {'is' if there == 1 else 'are'} connected"
+    if there < needed:
+        yield problem("replicas", f"{words}: the ends of jobs wait for the others; start them, or set it to {there}")
+    elif there > needed:
+        yield warning(
+            "replicas",
+            f"{words}: a failover to one that has not acknowledged loses what the others have; set it to {there}, or"
+            " let none of the others be elected (replica-priority 0)",
+        )
+    else:
+        yield ok("replicas", words)
 
 
 def _memory(_examiner: Examiner, info: Info) -> Iterator[Finding]:

@@ -82,7 +82,7 @@ class AsyncClient:
         `url`: None = LEASEHOLD_REDIS_URL, else the embedded server, which "embedded:" names too. `namespace`: None =
         LEASEHOLD_NAMESPACE, else leasehold. `clock` returns unix seconds in place of the server's clock. `redis`: an
         existing connection whose address and credentials are used; it is never closed. `acknowledge`: how many replicas
-        must have each put before it returns; 0: only those that are `durable` wait, for one replica.
+        must have each put before it returns; 0: only those that are `durable` wait, for as many as are configured.
         """
         self._namespace = find_namespace(namespace)
         clock, acknowledge = checked_clock(clock), checked_int("acknowledge", acknowledge, 0)
@@ -481,8 +481,9 @@ class AsyncQueue:
     async def put(self, klass: str, data: Any = None, *, durable: bool = False, **options: Unpack[PutOptions]) -> str:
         """Create a job, and return its jid.
 
-        `durable`: wait, for at most a second, until the client's `acknowledge` replicas have it, at least one. Raises
-        OutcomeUnknown if they have not: the job is there, and a failover may lose it.
+        `durable`: wait, for at most `acknowledge-timeout` of the configuration, until replicas have it: the client's
+        `acknowledge`, else the configuration's, at least one. Raises OutcomeUnknown if they have not: the job is there,
+        and a failover may lose it.
 
         A known jid is moved, from any state, and begins anew; a worker that runs it loses its lease. Options that are
         not given keep the job's values. If another job that has not ended holds the `unique` key, nothing changes, and

@@ -22,7 +22,6 @@ from supervisor.engine.client.connection import (
     unanswered,
     unreachable,
     unread,
-    wait_for,
 )
 from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.pools import uncounted_connection
@@ -36,6 +35,7 @@ from supervisor.engine.client.shared_line import (
     dialled,
     packed,
 )
+from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
 from supervisor.engine.model.scripts import check_server
@@ -91,8 +91,8 @@ class AsyncStore:
         line = self._line
         return line if line is not None and line.stands() else await self._dialled()
 
-    async def run_durably(self, command: Command[T], replicas: int) -> T:
-        """Run a command that writes, and wait until so many replicas have it, on a connection of its own.
+    async def run_durably(self, command: Command[T], wanted: Acknowledgement) -> T:
+        """Run a command that writes, and wait until enough replicas have it, on a connection of its own.
 
         Raises StoreUnavailable (nothing changed) or OutcomeUnknown.
         """
@@ -100,10 +100,10 @@ class AsyncStore:
         try:
             line = OwnLine(connection)
             await self._check_server(line)
-            reply, acknowledged = await self._ask_durably(connection, command, replicas)
+            reply, acknowledged = await self._ask_durably(connection, command, wanted)
             if isinstance(reply, redis_py.exceptions.NoScriptError):
                 await line.load(command.script.text)
-                reply, acknowledged = await self._ask_durably(connection, command, replicas)
+                reply, acknowledged = await self._ask_durably(connection, command, wanted)
             if is_elsewhere(reply):
                 await connection.disconnect()
         except BaseException as error:
@@ -115,12 +115,12 @@ class AsyncStore:
             await self._pool.release(connection)
         if isinstance(reply, Exception):
             raise refused(self._shown, command, reply) from reply
-        check_acknowledged(self._shown, command, replicas, acknowledged)
+        check_acknowledged(self._shown, command, wanted, acknowledged)
         return command.parse(reply)
 
-    async def _ask_durably(self, connection: Any, command: Command[Any], replicas: int) -> list[Any]:
+    async def _ask_durably(self, connection: Any, command: Command[Any], wanted: Acknowledgement) -> list[Any]:
         """Return the replies to a command and to WAIT. An error reply is a value."""
-        await connection.send_packed_command([packed(*command.wire(self._prefix)), packed(*wait_for(replicas))])
+        await connection.send_packed_command([packed(*command.wire(self._prefix)), packed(*wanted.command)])
         replies: list[Any] = []
         try:
             while len(replies) < 2:

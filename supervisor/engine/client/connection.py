@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import redis as redis_py
 
 from supervisor import redis_url
+from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.errors import (
     DependencyError,
@@ -214,23 +215,14 @@ def unanswered(shown: str, command: Command[Any], error: Exception) -> StoreUnav
     )
 
 
-#: How long a durable write waits for the replicas.
-ACKNOWLEDGE_S: Final = 1.0
-
-
-def wait_for(replicas: int) -> tuple[Any, ...]:
-    """Return the command behind a durable write. Its reply is for `check_acknowledged`."""
-    return "WAIT", replicas, round(ACKNOWLEDGE_S * 1000)
-
-
-def check_acknowledged(shown: str, command: Command[Any], replicas: int, reply: object) -> None:
-    """Raise OutcomeUnknown unless so many replicas have acknowledged a write. `reply`: to WAIT, or its error."""
-    if isinstance(reply, int) and reply >= replicas:
+def check_acknowledged(shown: str, command: Command[Any], wanted: Acknowledgement, reply: object) -> None:
+    """Raise OutcomeUnknown unless enough replicas have acknowledged a write. `reply`: to WAIT, or its error."""
+    if isinstance(reply, int) and reply >= wanted.replicas:
         return
-    said = f"{reply} have within {ACKNOWLEDGE_S:g} s" if isinstance(reply, int) else f"WAIT failed: {reply}"
+    said = f"{reply} have within {wanted.within_s:g} s" if isinstance(reply, int) else f"WAIT failed: {reply}"
     raise OutcomeUnknown(
-        f"Redis at {shown} has carried out {command.script.name}, which {replicas} of its replicas must acknowledge:"
-        f" {said}. It stands unless a failover loses it. Look before you call again."
+        f"Redis at {shown} has carried out {command.script.name}, which {wanted.replicas} of its replicas must"
+        f" acknowledge: {said}. It stands unless a failover loses it. Look before you call again."
     )
 
 

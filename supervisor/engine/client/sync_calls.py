@@ -2,13 +2,16 @@
 """Runs commands for a Client and for what it hands out. Runs in applications and commands."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from supervisor.clock import monotonic
 from supervisor.engine.client.around_put import AroundPut, registered
 from supervisor.engine.client.connection import Clock
 from supervisor.engine.client.put_batches import BatchAnswer, jids_of, most_under_way
 from supervisor.engine.client.sync_store import Store
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import queries, writes
+from supervisor.engine.commands.acknowledge import Acknowledgement
+from supervisor.engine.commands.queries import Timing
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.errors import LeaseholdError
@@ -20,11 +23,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: What Redis has configured is read again after so long.
+_CONFIGURED_S: Final = 30.0
+
 
 class Calls:
     """`clock`: unix seconds of an injected clock. None: the server's clock is used.
 
-    `acknowledge`: how many replicas must have each put; 0: none must, but one those that are durable.
+    `acknowledge`: how many replicas must have each put; 0: only those that are durable need any, as many as Redis has
+    configured, at least one.
     `own_around_puts`: the functions around each put of this client, by registration.
     """
 
@@ -32,6 +39,8 @@ class Calls:
         self._store = store
         self.clock = clock
         self._acknowledge = acknowledge
+        self._configured: Timing | None = None
+        self._stale_at = 0.0
         self.own_around_puts: list[AroundPut] = []
 
     @property
@@ -66,35 +75,41 @@ class Calls:
 
         Each answer says whether anything was done, or is the jid of another job that holds the unique key.
         """
-        return self._put(jobs, self._replicas(durable))
+        return self._put(jobs, self._wanted(durable))
 
-    def _put(self, jobs: Sequence[NewJob], replicas: int) -> list[bool | str]:
+    def _put(self, jobs: Sequence[NewJob], wanted: Acknowledgement | None) -> list[bool | str]:
         command = writes.put(jobs, now=self.clock())
-        return self._store.run_durably(command, replicas) if replicas else self._store.run(command)
+        return self._store.run_durably(command, wanted) if wanted else self._store.run(command)
 
     def put_batches(self, batches: Sequence[Sequence[NewJob]], durable: bool = False) -> list[str]:
         """Put batches of checked jobs, and return what put answers for each."""
-        replicas = self._replicas(durable)
+        wanted = self._wanted(durable)
         if not batches:
             return []
-        if replicas:
-            return jids_of(batches, self._put_each(batches, replicas))
+        if wanted:
+            return jids_of(batches, self._put_each(batches, wanted))
         commands = (writes.put(batch, now=self.clock()) for batch in batches)
         return jids_of(batches, self._store.run_ahead(commands, most_under_way(batches)))
 
-    def _put_each(self, batches: Sequence[Sequence[NewJob]], replicas: int) -> list[BatchAnswer]:
+    def _put_each(self, batches: Sequence[Sequence[NewJob]], wanted: Acknowledgement) -> list[BatchAnswer]:
         """Return the answers to batches up to the first that fails, whose error is its answer."""
         answers: list[BatchAnswer] = []
         for batch in batches:
             try:
-                answers.append(self._put(batch, replicas))
+                answers.append(self._put(batch, wanted))
             except LeaseholdError as error:
                 return [*answers, error]
         return answers
 
-    def _replicas(self, durable: bool) -> int:
-        needed = int(checked_flag("durable", durable))
-        return self._acknowledge or needed
+    def _wanted(self, durable: bool) -> Acknowledgement | None:
+        """Return which replicas must have a put. None: none must."""
+        if not (checked_flag("durable", durable) or self._acknowledge):
+            return None
+        if self._configured is None or monotonic() >= self._stale_at:
+            self._configured, self._stale_at = self.run(queries.timing(("*",))), monotonic() + _CONFIGURED_S
+        return Acknowledgement(
+            self._acknowledge or self._configured.acknowledge or 1, self._configured.acknowledge_timeout_s
+        )
 
 
 def calls_of(client: "Client") -> Calls:

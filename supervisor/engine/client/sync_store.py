@@ -23,10 +23,10 @@ from supervisor.engine.client.connection import (
     unanswered,
     unreachable,
     unread,
-    wait_for,
 )
 from supervisor.engine.client.event_stream import EventFilter, EventStream
 from supervisor.engine.client.following import FileAccount
+from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
 from supervisor.engine.model.scripts import check_server
@@ -68,18 +68,18 @@ class Store:
         self._give_back(connection)
         return answer
 
-    def run_durably(self, command: Command[T], replicas: int) -> T:
-        """Run a command that writes, and wait until so many replicas have it.
+    def run_durably(self, command: Command[T], wanted: Acknowledgement) -> T:
+        """Run a command that writes, and wait until enough replicas have it.
 
         Raises StoreUnavailable (nothing changed) or OutcomeUnknown.
         """
         connection = self._connect()
         try:
             self._check_server(connection)
-            reply, acknowledged = self._ask_durably(connection, command, replicas)
+            reply, acknowledged = self._ask_durably(connection, command, wanted)
             if isinstance(reply, redis_py.exceptions.NoScriptError):
                 self._load(connection, command)
-                reply, acknowledged = self._ask_durably(connection, command, replicas)
+                reply, acknowledged = self._ask_durably(connection, command, wanted)
         except _LOST as error:
             self._discard(connection)
             raise unreachable(self._shown, error) from error
@@ -89,13 +89,13 @@ class Store:
         (self._leave if is_elsewhere(reply) else self._give_back)(connection)
         if isinstance(reply, Exception):
             raise refused(self._shown, command, reply) from reply
-        check_acknowledged(self._shown, command, replicas, acknowledged)
+        check_acknowledged(self._shown, command, wanted, acknowledged)
         return command.parse(reply)
 
-    def _ask_durably(self, connection: Any, command: Command[Any], replicas: int) -> list[Any]:
+    def _ask_durably(self, connection: Any, command: Command[Any], wanted: Acknowledgement) -> list[Any]:
         """Return the replies to a command and to WAIT. An error reply is a value."""
         words: Any = command.wire(self._prefix)
-        wait: Any = wait_for(replicas)
+        wait: Any = wanted.command
         connection.send_packed_command([hiredis.pack_command(words), hiredis.pack_command(wait)])
         replies: list[Any] = []
         try:

@@ -5,7 +5,7 @@ sends `LeftOut.commands` right behind it, and completes the reply by theirs befo
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 #: The length of a row of the reply (lease.lua) that has a dense record and its payload.
 PAIR: Final = 2
@@ -14,9 +14,32 @@ PAIR: Final = 2
 LOST: Final = object()
 
 
+#: The place of the marks among the rest of a full record.
+_MARKS: Final = 10
+
+
+def gives_once_jobs(reply: Sequence[Any]) -> bool:
+    """Return whether jobs that must not start twice are among those of the reply to a lease."""
+    rests = (row[-1] for row in reply[-1] if type(row) is list and len(row) > PAIR)
+    return any(rest and rest[_MARKS] and b"o" in rest[_MARKS] for rest in rests)
+
+
 def place_of_payload(row: Sequence[Any]) -> int:
     """Return where the payload is in a row that has it beside a record, or among the fields of a full one."""
     return 1 if len(row) == PAIR else 2
+
+
+class SentBehind(Protocol):
+    """What is sent right behind a command, and completes its reply before that is parsed."""
+
+    @property
+    def commands(self) -> Sequence[tuple[Any, ...]]:
+        """Redis commands. They may be none."""
+        ...
+
+    def fill(self, replies: Sequence[Any]) -> None:
+        """Complete the reply by those to `commands`, of which none is an error."""
+        ...
 
 
 class LeftOut:

@@ -92,11 +92,16 @@ class Depths(Counts):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The shortest heartbeat of some queues, their longest grace and their shortest grace, in seconds."""
+    """The shortest heartbeat of some queues, their longest grace and their shortest grace, in seconds.
+
+    Of the namespace: how many replicas must acknowledge what is durable, and within which time.
+    """
 
     heartbeat_s: float
     grace_s: float
     shortest_grace_s: float
+    acknowledge_timeout_s: float
+    acknowledge: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,8 +364,13 @@ def _counting(queues: Sequence[str], offset: int, now: float | None, in_depth: s
 
 
 def timing(queues: Sequence[str]) -> Command[Timing]:
-    """Read the heartbeat and grace of these queues from their configuration."""
-    return Command(scripts.TIMING, checked_queues(queues), lambda reply: Timing(*(ms / 1000 for ms in reply)))
+    """Read the heartbeat and grace of these queues, and what replicas must acknowledge, from the configuration."""
+    return Command(scripts.TIMING, checked_queues(queues), _parse_timing)
+
+
+def _parse_timing(reply: list[int]) -> Timing:
+    heartbeat_ms, grace_ms, shortest_grace_ms, timeout_ms, acknowledge = reply
+    return Timing(heartbeat_ms / 1000, grace_ms / 1000, shortest_grace_ms / 1000, timeout_ms / 1000, acknowledge)
 
 
 def stats(queue: str, date: object = None, *, now: float | None = None) -> Command[Stats]:

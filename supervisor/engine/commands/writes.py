@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from supervisor import clock
 from supervisor.engine.commands.payloads import LOST as LOST_PAYLOAD
-from supervisor.engine.commands.payloads import PAIR, LeftOut, place_of_payload
+from supervisor.engine.commands.payloads import PAIR, LeftOut, SentBehind, place_of_payload
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import ASK_S as ASK_S
 from supervisor.engine.model.bounds import BY_BYTES as BY_BYTES
@@ -71,7 +71,7 @@ class Command(Generic[T]):
     script: Script
     args: tuple[Argument, ...]
     parse: Callable[[Any], T]
-    left_out: Callable[[str, Any], LeftOut] | None = None
+    left_out: Callable[[str, Any], SentBehind] | None = None
 
     def wire(self, prefix: str) -> tuple[Argument, ...]:
         """Return the whole Redis command. NOSCRIPT means that it was not run: load `script.text` and send it again."""
@@ -85,7 +85,8 @@ class Grant:
     `now_unix` is the time of the reply by the same clock. `next_at_unix`: when to ask again; None if no time is known
     or all jobs asked for were given. `due`: cron recurrences to `spawn`. `unreadable`: jids of damaged records, whose
     leases are left to expire, so that the jobs fail in the end. `wish_number`: how many requests
-    to this worker there were so far. `starting`: the first so many of `leases` count as started.
+    to this worker there were so far. `starting`: the first so many of `leases` count as started. `acknowledged`: False
+    if too few replicas have the leases of jobs that must not start twice.
     """
 
     now_unix: float
@@ -95,6 +96,7 @@ class Grant:
     unreadable: Sequence[str] = ()
     wish_number: int = 0
     starting: int = 0
+    acknowledged: bool = True
 
 
 @dataclass(frozen=True, slots=True)

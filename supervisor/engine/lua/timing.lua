@@ -1,5 +1,6 @@
 #!lua flags=no-writes
--- timing.lua — the heartbeat and grace of some queues, by which a worker times itself.
+-- timing.lua — the heartbeat and grace of some queues, by which a worker times itself, and how many replicas must have
+-- what is durable.
 --
 -- Called by: queries.timing (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
@@ -7,7 +8,8 @@
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1..] queues
 --
--- Returns   array: the shortest heartbeat of these queues, their longest grace and their shortest grace, in ms.
+-- Returns   array: the shortest heartbeat of these queues, their longest grace, their shortest grace, for how long to wait
+--           for replicas, all in ms, and for how many.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include this_layout
@@ -18,4 +20,4 @@ for i = 1, #ARGV do
   local grace = setting_ms("grace", ARGV[i])
   longest_grace, shortest_grace = math.max(longest_grace, grace), math.min(shortest_grace, grace)
 end
-return { heartbeat, longest_grace, shortest_grace }
+return { heartbeat, longest_grace, shortest_grace, setting_ms("acknowledge-timeout"), setting("acknowledge") }

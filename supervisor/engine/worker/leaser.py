@@ -5,6 +5,7 @@ import math
 from supervisor import clock
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.writes import Command, Grant
+from supervisor.engine.worker.acknowledging import Acknowledging
 from supervisor.engine.worker.exchange import Granted, Wanted
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
@@ -12,10 +13,13 @@ from supervisor.engine.worker.served_queues import ServedQueues
 
 
 class Leaser:
-    def __init__(self, identity: Identity, serving: ServedQueues, times: LeaseTimes) -> None:
+    def __init__(
+        self, identity: Identity, serving: ServedQueues, times: LeaseTimes, acknowledging: Acknowledging
+    ) -> None:
         self._identity = identity
         self._serving = serving
         self._times = times
+        self._acknowledging = acknowledging
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -39,7 +43,7 @@ class Leaser:
     @property
     def slack_s(self) -> float:
         """The server may be silent for this long after the end of a wait before its connection counts as lost."""
-        return self._times.patience.silence_s
+        return self._times.patience.silence_s + self._acknowledging.longest_wait_s
 
     @property
     def outlasts_wait(self) -> bool:
@@ -56,11 +60,12 @@ class Leaser:
 
     def _command(self, wanted: Wanted, number: int, waited: bool) -> Command[Grant]:
         serving = self._serving
-        return writes.lease(
+        lease = writes.lease(
             self._identity.name, serving.names, wanted.count, starting=wanted.starting, ttl_s=self._times.own_ttl_s,
             number=number, takeover=self._times.may_take_over, order=serving.order, woken=wanted.woken, waited=waited,
             weights=serving.weights, once=wanted.once,
         )  # fmt: skip
+        return self._acknowledging.once_acknowledged(lease)
 
     def granted(self, grant: Grant, sent_at: float) -> Granted:
         """`sent_at`: the server carried the lease out at this time or later (seconds of clock.boottime)."""

@@ -12,17 +12,20 @@ from typing import Any, Final, Protocol
 import hiredis
 
 from supervisor import clock
-from supervisor.engine.commands.payloads import LeftOut
+from supervisor.engine.commands.payloads import SentBehind
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model import scripts
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.transport.link import LayoutRefused, Link, LinkLost, ServedElsewhere
+from supervisor.engine.worker.acknowledging import Acknowledging
 from supervisor.engine.worker.exchange import Confirmation, Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
 
 #: Takes the reply to one command.
 Taker = Callable[[Any], None]
+#: A command, and what takes its reply. None: the reply says nothing.
+Wire = tuple[Taker | None, tuple[Any, ...]]
 #: Is called with the script's name and the error.
 Refusal = Callable[[str, str], None]
 
@@ -45,21 +48,28 @@ class DeadlineTimers(Protocol):
     def cancel(self, key: Hashable) -> None: ...
 
 
-def fill(left_out: LeftOut, replies: Sequence[Any]) -> None:
-    """Complete the reply to a lease. Raises LinkLost if Redis has refused to read payloads."""
-    for reply in replies:
+def fill(behind: SentBehind, replies: Sequence[Any]) -> None:
+    """Complete the reply to a lease. Raises LinkLost if Redis has refused a command behind it."""
+    for command, reply in zip(behind.commands, replies, strict=True):
         if isinstance(reply, hiredis.ReplyError):
-            raise LinkLost(f"Redis refused to read payloads: {reply}")
-    left_out.fill(replies)
+            raise LinkLost(f"Redis refused {command[0]} behind a lease: {reply}")
+    behind.fill(replies)
 
 
 class Pipeline:
     def __init__(
-        self, namespace: Namespace, identity: Identity, times: LeaseTimes, watcher: Watcher, timers: DeadlineTimers
+        self,
+        namespace: Namespace,
+        identity: Identity,
+        times: LeaseTimes,
+        acknowledging: Acknowledging,
+        watcher: Watcher,
+        timers: DeadlineTimers,
     ) -> None:
         self._prefix = namespace.prefix
         self._identity = identity
         self._times = times
+        self._acknowledging = acknowledging
         self._watcher = watcher
         self._timers = timers
         self._link: Link | None = None
@@ -78,7 +88,7 @@ class Pipeline:
         if self._link is not None:
             self._watcher.forget(self._link)
             self._link.close()
-        unanswered, self.parts = self.parts, ()
+        unanswered, self.parts = [*self._acknowledging.take_lacking(), *self.parts], ()
         self._link = None
         self._awaited.clear()
         self._timers.cancel(_EXCHANGE)
@@ -96,13 +106,18 @@ class Pipeline:
     # sending
 
     def exchange(self, parts: Sequence[Part]) -> None:
-        """Start the next exchange, whose commands carry `Identity.next_number`. Raises LinkLost."""
+        """Start the next exchange, whose commands carry `Identity.next_number`. Raises LinkLost.
+
+        Without a part it only asks how many replicas have what was carried out before.
+        """
         assert not self.parts
         self._identity.number += 1
-        self.parts = parts
+        wires: list[Wire] = [(partial(self._take, part), part.command.wire(self._prefix)) for part in parts]
+        self._wait_for_replicas(wires, parts)
+        self.parts = [*self._acknowledging.take_lacking(), *parts]
         self.sent_at = clock.boottime()
         self._be_patient()
-        self._send([(partial(self._take, part), part.command.wire(self._prefix)) for part in parts])
+        self._send(wires)
 
     def send_aside(self, command: Command[Any]) -> None:
         """Send a command that is no part of an exchange and whose reply says nothing. Raises LinkLost."""
@@ -112,7 +127,12 @@ class Pipeline:
         """Send a Redis command that needs no script and whose reply says nothing. Raises LinkLost."""
         self._send([(None, command)])
 
-    def _send(self, wires: list[tuple[Taker | None, tuple[Any, ...]]]) -> None:
+    def _wait_for_replicas(self, wires: list[Wire], parts: Sequence[Part]) -> None:
+        command = self._acknowledging.command_behind(parts)
+        if command is not None:
+            wires.append((self._acknowledging.take, command))
+
+    def _send(self, wires: list[Wire]) -> None:
         assert self._link is not None
         self._awaited.extend([taker for taker, _wire in wires])
         self._link.send([wire for _taker, wire in wires])
@@ -140,8 +160,10 @@ class Pipeline:
                 take(reply)
         if not self.parts or any(self._awaited):
             return
-        calls = [self._call_of(part) for part in self.parts]
+        counting, lacking = self._acknowledging.sort(self.parts)
+        calls = [self._call_of(part) for part in counting]
         self.parts = ()
+        self._acknowledging.set_aside(lacking)
         self._timers.cancel(_EXCHANGE)
         for call, value in calls:
             if call is not None:
@@ -154,23 +176,25 @@ class Pipeline:
             if str(reply).startswith("NOSCRIPT"):
                 self._send_with_script(part)
         elif part.command.left_out is not None:
-            self._read_payloads(part.command.left_out(self._prefix, reply))
+            self._read_behind(part.command.left_out(self._prefix, reply))
 
-    def _read_payloads(self, left_out: LeftOut) -> None:
+    def _read_behind(self, behind: SentBehind) -> None:
         replies: list[Any] = []
 
         def take(reply: Any) -> None:
             replies.append(reply)
-            if len(replies) == len(left_out.commands):
-                fill(left_out, replies)
+            if len(replies) == len(behind.commands):
+                fill(behind, replies)
 
-        if left_out.commands:
-            self._send([(take, command) for command in left_out.commands])
+        if behind.commands:
+            self._send([(take, command) for command in behind.commands])
 
     def _send_with_script(self, part: Part) -> None:
         """The server has lost its scripts (restart, failover, SCRIPT FLUSH) and has not carried out the command."""
         load = ("SCRIPT", "LOAD", part.command.script.text)
-        self._send([(None, load), (partial(self._take, part), part.command.wire(self._prefix))])
+        wires: list[Wire] = [(None, load), (partial(self._take, part), part.command.wire(self._prefix))]
+        self._wait_for_replicas(wires, [part])  # the wait of before was for less
+        self._send(wires)
 
     def _call_of(self, part: Part) -> tuple[Callable[[Any], None] | None, Any]:
         """Return what is to be called for the part's reply, and with what."""
@@ -191,7 +215,8 @@ class Pipeline:
 
     def _be_patient(self) -> None:
         """The deadline is on silence, because a large payload may be under way for long."""
-        self._timers.set(_EXCHANGE, clock.monotonic() + self._times.silence_s, self._on_silence)
+        silence_s = self._times.silence_s + self._acknowledging.longest_wait_s
+        self._timers.set(_EXCHANGE, clock.monotonic() + silence_s, self._on_silence)
 
     def _on_silence(self, _now_at: float) -> None:
         """Raise LinkLost, unless the reply lies in the socket, because the master was late and not the server."""

@@ -20,6 +20,7 @@ from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.transport.dialer import Dialer
 from supervisor.engine.transport.link import CONNECT_S, Connector, LayoutRefused, LinkLost
+from supervisor.engine.worker.acknowledging import Acknowledging
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
@@ -42,10 +43,14 @@ class Session:
         namespace: Namespace,
         queues: Queues,
         ttl_s: float | None,
+        acknowledge: int | None,
         watcher: Watcher,
         timers: DeadlineTimers,
     ) -> None:
-        """`ttl_s`: of the leases; None: each queue's heartbeat in Redis."""
+        """`ttl_s`: of the leases; None: each queue's heartbeat in Redis.
+
+        `acknowledge`: how many replicas must have each outcome; None: as Redis has it configured.
+        """
         self._dialer = dialer
         self._namespace = namespace
         self._watcher = watcher
@@ -53,8 +58,9 @@ class Session:
         self.identity = Identity()
         self.serving = ServedQueues(queues)
         self.times = LeaseTimes(ttl_s, self.serving, dialer.patience)
-        self.leaser = Leaser(self.identity, self.serving, self.times)
-        self.pipeline = Pipeline(namespace, self.identity, self.times, watcher, timers)
+        self.acknowledging = Acknowledging(acknowledge, self.times)
+        self.leaser = Leaser(self.identity, self.serving, self.times, self.acknowledging)
+        self.pipeline = Pipeline(namespace, self.identity, self.times, self.acknowledging, watcher, timers)
         self.wakeups = Wakeups(namespace, self.identity, self.leaser, self.pipeline, watcher, timers)
         self.listeners = PushListeners(dialer, namespace, watcher, timers)
         self.server = ""  # name and version
@@ -134,7 +140,9 @@ class Session:
         for reply in (*loaded, timings):
             if isinstance(reply, hiredis.ReplyError):
                 raise LinkLost(f"Redis refused what every worker must do: {reply}")
-        self.times.keep(self.times.query().parse(timings))
+        timing = self.times.query().parse(timings)
+        self.times.keep(timing)
+        self.acknowledging.keep(timing)
         self.times.spare_peers()
         # Mail may have been lost with the connection.
         self.serving.look_for_queues()

@@ -11,7 +11,7 @@ import hiredis
 
 from supervisor import clock
 from supervisor.engine.commands import writes
-from supervisor.engine.commands.payloads import LeftOut
+from supervisor.engine.commands.payloads import SentBehind
 from supervisor.engine.commands.writes import Command, Grant
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.transport.link import Link, LinkLost
@@ -57,7 +57,7 @@ class Wakeups:
         self._behind: _Behind | None = None
         self._replies: list[Any] = []
         self._awaited = 0  # the number of replies with which the wait under way has ended
-        self._left_out: LeftOut | None = None  # of the reply to the lease behind the wait
+        self._left_out: SentBehind | None = None  # of the reply to the lease behind the wait
         self.waiting = False
         self.is_ending = False  # this worker has ended its wait, and has not read the end
         self.mail: list[bytes] = []

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from supervisor.config import RunConfig
+from supervisor.engine.commands.writes import Grant
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import Released, Unknown
 from supervisor.master.jobs.admission import Admission, may_go_ahead
@@ -19,6 +20,8 @@ from supervisor.messages import HandlerSettings
 
 #: A job whose klass has no handler here is offered again after this time.
 _UNKNOWN_S: Final = 10.0
+#: A job that must not start twice is offered again after this time, if too few replicas have its lease.
+_UNACKNOWLEDGED_S: Final = 1.0
 _NO_SETTINGS: Final = HandlerSettings()
 
 
@@ -44,36 +47,32 @@ class Intake:
     def ready_count(self) -> int:
         return len(self._ledger.ready)
 
-    def accept(
-        self,
-        leases: Sequence[LeaseRecord],
-        starting: int,
-        handlers: Mapping[str, HandlerSettings],
-        are_first: bool = False,
-    ) -> None:
+    def accept(self, grant: Grant, handlers: Mapping[str, HandlerSettings], are_first: bool = False) -> None:
         """Enter granted leases in the ledger. `Placing.place` is to follow.
 
-        The engine already counts the first `starting` jobs as started. `are_first`: the jobs go before those that are
-        ready already.
+        `are_first`: the jobs go before those that are ready already.
         """
         before = self.ready_count
-        self._note_domains(leases, handlers)
+        self._note_domains(grant.leases, handlers)
         if self._admission.look_at_code is not None:
             self._admission.look_at_code()
-        for index, lease in enumerate(leases):
+        for index, lease in enumerate(grant.leases):
             settings = handlers.get(lease.klass)
             held = HeldLease(
                 lease,
                 settings or _NO_SETTINGS,
                 self._limit_s(lease, settings),
                 None if lease.persistent else self._pace.of(lease.klass),
-                index < starting,
+                index < grant.starting,
                 self._memory_limit_bytes(settings),
             )
             if held.settings.shares_child:
                 held.suspects_at_once = self._suspects.at_once(lease)
             self._ledger.add(held)
-            self._judge(held, settings)
+            if lease.at_most_once and not grant.acknowledged:
+                self._ledger.end(held, Released(lease, started=False, delay=_UNACKNOWLEDGED_S))
+            else:
+                self._judge(held, settings)
         if are_first:
             self._ledger.ready.rotate(self.ready_count - before)
 

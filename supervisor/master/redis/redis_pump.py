@@ -12,6 +12,7 @@ from supervisor.engine.worker.session import Session
 from supervisor.master.model.counts import MasterCounts
 from supervisor.master.redis.grants import Grants
 from supervisor.master.redis.leasing import Leasing
+from supervisor.master.redis.replica_watch import ReplicaWatch
 from supervisor.master.redis.speaker import Speaker, TimedSpeaker
 from supervisor.master.redis.waiting import Waiting
 
@@ -24,6 +25,7 @@ class RedisPump:
         leasing: Leasing,
         grants: Grants,
         waiting: Waiting,
+        replicas: ReplicaWatch,
         counts: MasterCounts,
         give_way: Callable[[], None],
     ) -> None:
@@ -34,6 +36,7 @@ class RedisPump:
         self._leasing = leasing
         self._grants = grants
         self._waiting = waiting
+        self._replicas = replicas
         self._counts = counts
         self._give_way = give_way
         self._sent_at: float | None = None  # of the exchange under way
@@ -50,6 +53,7 @@ class RedisPump:
         if self._sent_at is not None and self._session.idle:
             self._counts.exchange.add(clock.monotonic() - self._sent_at)
             self._sent_at = None
+            self._replicas.tell()
         self._place()
 
     def on_wakeup(self) -> None:
@@ -84,7 +88,7 @@ class RedisPump:
         self._waiting.prepare(now_at)
         self._leasing.decide(now_at, coming)
         parts = [part for speaker in self._speakers for part in speaker.parts(now_at)]
-        if parts:
+        if parts or now_at >= self._replicas.look_at():
             self._sent_at = now_at
             self._session.exchange(parts)
         else:
@@ -94,4 +98,6 @@ class RedisPump:
         """Return when `step` has something to do, if nothing happens before (monotonic s)."""
         if not self._session.idle:
             return math.inf
-        return min(self._waiting.deadline_at(), *[speaker.deadline_at() for speaker in self._timed])
+        return min(
+            self._waiting.deadline_at(), self._replicas.look_at(), *[speaker.deadline_at() for speaker in self._timed]
+        )

@@ -20,7 +20,7 @@ from supervisor.cli.lib.terminal import local_time
 from supervisor.config import Exit, RunConfig
 from supervisor.engine.client.sync_client import Client
 from supervisor.messages import Ready
-from tests import clusters, servers
+from tests import clusters, sentinels, servers
 from tests.process.servers import OwnServer
 from tests.waiting import until_it_waits
 
@@ -467,6 +467,24 @@ def test_a_server_that_deletes_what_does_not_fit_is_a_problem(seen, own_server):
     own_server.redis.config_set("maxmemory-policy", "volatile-lru")
     code, found = seen(own_server.url)
     assert code == 0 and "expire anyway" in only(of(found, "warning"))
+
+
+def test_replicas_that_acknowledge_are_compared_with_those_there_are(seen, tmp_path):
+    def said(level, **flags):
+        return [line for line in of(seen(group.url, **flags)[1], level) if line.startswith("replicas")]
+
+    with sentinels.group(tmp_path, replicas=1) as group:
+        assert not said("ok")
+        assert "acknowledge is 2 replicas, and 1 is connected: the ends" in only(said("problem", acknowledge="2"))
+        assert said("ok", acknowledge="1") == ["replicas: acknowledge is 1 replica, and 1 is connected"]
+        with Client(group.url, "lh") as client:
+            client.config.set("acknowledge", 1)
+        assert said("ok")
+        spare = sentinels.Member(tmp_path)
+        group.join(spare)
+        group.redis.wait(2, 5000)
+        assert "acknowledge is 1 replica, and 2 are connected: a failover" in only(said("warning"))
+        spare.kill()
 
 
 def test_a_full_server_is_a_problem_and_a_nearly_full_one_a_warning(seen, own_server):

@@ -99,6 +99,16 @@ def test_put_without_its_replica_is_unknown_and_stands(puts, group, how):
     assert client.counts().waiting == (2 if how == "durable" else 1) + 24
 
 
+def test_durable_puts_wait_as_is_configured(puts, group):
+    with Client(group.url, NAMESPACE) as operator:
+        operator.config.set("acknowledge", 2)
+        operator.config.set("acknowledge-timeout", "50ms")
+    with pytest.raises(OutcomeUnknown, match=r"which 2 of its replicas must acknowledge: 1 have within 0\.05 s"):
+        puts().put("k", durable=True)
+    assert puts().put("k")
+    assert puts(acknowledge=1).put("k", durable=True)
+
+
 def test_client_that_acknowledges_does_so_for_each_put(puts, group):
     client = puts(acknowledge=1)
     assert is_copied(group, client.put("k"))

@@ -125,7 +125,7 @@ def test_refused_payloads_end_the_connection(worker, live, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(writes, "LeftOut", Refused)
         Exchange(worker)
-        with pytest.raises(LinkLost, match="Redis refused to read payloads: ERR wrong number of arguments"):
+        with pytest.raises(LinkLost, match="Redis refused MGET behind a lease: ERR wrong number of arguments"):
             worker.turn_until(lambda: False)
     worker.session.lose()
     worker.start()

@@ -13,7 +13,7 @@ from supervisor.master.jobs.unstarted import HAND_BACK
 from supervisor.master.model.states import ChildState
 from supervisor.messages import HandlerSettings
 from tests.master.jobs.conftest import QUICK_S, busy_with_five, summary
-from tests.parts import await_readable, holding, honest, lease_of, never_reading, rest
+from tests.parts import await_readable, grant_of, holding, honest, lease_of, never_reading, rest
 
 # starts
 
@@ -23,7 +23,7 @@ def test_only_a_start_that_happens_is_reported(desk):
     first, second = desk.child(holding), desk.child(holding)
     desk.budget.mark_killed(9, "k", "j2")  # it may run alone only
     known = {"k": HandlerSettings()}
-    desk.intake.accept([lease_of(1), lease_of(2)], 0, known)
+    desk.intake.accept(grant_of([lease_of(1), lease_of(2)]), known)
     reported = []
     starts = StartReports(lambda started: reported.extend(held.lease.token for held in started))
     desk.placing.place(starts)

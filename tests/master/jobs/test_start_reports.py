@@ -5,7 +5,7 @@ import pytest
 from supervisor.engine.transport.link import LinkLost
 from supervisor.master.jobs.start_reports import StartReports
 from supervisor.messages import HandlerSettings
-from tests.parts import holding, lease_of
+from tests.parts import grant_of, holding, lease_of
 
 KINDS_TO_KNOW = [{"at_most_once": True}, {"deaths": 1}, {"interruptions": 1}]
 
@@ -24,7 +24,7 @@ def placed(desk):
 
         starts = StartReports(report)
         starts.are_first = are_first
-        each.intake.accept(leases, 0, {"k": HandlerSettings()})
+        each.intake.accept(grant_of(leases), {"k": HandlerSettings()})
         each.placing.place(starts)
         starts.finish()
         assert all(each.ledger.find(lease.token).start_reported for lease in leases)
@@ -43,7 +43,7 @@ def cut(desk):
 
         each = desk(processes="1")
         each.child(holding)
-        each.intake.accept([lease], 0, {"k": HandlerSettings()})
+        each.intake.accept(grant_of([lease]), {"k": HandlerSettings()})
         starts = StartReports(report)
         with pytest.raises(LinkLost):
             each.placing.place(starts)
@@ -104,11 +104,11 @@ def test_report_that_failed_is_not_made_by_the_next_lease(desk):
             raise LinkLost("gone")
 
     starts = StartReports(report)
-    desk.intake.accept([lease_of(1)], 0, {"k": HandlerSettings()})
+    desk.intake.accept(grant_of([lease_of(1)]), {"k": HandlerSettings()})
     desk.placing.place(starts)
     with pytest.raises(LinkLost):
         starts.finish()
-    desk.intake.accept([lease_of(2)], 0, {"k": HandlerSettings()})
+    desk.intake.accept(grant_of([lease_of(2)]), {"k": HandlerSettings()})
     desk.placing.place(starts)
     starts.finish()
     assert reported == [[1], [2]]

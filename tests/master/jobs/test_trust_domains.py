@@ -6,7 +6,7 @@ from supervisor import clock
 from supervisor.master.jobs.unstarted import HAND_BACK
 from supervisor.master.model.states import ChildState
 from supervisor.messages import HandlerSettings
-from tests.parts import honest, lease_of
+from tests.parts import grant_of, honest, lease_of
 
 HANDLERS = {
     "free": HandlerSettings(sandbox="basic", network=True),
@@ -30,7 +30,7 @@ def pool(desk):
 def run(pool, *klasses, first=1):
     """Lease jobs of these handlers. Return the number of the child that got each, or 0."""
     leases = [lease_of(first + index, klass) for index, klass in enumerate(klasses)]
-    pool.intake.accept(leases, len(leases), pool.known)
+    pool.intake.accept(grant_of(leases, len(leases)), pool.known)
     pool.placing.place()
     return [pool.ledger.find(lease.token).child_number for lease in leases]
 
@@ -113,7 +113,7 @@ def test_as_many_children_leave_as_jobs_wait(pool):
 
 def test_no_child_leaves_while_all_processes_are_busy(pool):
     pool = pool(processes="1", children=2)
-    pool.intake.accept([], 0, pool.known)
+    pool.intake.accept(grant_of([]), pool.known)
     pool.children[0].trust_domain = HANDLERS["free"].trust_domain("free")
     run(pool, "free", "shut")
     assert pool.children[1].state is ChildState.IDLE

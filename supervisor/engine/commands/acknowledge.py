@@ -1,0 +1,15 @@
+"""What replicas must acknowledge, and the command that asks them. Runs in every process that writes durably. No I/O."""
+
+from typing import Any, NamedTuple
+
+
+class Acknowledgement(NamedTuple):
+    """So many replicas must have a write within so many seconds."""
+
+    replicas: int
+    within_s: float
+
+    @property
+    def command(self) -> tuple[Any, ...]:
+        """The command behind the write, on its connection. It blocks that, and answers how many replicas have it."""
+        return "WAIT", self.replicas, max(1, round(self.within_s * 1000))  # 0 would be for ever

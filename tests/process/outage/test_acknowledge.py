@@ -1,0 +1,112 @@
+"""What a supervisor does once counts when the replica has it: a failover then loses and doubles nothing."""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+from supervised import Stage
+
+from supervisor.config import Exit
+from tests import sentinels
+
+
+@pytest.fixture
+def group(tmp_path_factory) -> Iterator[sentinels.Group]:
+    with sentinels.group(tmp_path_factory.mktemp("s"), replicas=1) as made:
+        yield made
+
+
+@pytest.fixture
+def group_stage(stage, group) -> Iterator[Stage]:
+    """The stage, with a primary that has one replica."""
+    with stage.at(group):
+        yield stage
+
+
+@pytest.fixture
+def replica(group) -> sentinels.Member:
+    return next(member for member in group.members if member is not group.primary())
+
+
+def start_with_a_held_job(stage, replica, **flags):
+    """Return a pool, and a job that runs until its gate is open. Only the primary knows what comes next."""
+    pool = stage.start(processes=2, **flags).wait_ready()
+    held = stage.queue.put("good.hold", stage.gate("gate"))
+    stage.wait_for_starts(held)
+    stage.wait_until_heard(1)
+    assert stage.server.redis.wait(1, 5000) == 1
+    replica.send(signal.SIGSTOP)
+    return pool, held
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["flag", "config"])
+def test_end_of_a_job_counts_once_the_replica_has_it(group_stage, replica, by):
+    stage = group_stage
+    if by == "config":
+        stage.client.config.set("acknowledge", 1)
+    pool, held = start_with_a_held_job(stage, replica, **({"acknowledge": 1} if by == "flag" else {}))
+    stage.open_gate("gate")
+    said = pool.wait_for("redis.unacknowledged")["message"]
+    assert said.startswith("0 of 1 replicas have acknowledged within 1 s: ")
+    other = stage.queue.put("good.hold", stage.gate("other"))
+    stage.wait_for_starts(other)  # jobs are leased meanwhile
+    assert pool.find("job.completed") == []
+    replica.send(signal.SIGCONT)
+    pool.wait_for("redis.acknowledged")
+    assert pool.wait_for("job.completed")["jid"] == held
+    stage.open_gate("other")
+    stage.wait_until_ended([held, other])
+    assert pool.drain() == 0
+    assert len(pool.find("redis.unacknowledged")) == 1 and pool.find("redis.lost") == []
+    stage.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_outcome_that_the_new_primary_lacks_is_repeated(group_stage, group, replica):
+    stage = group_stage
+    pool, held = start_with_a_held_job(stage, replica, acknowledge=1)
+    stage.open_gate("gate")
+    pool.wait_for("redis.unacknowledged")
+    old = group.primary()
+    old.kill()
+    replica.send(signal.SIGCONT)
+    group.await_election(old)
+    group.join(old)
+    pool.wait_for("job.completed")
+    stage.wait_until_ended([held])
+    assert len(stage.ledger.starts(held)) == 1
+    assert pool.drain() == 0
+    assert [event["jid"] for event in pool.find("job.completed")] == [held] and pool.find("job.stale") == []
+    stage.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_job_that_must_not_start_twice_waits_for_the_replica(group_stage, replica):
+    stage = group_stage
+    pool, held = start_with_a_held_job(stage, replica, acknowledge=1)
+    once = stage.queue.put("good.noop", at_most_once=True)
+    pool.wait_for("redis.unacknowledged")
+    pool.wait_for("lease.granted", nth=3)  # it was handed back, and is offered again
+    assert stage.ledger.starts(once) == []
+    replica.send(signal.SIGCONT)
+    stage.wait_until_ended([once])
+    assert len(stage.ledger.starts(once)) == 1
+    stage.open_gate("gate")
+    stage.wait_until_ended([held])
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_drain_without_the_replica_ends_in_time_and_says_so(group_stage, replica):
+    stage = group_stage
+    pool, held = start_with_a_held_job(stage, replica, acknowledge=1, drain_timeout="1s", term_grace="1s")
+    pool.send(signal.SIGTERM)
+    assert pool.wait() == Exit.NOT_HANDED_BACK
+    replica.send(signal.SIGCONT)
+    assert stage.client.job(held).state == "waiting"
+    stage.client.cancel(held)
+    stage.client.deregister(pool.worker)
+    stage.server.redis.delete(f"{{{stage.namespace}}}:mail:{pool.worker}")  # its own word to itself, which has a TTL
+    stage.assert_nothing_left()
