@@ -1,0 +1,83 @@
+"""Supervisors and clients of the release before work beside those of this one, as long as both have the same layout."""
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from supervised import HERE, ROOT, Pool, Stage
+
+from tests.lengths import LONG
+
+#: The code before the addresses of sentinels and Clusters. It has layout 2, as this code has.
+BEFORE = "7dea7c180bcab1705ea766a683d2567100649a2b"
+JOBS = 20_000 if LONG else 1_000
+
+PRODUCER = """
+import sys
+from supervisor import Client
+
+url, namespace, count, name = sys.argv[1:]
+with Client(url, namespace) as client:
+    jobs = ({"klass": "good.noop", "jid": f"{name}-{n}", "retries": 0} for n in range(int(count)))
+    client.queue("default").put_many(jobs)
+"""
+
+
+@pytest.fixture(scope="session")
+def before(tmp_path_factory) -> Path:
+    """Return a directory with the package of the release before."""
+    directory = tmp_path_factory.mktemp("before")
+    packed = subprocess.run(["git", "-C", ROOT, "archive", BEFORE, "supervisor"], capture_output=True, check=False)
+    if packed.returncode:
+        pytest.skip("the history of the repository is not here")
+    subprocess.run(["tar", "-x", "-C", directory], input=packed.stdout, check=True)
+    return directory
+
+
+class Releases:
+    """Starts programs of either release."""
+
+    def __init__(self, stage: Stage, before: Path) -> None:
+        self._stage = stage
+        self._paths = {"before": before, "this": ROOT}
+        self._names = itertools.count()
+
+    def supervisor(self, release: str) -> Pool:
+        environment = {"PYTHONPATH": f"{self._paths[release]}:{HERE}"}
+        return self._stage.start(processes=2, jobs_per_child=0, environment=environment).wait_ready()
+
+    def put(self, release: str, count: int) -> list[str]:
+        """Put jobs by a client of this release, and return their jids."""
+        name, stage = f"{release}{next(self._names)}", self._stage
+        words = [sys.executable, "-c", PRODUCER, stage.server.url, stage.namespace, str(count), name]
+        subprocess.run(words, env={"PYTHONPATH": str(self._paths[release])}, check=True, timeout=300)
+        return [f"{name}-{n}" for n in range(count)]
+
+
+@pytest.fixture
+def releases(stage, before) -> Iterator[Releases]:
+    yield Releases(stage, before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [("before", "this"), ("this", "before")], ids=["up", "down"])
+def test_releases_replace_each_other_under_load_and_lose_nothing(stage, releases, way):
+    first, then = way
+    pools, jids = [releases.supervisor(first) for _ in range(2)], []
+    for _ in range(2):
+        for release in way:
+            jids += releases.put(release, JOBS // 8)
+        pools.append(releases.supervisor(then))
+        for release in way:
+            jids += releases.put(release, JOBS // 8)
+        assert pools.pop(0).drain() == 0
+    stage.wait_until_counted(lambda: not any((stage.queue.length(), stage.queue.counts().running)), timeout_s=120)
+    assert set(stage.states(jids)) == {"complete"}
+    assert sorted(stage.ledger.order()) == sorted(jids), "each has started once"
+    assert stage.client.check() == []
+    for pool in pools:
+        assert pool.drain() == 0
+    stage.assert_nothing_left()
