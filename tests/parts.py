@@ -64,13 +64,13 @@ def grant_of(leases: Sequence[LeaseRecord], starting: int = 0) -> Grant:
 def lease_of(
     token: int, klass: str = "k", raw: bytes = b"1", *, is_bytes: bool = False, failures: int = 0, deaths: int = 0,
     interruptions: int = 0, timeout_ms: int | None = None, lane: str | None = None, persistent: bool = False,
-    at_most_once: bool = False,
+    at_most_once: bool = False, came_back: bool = False,
 ) -> LeaseRecord:  # fmt: skip
     """A lease as the engine's answer makes it."""
     timeout = None if timeout_ms is None else str(timeout_ms).encode()
     counts = [str(count).encode() if count else None for count in (failures, deaths, interruptions)]
     own = b"1" if is_bytes else None
-    marks = (b"p" if persistent else b"") + (b"o" if at_most_once else b"")
+    marks = (b"p" if persistent else b"") + (b"o" if at_most_once else b"") + (b"f" if came_back else b"")
     rest = [None, None, timeout, None, own, *counts, None, lane.encode() if lane else None, marks or None, None, None]
     return LeaseRecord("w", token, f"j{token}".encode(), klass.encode(), b"q", raw, 0, rest=rest)
 

@@ -27,7 +27,7 @@
 --           beside; or, of a job with a full record, an array klass, queue, data, for how many ms it could have been
 --           leased, and the rest: nil, or an array priority, retries, timeout, max_deaths, kind of data (nil = json,
 --           "1" = bytes, "entry"), failures, deaths, interruptions, tags, lane, marks ("p" = persistent, "o" = at most
---           once, "l" = it has a slot of a limit), its checkpoint as JSON, its trace.
+--           once, "l" = it has a slot of a limit, "f" = it came from the front), its checkpoint as JSON, its trace.
 --           In place of large data is its size, an integer: the caller reads data:<jid> by MGET, and then the tokens
 --           in held:<worker> by ZMSCORE. With another token the lease is lost, and the data is of a later stage.
 --           A number below the worker's last one, or behind a wait below that of its last resume, gets no job: it
@@ -148,6 +148,7 @@ for _, klass in ipairs(lines_of(ARGV[11])) do never_twice[klass] = true end
 
 local function marks_of(rec)
   local marks = (rec.persistent and "p" or "") .. (rec.once == "1" and "o" or "") .. (rec.limit and "l" or "")
+    .. (rec.turn and "f" or "")
   return marks ~= "" and marks
 end
 

@@ -288,7 +288,7 @@ class LeaseRecord:
     """The values of one leased job, as lease.lua returns them. `.data` is decoded on first use."""
 
     __slots__ = (
-        "_data", "at_most_once", "deaths", "expires_unix", "failures", "granted_ms", "interruptions", "is_bytes", "jid",
+        "_data", "at_most_once", "came_back", "deaths", "expires_unix", "failures", "granted_ms", "interruptions", "is_bytes", "jid",
         "klass", "lane", "limited", "max_deaths", "persistent", "priority", "queue", "raw", "raw_saved", "retries",
         "tags", "timeout_s", "token", "trace", "waited_s", "worker",
     )  # fmt: skip
@@ -328,6 +328,7 @@ class LeaseRecord:
         self.granted_ms: int | None = None  # when it was leased, if its record was dense then
         self.raw_saved: bytes | None = None  # the job's checkpoint as JSON
         self.persistent = self.at_most_once = False
+        self.came_back = False  # from the front: another lease of the job has ended
         self.limited = False  # the lease occupies a slot of a limit, and any end of the lease frees it
         if rest is not None:
             self._take(*rest)
@@ -363,6 +364,7 @@ class LeaseRecord:
         self.persistent = b"p" in (marks or b"")
         self.at_most_once = b"o" in (marks or b"")
         self.limited = b"l" in (marks or b"")
+        self.came_back = b"f" in (marks or b"")
         self.raw_saved = saved
         self.trace = trace.decode() if trace else None
 

@@ -25,7 +25,8 @@ class StartReports:
     def before(self, held: HeldLease) -> None:
         """The job is about to be sent to an idle child. Raises LinkLost: it must not be sent then."""
         lease = held.lease
-        if held.start_reported or not (self.are_first or lease.at_most_once or lease.deaths or lease.interruptions):
+        may_have_started = lease.came_back or lease.deaths or lease.interruptions
+        if held.start_reported or not (self.are_first or lease.at_most_once or may_have_started):
             return
         self._unreported.append(held)
         self.finish()

@@ -7,7 +7,7 @@ from supervisor.master.jobs.start_reports import StartReports
 from supervisor.messages import HandlerSettings
 from tests.parts import grant_of, holding, lease_of
 
-KINDS_TO_KNOW = [{"at_most_once": True}, {"deaths": 1}, {"interruptions": 1}]
+KINDS_TO_KNOW = [{"at_most_once": True}, {"came_back": True}, {"deaths": 1}, {"interruptions": 1}]
 
 
 @pytest.fixture

@@ -49,6 +49,17 @@ def reported(master, monkeypatch):
     return reports
 
 
+def test_start_of_a_job_that_came_back_is_reported_before_the_child_has_it(played, live, monkeypatch):
+    know_queue(live)
+    live.queue("q").put("k", jid="a")
+    assert calls_of(live).run(writes.lease("other", ["q"], starting=0)).leases
+    master = played()
+    reports = reported(master, monkeypatch)
+    live.deregister("other")
+    running(master)
+    assert reports == [("a", False)]
+
+
 def test_start_of_a_put_is_reported_once_the_child_has_the_job(played, live, monkeypatch):
     know_queue(live)
     master = played()

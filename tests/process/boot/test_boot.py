@@ -515,8 +515,7 @@ def test_zygote_keeps_one_thread_and_forks_without_warning(stage, app):
     pool = app("", processes=3, environment={"PYTHONWARNINGS": "always::DeprecationWarning"}).wait_ready()
     jids = stage.queue.put_many([{"klass": "noop"} for _ in range(300)])
     looks = 0
-    while len(stage.ended()) < 300:
-        seen = len(stage.ended())
+    while (seen := len(stage.ended())) < 300:
         with suppress(FileNotFoundError):  # a starved zygote is replaced
             assert len(os.listdir(f"/proc/{pool.zygote_pid}/task")) == 1
             looks += 1
