@@ -288,9 +288,9 @@ class LeaseRecord:
     """The values of one leased job, as lease.lua returns them. `.data` is decoded on first use."""
 
     __slots__ = (
-        "_data", "at_most_once", "came_back", "deaths", "expires_unix", "failures", "granted_ms", "interruptions", "is_bytes", "jid",
-        "klass", "lane", "limited", "max_deaths", "persistent", "priority", "queue", "raw", "raw_saved", "retries",
-        "tags", "timeout_s", "token", "trace", "waited_s", "worker",
+        "_data", "at_most_once", "came_back", "deaths", "expires_unix", "failures", "granted_ms", "interruptions",
+        "is_bytes", "jid", "klass", "lane", "limited", "max_deaths", "persistent", "priority", "queue", "raw",
+        "raw_saved", "retries", "tags", "timeout_s", "token", "trace", "waited_s", "worker",
     )  # fmt: skip
 
     def __init__(
