@@ -33,6 +33,7 @@ class HandlerOptions(PutOptions, total=False):
     """The options of a handler's put: those of `Queue.put`, the queue, and the client."""
 
     queue: str  # default: the handler's own, else "default"
+    durable: bool  # wait until replicas have the job, as `Queue.put` does
     client: "Client | AsyncClient | None"  # None: the default client
 
 
@@ -86,6 +87,8 @@ class TypedPut(Generic[P]):
 
     def job(self, /, *args: P.args, **kwargs: P.kwargs) -> JobToPut:
         """Return a job that is ready to be put, as `Handler.job` does."""
+        if "durable" in self._options:
+            raise ValueError("durable is an option of the call that puts this job, like put_many(…, durable=True)")
         data = self._data(args, kwargs)
         return JobToPut(
             {"queue": DEFAULT_QUEUE, "jid": new_jid(), **self._options, "klass": self._handler.klass, "data": data}

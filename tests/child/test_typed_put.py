@@ -14,7 +14,7 @@ import psutil
 import pydantic
 import pytest
 
-from supervisor import AsyncClient, Client, NoServer, around_put
+from supervisor import AsyncClient, Client, NoServer, OutcomeUnknown, around_put
 from supervisor.child import handlers, typed_put
 from supervisor.child.handlers import handler
 from supervisor.engine.client.around_put import registered
@@ -234,6 +234,14 @@ def test_job_that_is_ready_to_be_put_goes_wherever_jobs_are_put(welcome, client)
     three = welcome.job(user=3)
     assert lease.complete(then=[three])
     assert client.job(three.jid).data == {"user": 3}
+
+
+def test_durable_is_an_option_of_puts_and_not_of_jobs(welcome, client):
+    durable = welcome.with_options(client=client, durable=True)
+    with pytest.raises(OutcomeUnknown, match="which 1 of its replicas must acknowledge"):
+        durable.put(user=7)
+    with pytest.raises(ValueError, match=r"durable is an option of the call that puts this job, like put_many"):
+        durable.job(user=7)
 
 
 def test_job_that_is_ready_to_be_put_can_be_copied_and_pickled(welcome, client):
