@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Self, Unpack
 from weakref import WeakKeyDictionary
 
 import orjson
@@ -136,6 +136,8 @@ class TypedPut(Generic[P]):
         return NoServer(f"{error}. In a handler, use job.put({name}.job(…))")
 
 
+#: The variables by which a default client finds its server and namespace.
+_OF_THE_SERVER: Final = ("LEASEHOLD_REDIS_URL", "LEASEHOLD_REDIS_PASSWORD_FILE", "LEASEHOLD_NAMESPACE")
 #: The default clients, by process and server: a fork must not use its parent's connections.
 _clients: "dict[tuple[Any, ...], Client]" = {}
 _OfLoop = dict[tuple[Any, ...], tuple["AsyncClient", AsyncGenerator[None]]]
@@ -157,7 +159,7 @@ def default_client(client: "Client") -> Iterator[None]:
 
 
 def _server() -> tuple[Any, ...]:
-    return os.getpid(), os.environ.get("LEASEHOLD_REDIS_URL"), os.environ.get("LEASEHOLD_NAMESPACE")
+    return os.getpid(), *map(os.environ.get, _OF_THE_SERVER)
 
 
 async def _closed_with_its_loop(client: "AsyncClient") -> AsyncGenerator[None]:

@@ -14,7 +14,7 @@ import psutil
 import pydantic
 import pytest
 
-from supervisor import AsyncClient, Client, NoServer, OutcomeUnknown, around_put
+from supervisor import AsyncClient, Client, NoServer, OutcomeUnknown, StoreUnavailable, around_put
 from supervisor.child import handlers, typed_put
 from supervisor.child.handlers import handler
 from supervisor.engine.client.around_put import registered
@@ -281,6 +281,14 @@ def at_module_level(job): ...
 
 def test_handler_is_pickled_by_its_name():
     assert pickle.loads(pickle.dumps(at_module_level)) is at_module_level
+
+
+def test_default_client_reads_the_password_file_that_the_variable_names_by_then(welcome, monkeypatch, tmp_path):
+    welcome.put(user=7)
+    (tmp_path / "password").write_text("wrong")
+    monkeypatch.setenv("LEASEHOLD_REDIS_PASSWORD_FILE", str(tmp_path / "password"))
+    with pytest.raises(StoreUnavailable, match="password"):
+        welcome.put(user=7)
 
 
 def test_put_in_a_handlers_process_names_the_way(welcome, monkeypatch):
