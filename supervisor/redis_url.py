@@ -37,15 +37,35 @@ class Nodes(NamedTuple):
     options: Mapping[str, str]
     url: str
 
+    @property
+    def scheme(self) -> str:
+        """Return the scheme of a URL of one of the servers."""
+        return "rediss" if self.is_tls else "redis"
+
+    def account_of_sentinels(self) -> tuple[str, str]:
+        """Return the user and the password that the sentinels ask for, each "" if there is none."""
+        return self.options.get("sentinel_username", ""), self.options.get("sentinel_password", "")
+
+    def node(self, host: str, port: int) -> str:
+        """Return the URL for asking a sentinel or a node at this place, without an account or a database."""
+        options = urlencode(
+            {name: value for name, value in self.options.items() if name.startswith("ssl_")}, quote_via=quote
+        )
+        return urlunsplit((self.scheme, place_of(host, port), "", options, ""))
+
     def server(self, host: str, port: int) -> str:
         """Return the URL of the server that is meant now, at this place."""
         parts = urlsplit(self.url)
         account, at, _ = parts.netloc.rpartition("@")
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         database = "" if self.is_cluster else parts.path.rstrip("/").partition("/")[2].partition("/")[2]
         options = [(name, value) for name, value in parse_qsl(parts.query) if not name.startswith("sentinel_")]
-        scheme = "rediss" if self.is_tls else "redis"
-        return urlunsplit((scheme, f"{account}{at}{place}", f"/{database}", urlencode(options, quote_via=quote), ""))
+        netloc = f"{account}{at}{place_of(host, port)}"
+        return urlunsplit((self.scheme, netloc, f"/{database}", urlencode(options, quote_via=quote), ""))
+
+
+def place_of(host: str, port: int) -> str:
+    """Return host and port as URLs write them."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def nodes(url: str) -> Nodes | None:

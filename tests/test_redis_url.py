@@ -205,6 +205,13 @@ def test_url_of_nodes_becomes_that_of_the_server(url, server):
     assert checked(nodes(url).server("10.0.0.1", 7)) == server
 
 
+def test_nodes_are_asked_with_all_options_of_tls_and_without_an_account():
+    tls = "ssl_ciphers=A%3AB&ssl_min_version=772"
+    found = nodes(f"rediss+sentinel://u:p@h1/m/3?sentinel_password=s&socket_timeout=9&client_name=c&{tls}")
+    assert checked(found.node("::1", 7)) == f"rediss://[::1]:7?{tls}"
+    assert found.account_of_sentinels() == ("", "s")
+
+
 def test_url_of_nodes_knows_where_they_are():
     assert nodes("redis+sentinel://h1:1,[::1]/m").places == (("h1", 1), ("::1", 26379))
     assert nodes("redis+cluster://h1,h2:2").places == (("h1", 6379), ("h2", 2))

@@ -8,7 +8,7 @@ from typing import Any
 
 import redis as redis_py
 
-from supervisor.engine.transport.account import account_of
+from supervisor.engine.transport.account import NoAccount, account_of
 from supervisor.engine.transport.dial import Unreachable
 from supervisor.engine.transport.whereabouts import Whereabouts
 
@@ -88,6 +88,6 @@ class FileAccount(redis_py.CredentialProvider):
         """Raises redis.ConnectionError."""
         try:
             user, password = account_of(self._url)
-        except (OSError, ValueError) as error:
+        except NoAccount as error:
             raise redis_py.ConnectionError(f"cannot log in: {error}") from error
         return (user, password) if user else (password,)

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import hiredis
 
+from supervisor import clock
 from supervisor.engine.transport.account import Credentials, account_of
 
 _PORT: Final = 6379
@@ -23,6 +24,8 @@ _KEEPALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
+#: The least timeout of a socket: 0 would not wait at all.
+_LEAST_S: Final = 0.001
 
 
 class Unreachable(Exception):
@@ -32,20 +35,27 @@ class Unreachable(Exception):
 class BlockingConnection:
     """An established connection that may still block."""
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: socket.socket, timeout_s: float) -> None:
         self.socket = connected
+        self._timeout_s = timeout_s
         self._reader = hiredis.Reader()
 
     def call(self, *command: Any) -> Any:
-        """Send a command and return its reply; an error reply is a value, `hiredis.ReplyError`. Raises Unreachable."""
+        """Send a command and return its reply; an error reply is a value, `hiredis.ReplyError`.
+
+        The whole reply must come in time, however little comes at once. Raises Unreachable.
+        """
         words: Any = command  # hiredis' type hint allows only one word
+        deadline_at = clock.boottime() + self._timeout_s
         try:
             self.socket.sendall(hiredis.pack_command(words))
             while (reply := self._reader.gets()) is False:
+                self.socket.settimeout(max(deadline_at - clock.boottime(), _LEAST_S))
                 received = self.socket.recv(65536)
                 if not received:
                     raise Unreachable("Redis has closed the connection")
                 self._reader.feed(received)
+            self.socket.settimeout(self._timeout_s)
         except OSError as error:
             raise Unreachable(f"Redis has not answered: {error.strerror or error}") from error
         except hiredis.ProtocolError as error:
@@ -114,7 +124,7 @@ def _words(user: str, password: str) -> tuple[str, ...]:
 
 
 def _dialled(address: _Address) -> BlockingConnection:
-    connection = BlockingConnection(_connected(address))
+    connection = BlockingConnection(_connected(address), address.timeout_s)
     try:
         if address.account:
             _must(connection.call("AUTH", *address.account))
@@ -187,4 +197,5 @@ def _names(given: str | None) -> list[str]:
 
 def _must(reply: Any) -> None:
     if isinstance(reply, hiredis.ReplyError):
-        raise Unreachable(f"Redis refuses: {reply}")
+        # To an unknown command Redis answers with its arguments, of AUTH the password.
+        raise Unreachable(f"Redis refuses: {str(reply).partition(', with args')[0]}")

@@ -1,18 +1,30 @@
 """Finds the server that has a namespace, among those that sentinels watch or in a Cluster. Blocks while it looks.
 
-Runs in a thread of the master, and in applications. redis-py asks the sentinels and the nodes; a process whose URL
-names one server never imports it here.
+Runs in a thread of the master, and in applications. Must not connect to the server that it finds.
 """
 
+import re
+from binascii import crc_hqx
 from functools import partial
 from typing import Any, Final
 
-from supervisor.engine.transport.account import Credentials, account_of
-from supervisor.engine.transport.dial import Unreachable
-from supervisor.redis_url import Nodes, for_redis_py
+import hiredis
 
-#: A sentinel or node that hangs costs a look no more, so that a failover is followed within 5 s.
-_PATIENCE_S: Final = 1.0
+from supervisor import clock
+from supervisor.engine.transport.account import Credentials, NoAccount, account_of
+from supervisor.engine.transport.dial import BlockingConnection, Unreachable, dial
+from supervisor.redis_url import Nodes, place_of
+
+Place = tuple[str, int]
+
+#: Each step of asking a node takes at most this long.
+_STEP_S: Final = 1.0
+#: A look asks no further node after this long, so that a failover is followed within 5 s.
+_LOOK_S: Final = 3.0
+_SLOTS: Final = 16384
+#: An address or a name. What a node says becomes part of a URL.
+_HOST: Final = re.compile(r"[\w.:-]{1,255}", re.ASCII)
+_DOWN: Final = frozenset({"s_down", "o_down"})
 
 
 class Whereabouts:
@@ -21,70 +33,88 @@ class Whereabouts:
     def __init__(self, nodes: Nodes, key: str, credentials: Credentials | None = None) -> None:
         """`key`: any of the namespace. `credentials` returns the account in place of the URL's."""
         self._nodes = nodes
-        self._key = key
-        self._credentials = credentials or partial(account_of, nodes.url)
+        self._slot = _slot_of(key)
+        self._account = nodes.account_of_sentinels if nodes.service else credentials or partial(account_of, nodes.url)
         self._known = nodes.places
 
-    def find(self) -> tuple[str, int]:
+    def find(self) -> Place:
         """Return host and port of the server that is to be used now. Raises Unreachable."""
-        redis, nodes = _redis_py(), self._nodes
-        # The text of an error of redis-py may show the arguments of connections, with the password.
         try:
-            return self._owner() if nodes.is_cluster else self._primary()
-        except redis.sentinel.MasterNotFoundError:
-            why = f"none of the sentinels knows a primary of {nodes.service!r} that is up"
-        except (redis.AuthenticationError, redis.exceptions.NoPermissionError) as error:
-            why = f"a node does not let us in, or look: {type(error).__name__}"
-        except (redis.RedisError, redis.exceptions.RedisClusterException, OSError, ValueError) as error:
-            why = f"no node of the Cluster tells who has the namespace: {type(error).__name__}"
-        asked = ", ".join(f"{host}:{port}" for host, port in nodes.places)
-        raise Unreachable(f"{why}; asked were {asked}")
+            account = self._account()
+        except NoAccount as error:
+            raise Unreachable(f"{error}") from error
+        until, said = clock.boottime() + _LOOK_S, dict[str, list[str]]()
+        for place in self._known:
+            # The next look begins with another node: this one may hang, or be the only one that knows of no failover.
+            self._known = (*(each for each in self._known if each != place), place)
+            try:
+                return self._asked(place, account)
+            except Unreachable as error:
+                said.setdefault(str(error), []).append(place_of(*place))
+            if clock.boottime() > until:
+                break
+        answers = "; ".join(f"{', '.join(places)}: {why}" for why, places in said.items())
+        if self._nodes.is_cluster:
+            raise Unreachable(f"no node of the Cluster tells who has the namespace ({answers})")
+        raise Unreachable(f"no sentinel knows a primary of {self._nodes.service!r} that is up ({answers})")
 
     def server(self) -> str:
         """Return the URL of the server that is to be used now. Raises Unreachable."""
         return self._nodes.server(*self.find())
 
-    def _primary(self) -> tuple[str, int]:
-        options = self._nodes.options
-        account = options.get("sentinel_username", ""), options.get("sentinel_password", "")
-        sentinels = _redis_py().sentinel.Sentinel(self._nodes.places, sentinel_kwargs=self._arguments(*account))
+    def _asked(self, place: Place, account: tuple[str, str]) -> Place:
+        connection = dial(self._nodes.node(*place), _STEP_S, lambda: account)
         try:
-            host, port = sentinels.discover_master(self._nodes.service)
+            return self._owner(connection, place[0]) if self._nodes.is_cluster else self._primary(connection)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:  # whatever it is that answers there
+            raise Unreachable("its answer makes no sense") from error
         finally:
-            for each in sentinels.sentinels:
-                each.close()
-        return str(host), int(port)
+            connection.close()
 
-    def _owner(self) -> tuple[str, int]:
-        library = _redis_py().cluster
-        arguments = self._arguments(*self._credentials())
-        seeds = [library.ClusterNode(host, port) for host, port in self._known]
-        cluster = library.RedisCluster(startup_nodes=seeds, require_full_coverage=False, **arguments)
-        try:
-            found = [(str(node.host), int(node.port)) for node in cluster.get_nodes()]
-            self._known = tuple(dict.fromkeys([*found, *self._nodes.places]))
-            owner = cluster.get_node_from_key(self._key)
-        finally:
-            cluster.close()
+    def _primary(self, connection: BlockingConnection) -> Place:
+        reply = _answer(connection.call("SENTINEL", "MASTER", self._nodes.service))
+        state = dict(zip(reply[::2], reply[1::2], strict=True))
+        flags = state[b"flags"].decode().split(",")
+        if "master" not in flags or _DOWN & set(flags):
+            raise Unreachable("it is down")
+        return _checked(state[b"ip"].decode(), int(state[b"port"]))
+
+    def _owner(self, connection: BlockingConnection, asked: str) -> Place:
+        """`asked`: the host of the node that is asked, which a node without a name of its own has, too."""
+        owner, known = None, list[Place]()
+        for first, last, *nodes in _answer(connection.call("CLUSTER", "SLOTS")):
+            places = [_checked(_host(node, asked), int(node[1])) for node in nodes]
+            known += places
+            if first <= self._slot <= last:
+                owner = places[0]
+        self._known = tuple(dict.fromkeys([*known, *self._nodes.places]))
         if owner is None:
-            raise ValueError(f"no node has the slot of {self._key!r}")
-        return str(owner.host), int(owner.port)
-
-    def _arguments(self, user: str, password: str) -> dict[str, Any]:
-        """Return redis-py's arguments for connections to nodes. The URL's account is that of the servers."""
-        redis = _redis_py()
-        options = redis.connection.parse_url(for_redis_py(self._nodes.server("", 0)))
-        kept = {name: value for name, value in options.items() if name.startswith("ssl_") or name == "client_name"}
-        return {
-            **kept, "ssl": self._nodes.is_tls, "username": user or None, "password": password or None,
-            "socket_timeout": _PATIENCE_S, "socket_connect_timeout": _PATIENCE_S,
-            "retry": redis.retry.Retry(redis.backoff.NoBackoff(), 0),
-        }  # fmt: skip
+            raise Unreachable(f"no node serves slot {self._slot}, in which the namespace lies")
+        return owner
 
 
-def _redis_py() -> Any:
-    """Return redis-py, without its types: most of what is called here has none."""
-    import redis.cluster
-    import redis.sentinel
+def _slot_of(key: str) -> int:
+    """Return the slot of a key of ours, which its hash tag decides."""
+    return crc_hqx(key[key.index("{") + 1 : key.index("}")].encode(), 0) % _SLOTS
 
-    return redis
+
+def _answer(reply: Any) -> Any:
+    if isinstance(reply, hiredis.ReplyError):
+        raise Unreachable(f"{reply}")
+    return reply
+
+
+def _host(node: Any, asked: str) -> str:
+    """Return the host that a node of a Cluster announces, by address or by name."""
+    if not node[0]:  # it does not know, or is to be reached where the node is that was asked
+        return asked
+    if node[0] == b"?":  # it is to be called by its name, and has none
+        details = dict(zip(node[3][::2], node[3][1::2], strict=True))
+        return str(details[b"ip"].decode())
+    return str(node[0].decode())
+
+
+def _checked(host: str, port: int) -> Place:
+    if not _HOST.fullmatch(host) or not 0 < port < 65536:
+        raise ValueError
+    return host, port

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from supervisor.config import RunConfig
-from supervisor.engine.transport.account import account_of
+from supervisor.engine.transport.account import NoAccount, account_of
 from supervisor.linux import kernel
 from supervisor.redis_url import for_redis_py, has_files, secrets
 
@@ -64,7 +64,7 @@ def _from_file(redis_url: str) -> set[str]:
         return set()
     try:
         return {account_of(redis_url)[1]} - {""}
-    except (OSError, ValueError):
+    except NoAccount:
         return set()  # the connection tells
 
 

@@ -55,7 +55,7 @@ def test_client_follows_sentinels_to_another_primary(put, tmp_path):
 
 def test_sentinels_that_know_no_such_service_are_named(put, tmp_path):
     with sentinels.group(tmp_path, replicas=0) as group:
-        with pytest.raises(StoreUnavailable, match=r"none of the sentinels knows a primary of 'other'"):
+        with pytest.raises(StoreUnavailable, match=r"no sentinel knows a primary of 'other'"):
             put(group.url.replace(sentinels.SERVICE, "other"))
         for each in group.sentinels[:2]:
             each.kill()
@@ -68,7 +68,8 @@ def test_sentinels_that_know_no_such_service_are_named(put, tmp_path):
 )
 def test_nodes_that_are_gone_are_named_without_the_password(put, of):
     place = f"127.0.0.1:{servers.free_port()}"
-    with pytest.raises(StoreUnavailable, match=rf"asked were {place}\. Nothing was sent") as raised:
+    why = rf"\({place}: connecting failed: Connection refused\)\. Nothing was sent"
+    with pytest.raises(StoreUnavailable, match=why) as raised:
         put("redis+" + of.format(place))
     assert "geheim" not in str(raised.value)
 

@@ -22,35 +22,6 @@ NOPERM = b"-NOPERM User app has no permissions to run the ping command\r\n"
 
 
 @pytest.fixture
-def tcp() -> Iterator[Callable[[Callable[[socket.socket], None]], str]]:
-    """Listen on a port and answer each connection: `tcp(answer)` returns host and port."""
-    listeners: list[socket.socket] = []
-
-    def listen(answer: Callable[[socket.socket], None], host: str = "127.0.0.1") -> str:
-        try:
-            listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-        except OSError as error:
-            pytest.skip(f"this machine has no {host}: {error}")
-        listeners.append(listener)
-        threading.Thread(target=serve, args=(listener, answer), daemon=True).start()
-        shown = f"[{host}]" if ":" in host else host
-        return f"{shown}:{listener.getsockname()[1]}"
-
-    def serve(listener: socket.socket, answer: Callable[[socket.socket], None]) -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return  # closed
-            threading.Thread(target=answer, args=(connection,), daemon=True).start()
-
-    yield listen
-    for listener in listeners:
-        listener.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept
-        listener.close()
-
-
-@pytest.fixture
 def passing_on(server) -> Callable[[socket.socket], None]:
     """Relay bytes between a client and the server."""
 
@@ -217,6 +188,25 @@ def test_a_server_that_does_not_answer_is_given_up(tcp):
     gate.set()
 
 
+def test_a_server_that_answers_bit_by_bit_is_given_up(tcp):
+    gate = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        with connection, suppress(OSError):  # the other end hangs up
+            while not gate.wait(0.02):
+                connection.sendall(b"+")
+
+    with pytest.raises(Unreachable, match="Redis has not answered: timed out"):
+        dial(f"redis://{tcp(drip)}", 0.2)
+    gate.set()
+
+
+def test_password_that_the_server_repeats_is_not_shown(tcp):
+    said = b"-ERR unknown command 'AUTH', with args beginning with: 'geheim' \r\n"
+    with pytest.raises(Unreachable, match=r"Redis refuses: ERR unknown command 'AUTH'$"):
+        dial(f"redis://:geheim@{tcp(hang_up_after(said))}", TIMEOUT_S)
+
+
 @pytest.mark.parametrize(
     ("url", "why"),
     [
@@ -239,9 +229,13 @@ def test_a_wrong_password_is_not_repeated(server):
 
 def test_master_without_tls_loads_neither_redis_py_nor_ssl(server):
     code = f"""
-import sys, supervisor.master.master
-from supervisor.engine.transport.dial import BlockingConnection, dial
+import contextlib, sys, supervisor.master.master
+from supervisor.engine.transport.dial import Unreachable, dial
+from supervisor.engine.transport.dialer import Dialer
 dial("unix://{server.socket}?client_name=x", 5.0).close()
+for kind in ("sentinel://127.0.0.1:1/m", "cluster://127.0.0.1:1"):
+    with contextlib.suppress(Unreachable):
+        Dialer(f"redis+{{kind}}", "{{{{k}}}}:").dial(5.0)
 sys.exit(bool({{"redis", "asyncio", "ssl"}} & sys.modules.keys()))
 """
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -251,7 +245,7 @@ sys.exit(bool({{"redis", "asyncio", "ssl"}} & sys.modules.keys()))
 def test_wrong_option_is_reported_as_unreachable(option):
     with pytest.raises(Unreachable):
         dial(option, TIMEOUT_S)
-    connector = Connector(Dialer(option, "k"), 2, (), TIMEOUT_S)
+    connector = Connector(Dialer(option, "{k}:"), 2, (), TIMEOUT_S)
     select.select([connector], [], [], TIMEOUT_S)
     with pytest.raises(LinkLost):
         connector.finish()
