@@ -472,8 +472,9 @@ DEFAULT_NAMESPACE: Final = next(setting.default for setting in SETTINGS if setti
 
 #: Settings of the commands that only talk to Redis.
 CONNECTION: tuple[Setting, ...] = tuple(
-    s for s in SETTINGS if s.flag in {"redis-url", "redis-password-file", "namespace"}
+    s for s in SETTINGS if s.flag in {"redis-url", "redis-password-file", "redis-credentials", "namespace"}
 )
+_OF_THE_ACCOUNT: Final = tuple(s for s in SETTINGS if s.flag in {"redis-password-file", "redis-credentials"})
 
 #: Set in the environment of handlers and their subprocesses. Its value does not matter.
 IN_POOL: Final = "LEASEHOLD_IN_POOL"
@@ -583,15 +584,32 @@ def read(
             values[setting.field] = tuple(parsed)
         else:
             values[setting.field] = parsed[0] if parsed else None
-    is_of_another = flags.get("redis-url") is not None and flags.get("redis-password-file") is None
-    if (path := values.get("redis_password_file")) and not is_of_another and not problems:
-        try:
-            values["redis_url"] = redis_url.with_password_file(values["redis_url"] or redis_url.EMBEDDED, path)
-        except ValueError as error:
-            problems.append(f"--redis-password-file {path!r} is given, and --redis-url {error}.")
+    if not problems:
+        problems += _find_account(values, flags)
     if problems:
         raise ConfigError(problems)
     return values
+
+
+def _find_account(values: dict[str, Any], flags: Mapping[str, str | Sequence[str] | None]) -> Iterator[str]:
+    """Have the URL of the values name the password file. Yield what is wrong with the account.
+
+    A variable's account belongs to the variable's URL: it is for no other server.
+    """
+    for setting in _OF_THE_ACCOUNT:
+        if flags.get("redis-url") is not None and flags.get(setting.flag) is None:
+            values[setting.field] = None
+    path, function = values.get("redis_password_file"), values.get("redis_credentials")
+    url = values.get("redis_url") or redis_url.EMBEDDED
+    if path and function:
+        yield f"--redis-password-file {path!r} and --redis-credentials {function!r} are both given; keep one of them."
+    elif function and url == redis_url.EMBEDDED:
+        yield f"--redis-credentials {function!r} is given, and --redis-url {redis_url.OWN_PASSWORD}."
+    elif path:
+        try:
+            values["redis_url"] = redis_url.with_password_file(url, path)
+        except ValueError as error:
+            yield f"--redis-password-file {path!r} is given, and --redis-url {error}."
 
 
 def _given(setting: Setting, flag: str | Sequence[str] | None, environ: Mapping[str, str]) -> tuple[str, list[str]]:

@@ -11,6 +11,8 @@ from urllib.parse import SplitResult, parse_qs, parse_qsl, quote, unquote, urlen
 from supervisor import redis_options
 
 EMBEDDED: Final = "embedded:"
+#: Why the embedded server takes no account.
+OWN_PASSWORD: Final = "is the embedded server, which makes its own password; name another server, or give no account"
 
 _FORMS: Final = (
     "redis://host:port/db, rediss://…, unix:///path/to/socket, redis+sentinel://host:port,host:port/service/db,"
@@ -80,11 +82,11 @@ def nodes(url: str) -> Nodes | None:
     return Nodes(is_cluster, parts.scheme.startswith("rediss"), places, service, options, url)
 
 
-def for_redis_py(url: str) -> str:
+def for_redis_py(url: str, *, keeps_account: bool = True) -> str:
     """Return a valid URL of one server without what redis-py does not know: an account from files among it."""
     place, _, query = url.partition("?")
     left_out = redis_options.OURS
-    if has_files(url):
+    if has_files(url) or not keeps_account:
         scheme, _, rest = place.partition("://")
         netloc, slash, path = rest.partition("/")
         place, left_out = f"{scheme}://{netloc.rpartition('@')[2]}{slash}{path}", left_out | {"username", "password"}
@@ -95,7 +97,7 @@ def for_redis_py(url: str) -> str:
 def with_password_file(url: str, path: str) -> str:
     """Return a valid URL that names this file. Raises ValueError with a clause if it can have none."""
     if url == EMBEDDED:
-        raise ValueError("is the embedded server, which makes its own password; name the server, or leave the file out")
+        raise ValueError(OWN_PASSWORD)
     return checked(f"{url}{'&' if '?' in url else '?'}password_file={quote(path)}")
 
 

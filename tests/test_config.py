@@ -296,6 +296,33 @@ BAD = [
 ]
 
 
+@pytest.mark.parametrize("name", ["redis-password-file", "redis-credentials"])
+def test_account_of_a_variable_is_for_the_url_of_the_variable(tmp_path, name):
+    (tmp_path / "password").write_text("x")
+    value = {"redis-password-file": str(tmp_path / "password"), "redis-credentials": "tokens:token"}[name]
+    environ = {"LEASEHOLD_REDIS_URL": "redis://h/0", f"LEASEHOLD_{name.upper().replace('-', '_')}": value}
+    field = name.replace("-", "_")
+    assert getattr(RunConfig.load({}, environ, terminal=False), field)
+    other = RunConfig.load({"redis-url": "redis://other/0"}, environ, terminal=False)
+    assert (getattr(other, field), other.redis_url) == (None, "redis://other/0")
+    both = RunConfig.load({"redis-url": "redis://other/0", name: value}, environ, terminal=False)
+    assert getattr(both, field)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({}, r"--redis-credentials 'tokens:token' is given, and --redis-url is the embedded server"),
+        ({"redis-url": "redis://h", "redis-password-file": "PASSWORD"}, "are both given; keep one of them"),
+    ],
+)
+def test_function_that_would_not_be_asked_is_refused(tmp_path, more, why):
+    (tmp_path / "password").write_text("x")
+    flags = {name: value.replace("PASSWORD", str(tmp_path / "password")) for name, value in more.items()}
+    with pytest.raises(ConfigError, match=why):
+        RunConfig.load({"redis-credentials": "tokens:token", **flags}, {}, terminal=False)
+
+
 @pytest.mark.parametrize(
     ("text", "host", "port", "shown"),
     [

@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "config": "linux redis_url",
     "engine.model": "config",
     "engine.commands": "clock engine.model",
-    "engine.transport": "clock redis_url",
+    "engine.transport": "clock config redis_url",
     "engine.embedded": "clock config",
     "engine.worker": f"clock redis_url engine.transport {_ENGINE}",
     "engine.client": f"clock redis_url engine.transport engine.embedded {_ENGINE}",

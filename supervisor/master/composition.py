@@ -13,6 +13,7 @@ from pathlib import Path
 from supervisor.config import ConfigError, RunConfig, no_workdir
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
+from supervisor.engine.transport.credentials import load as load_credentials
 from supervisor.engine.transport.dialer import Dialer
 from supervisor.engine.worker.session import Session
 from supervisor.linux import cgroups
@@ -71,7 +72,6 @@ from supervisor.master.processes.zygotes import Zygotes
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.chores import Chores
 from supervisor.master.redis.connection import Connection
-from supervisor.master.redis.credentials import load as load_credentials
 from supervisor.master.redis.declaring import Declaring
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.departure import Departure
@@ -130,8 +130,7 @@ class Parts:
         assert config.redis_url is not None
         self.inbox, self.timers = Inbox(), Timers()
         queues, namespace = Queues(config.queue, config.order), Namespace(config.namespace)
-        credentials = None if config.redis_credentials is None else load_credentials(config.redis_credentials)
-        dialer = Dialer(config.redis_url, namespace.prefix, credentials)
+        dialer = Dialer(config.redis_url, namespace.prefix, load_credentials(config.redis_credentials))
         self.session = Session(
             dialer, namespace, queues, config.lease_ttl_s, config.acknowledge, self.inbox, self.timers
         )  # fmt: skip

@@ -17,6 +17,7 @@ from supervisor.cli.lib.parser import Subparsers, add_settings, given
 from supervisor.cli.lib.terminal import counted, note, say, say_json
 from supervisor.config import SETTINGS, ConfigError, Exit, RunConfig
 from supervisor.engine.embedded.embedded import refusal
+from supervisor.engine.transport.credentials import load
 
 EXAMPLES = """\
 examples:
@@ -91,6 +92,7 @@ def _settings(flags: Flags) -> tuple[RunConfig | None, list[Finding]]:
     try:
         check_package()
         config = RunConfig.load(flags, os.environ, terminal=sys.stderr.isatty())
+        load(config.redis_credentials)
         check_queues(config, "--queue" if flags["queue"] or "LEASEHOLD_QUEUE" not in os.environ else "LEASEHOLD_QUEUE")
     except ConfigError as error:
         return None, [problem(CONFIGURATION, sentence, Exit.CONFIG) for sentence in error.problems]

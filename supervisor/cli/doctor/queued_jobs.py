@@ -20,6 +20,7 @@ from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import entries
 from supervisor.engine.model.errors import LeaseholdError
+from supervisor.engine.transport.credentials import load
 
 _CHECK: Final = "queued-jobs"
 _PAGE: Final = 1000
@@ -53,7 +54,7 @@ def _is_ready(answers: IO[bytes], most_s: float) -> bool:
 
 def _tried(config: RunConfig, jobs: IO[bytes], answers: IO[bytes]) -> dict[str, dict[str, Any]]:
     """Show all jobs to the process. Raises OSError or ValueError if it ends before its answer."""
-    with Client(config.redis_url, config.namespace) as client:
+    with Client(config.redis_url, config.namespace, credentials=load(config.redis_credentials)) as client:
         for klass, jid, is_bytes, raw in chain(_jobs(client), _pushed(client)):
             jobs.write(orjson.dumps((klass, jid, is_bytes, len(raw))) + b"\n" + raw)
     jobs.close()

@@ -23,6 +23,7 @@ from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable, cod
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.options import Value
 from supervisor.engine.model.queue_order import Queues
+from supervisor.engine.transport.credentials import load
 from supervisor.engine.worker.push_listeners import MOST_LISTENERS
 
 _PINGS: Final = 20
@@ -57,8 +58,9 @@ def examine(config: RunConfig) -> Iterator[Finding]:
             url = embedded.url
             yield ok("redis", f"no other is asked for: the embedded server in {embedded.directory} runs")
         assert url is not None
+        credentials = load(config.redis_credentials)
         try:
-            examiner = Examiner(url, Namespace(config.namespace))
+            examiner = Examiner(url, Namespace(config.namespace), credentials)
             held.callback(examiner.close)
             refused = examiner.greet()
             yield _greeting(examiner, refused)
@@ -73,7 +75,7 @@ def examine(config: RunConfig) -> Iterator[Finding]:
             if refused is not None and _is_of_layout(refused):
                 yield problem("namespace", code_and_reason(refused)[1], Exit.UNREACHABLE)
             if refused is None:
-                with Client(url, config.namespace) as client:
+                with Client(url, config.namespace, credentials=credentials) as client:
                     if info is not None:
                         yield from _replicas(client, config, info)
                     yield from _namespace(client, config)

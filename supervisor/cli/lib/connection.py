@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Declare --redis-url and --namespace."""
+    """Declare the flags that name server, account and namespace."""
     add_settings(parser, CONNECTION)
 
 
@@ -49,9 +49,10 @@ def connect(args: argparse.Namespace) -> Iterator["Client"]:
     with server_url(values["redis_url"]) as url:
         from supervisor.engine.client.sync_client import Client
         from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+        from supervisor.engine.transport.credentials import load
 
         try:
-            with Client(url, values["namespace"]) as client:
+            with Client(url, values["namespace"], credentials=load(values["redis_credentials"])) as client:
                 yield client
         except (StoreUnavailable, OutcomeUnknown) as error:
             raise Refusal(str(error), Exit.UNREACHABLE) from error

@@ -4,11 +4,12 @@ Every call is a command of `engine/commands/` that the store runs. Must not: sen
 """
 
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
 import redis.asyncio as redis_py
+from redis.credentials import CredentialProvider
 
 from supervisor import clock as times
 from supervisor.engine.client.answers import (
@@ -55,6 +56,7 @@ from supervisor.engine.model.outcomes import Answer, Outcome
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.recurring import CronMissing, DueCron, RecurOptions, following
 from supervisor.engine.model.validation import UNSET, Duration, checked_each, checked_int, checked_seconds
+from supervisor.engine.transport.credentials import checked_credentials
 
 
 class AsyncClient:
@@ -76,6 +78,7 @@ class AsyncClient:
         clock: Clock | None = None,
         redis: redis_py.Redis | None = None,
         acknowledge: int = 0,
+        credentials: Callable[[], Any] | CredentialProvider | None = None,
     ) -> None:
         """Connect to nothing yet; the first call does.
 
@@ -83,16 +86,20 @@ class AsyncClient:
         LEASEHOLD_NAMESPACE, else leasehold. `clock` returns unix seconds in place of the server's clock. `redis`: an
         existing connection whose address and credentials are used; it is never closed. `acknowledge`: how many replicas
         must have each put before it returns; 0: only those that are `durable` wait, for as many as are configured.
+        `credentials`: a function that returns user and password for each connection, in place of the url's, or a
+        provider of redis-py. It runs in a thread of its own, and has 5 s.
         """
         self._namespace = find_namespace(namespace)
         clock, acknowledge = checked_clock(clock), checked_int("acknowledge", acknowledge, 0)
+        account = checked_credentials(credentials)
         self._share: Share | None = None
         if redis is None:
             address = find_server(url)
             self._share = address.share
-            pool, shown = pool_of(redis_py, address.url, self._namespace.prefix), address.shown
-        elif url is not None:
-            raise ValueError("url and redis exclude each other")
+            shown = address.shown
+            pool = pool_of(redis_py, address.url, self._namespace.prefix, account)
+        elif url is not None or credentials is not None:
+            raise ValueError("redis excludes url and credentials")
         else:
             pool = pool_like(redis_py, redis)
             shown = shown_address(pool.connection_kwargs)

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import redis as redis_py
 
 from supervisor import redis_url
+from supervisor.engine.client.following import CannotLogIn
 from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.errors import (
@@ -163,6 +164,8 @@ def unreachable(shown: str, error: Exception) -> StoreUnavailable:
             f"Redis at {shown} lets nobody in without the right password: {_clause(error)}. Nothing was sent; put user"
             " and password into the URL, like redis://user:password@host:6379/0."
         )
+    if isinstance(error, CannotLogIn):
+        return StoreUnavailable(f"cannot log in to Redis at {shown}: {_clause(error)}. Nothing was sent.")
     if isinstance(error, redis_py.exceptions.AskError):
         return elsewhere(shown, error)
     if str(error) in _EXHAUSTED:

@@ -17,7 +17,7 @@ from supervisor.engine.commands import queries
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.keys import Namespace
-from supervisor.engine.transport.account import account_of
+from supervisor.engine.transport.account import Credentials, account_of
 
 _TIMEOUT_S: Final = 5.0
 _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
@@ -74,16 +74,16 @@ class Examiner:
     Each question is one round trip, and may raise StoreUnavailable.
     """
 
-    def __init__(self, url: str, namespace: Namespace) -> None:
-        """Connect. Raises StoreUnavailable."""
+    def __init__(self, url: str, namespace: Namespace, credentials: Credentials | None = None) -> None:
+        """Connect. `credentials` returns the account in place of the URL's. Raises StoreUnavailable."""
         self._namespace = namespace
         self.keys = f"{namespace.prefix}*"
         #: Known after `greet`: in a Cluster another node may.
         self.holds_namespace = False
         self.shown = redis_url.redacted(url)
         try:
-            self.account = account_of(url)[0] or "default"
-            self._connection: Any = pool_of(redis_py, url, namespace.prefix, _TIMEOUT_S).make_connection()
+            self.account = (credentials() if credentials else account_of(url))[0] or "default"
+            self._connection: Any = pool_of(redis_py, url, namespace.prefix, credentials, _TIMEOUT_S).make_connection()
             self._connection.connect()
             self._connection.send_command("PING")
             self._connection.read_response()

@@ -8,7 +8,7 @@ from typing import Any
 
 import redis as redis_py
 
-from supervisor.engine.transport.account import NoAccount, account_of
+from supervisor.engine.transport.account import Credentials, NoAccount
 from supervisor.engine.transport.dial import Unreachable
 from supervisor.engine.transport.whereabouts import Whereabouts
 
@@ -78,16 +78,24 @@ class _AsyncFollowing(_Following):
         await super().disconnect(*given, **named)  # type: ignore[misc]
 
 
-class FileAccount(redis_py.CredentialProvider):
-    """Reads the account's files again for each connection."""
+class CannotLogIn(redis_py.ConnectionError):
+    """The account for a connection cannot be had."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+
+class OurProvider(redis_py.CredentialProvider):
+    """Reads the account's files, or asks a function, again for each connection."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        """Raises CannotLogIn."""
+        return await asyncio.to_thread(self.get_credentials)
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
-        """Raises redis.ConnectionError."""
+        """Blocks. Raises CannotLogIn."""
         try:
-            user, password = account_of(self._url)
+            user, password = self._credentials()
         except NoAccount as error:
-            raise redis_py.ConnectionError(f"cannot log in: {error}") from error
+            raise CannotLogIn(str(error)) from error
         return (user, password) if user else (password,)

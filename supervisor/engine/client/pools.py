@@ -3,13 +3,15 @@
 Its connections never send anything twice, and their replies are bytes. `library` is `redis` or `redis.asyncio`.
 """
 
+from functools import partial
 from typing import Any
 
 from redis.backoff import NoBackoff
 
 from supervisor import redis_url
 from supervisor.engine.client.connection import SOCKET_TIMEOUT_S
-from supervisor.engine.client.following import FileAccount, connection_class
+from supervisor.engine.client.following import OurProvider, connection_class
+from supervisor.engine.transport.account import Credentials, account_of
 from supervisor.engine.transport.whereabouts import Whereabouts
 
 #: Connections of a client that is given a url. redis-py's own default of 100 would limit threads unasked.
@@ -18,20 +20,23 @@ _MOST_CONNECTIONS = 2**31
 _OF_THE_POOL = ("maint_notif", "oss_cluster", "orig_", "himport_registry", "event_dispatcher", "connection_pool")
 
 
-def pool_of(library: Any, url: str, key: str, timeout_s: float = SOCKET_TIMEOUT_S) -> Any:
+def pool_of(
+    library: Any, url: str, key: str, credentials: Credentials | None = None, timeout_s: float = SOCKET_TIMEOUT_S
+) -> Any:
     """Return a pool for the server of an url. Each step of its connections takes at most `timeout_s`.
 
-    `key`: any of the namespace, of which nodes of a Cluster say where it is. Raises ValueError.
+    `key`: any of the namespace, of which nodes of a Cluster say where it is. `credentials` returns the account in place
+    of the url's. Raises ValueError.
     """
     more: dict[str, Any] = {}
     if nodes := redis_url.nodes(url):
         kind = connection_class(library, nodes.is_tls)
-        more |= {"connection_class": kind, "whereabouts": Whereabouts(nodes, key)}
+        more |= {"connection_class": kind, "whereabouts": Whereabouts(nodes, key, credentials)}
         url = nodes.server(*nodes.places[0])
-    if redis_url.has_files(url):
-        more["credential_provider"] = FileAccount(url)
+    if credentials or redis_url.has_files(url):
+        more["credential_provider"] = OurProvider(credentials or partial(account_of, url))
     return library.ConnectionPool.from_url(
-        redis_url.for_redis_py(url),
+        redis_url.for_redis_py(url, keeps_account=credentials is None),
         protocol=2,
         decode_responses=False,
         retry=library.retry.Retry(NoBackoff(), 0),

@@ -20,7 +20,7 @@ import redis.asyncio as redis_aio
 from redis.connection import DefaultParser
 
 from supervisor.engine.client.connection import is_elsewhere
-from supervisor.engine.client.following import FileAccount, follows
+from supervisor.engine.client.following import OurProvider, follows
 
 LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
 #: A longer command has its own connection, because all others would wait until it is written.
@@ -44,7 +44,7 @@ def can_share(pool: Any) -> bool:
     if not (pool.connection_class in _PLAIN or follows(pool.connection_class)) or given.get("protocol") != 2:
         return False
     special = (given.get(name) for name in ("credential_provider", "health_check_interval", "redis_connect_func"))
-    return all(not each or isinstance(each, FileAccount) for each in special)
+    return all(not each or isinstance(each, OurProvider) for each in special)
 
 
 async def dialled(address: Any) -> "SharedLine":
@@ -63,6 +63,8 @@ async def dialled(address: Any) -> "SharedLine":
         raise redis_py.ConnectionError(f"connecting failed: {why or error}") from error
     try:
         _keep_alive(line.socket, address)
+        if address.credential_provider:
+            await line.ask(packed("AUTH", *await address.credential_provider.get_credentials_async()))
         for words in _greeting(address):
             await line.ask(packed(*words))
     except BaseException:
@@ -91,9 +93,7 @@ def _keep_alive(connected: Any, address: Any) -> None:
 
 
 def _greeting(address: Any) -> Iterator[tuple[Any, ...]]:
-    if address.credential_provider:
-        yield "AUTH", *address.credential_provider.get_credentials()
-    elif address.username:
+    if address.username:
         yield "AUTH", address.username, address.password or ""
     elif address.password:
         yield "AUTH", address.password

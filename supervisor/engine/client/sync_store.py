@@ -25,7 +25,7 @@ from supervisor.engine.client.connection import (
     unread,
 )
 from supervisor.engine.client.event_stream import EventFilter, EventStream
-from supervisor.engine.client.following import FileAccount
+from supervisor.engine.client.following import OurProvider
 from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
@@ -43,7 +43,7 @@ class Store:
         # To give a connection back and take it again costs more than the call in between. A pool that may renew a
         # connection between two calls gets it back nevertheless.
         provider = pool.connection_kwargs.get("credential_provider")
-        self._keeps = type(pool) is redis_py.ConnectionPool and isinstance(provider, FileAccount | None)
+        self._keeps = type(pool) is redis_py.ConnectionPool and isinstance(provider, OurProvider | None)
         self._kept: deque[Any] = deque()
         self._pid = os.getpid()
         self._shown = shown

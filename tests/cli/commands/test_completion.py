@@ -58,6 +58,7 @@ def completed(capsys, tmp_path):
                 "--limit",
                 "--namespace",
                 "--offset",
+                "--redis-credentials",
                 "--redis-password-file",
                 "--redis-url",
                 "--since",

@@ -533,6 +533,26 @@ def test_a_cluster_without_slots_is_a_problem(seen, tmp_path):
     assert not any("in one slot" in line for line in of(found, "ok"))
 
 
+def test_commands_ask_the_function_for_the_account(shell, own_server, tmp_path, monkeypatch, namespace):
+    """Of `doctor`, of `put`, and of a command whose function is broken."""
+    (tmp_path / "vault.py").write_text("token = lambda: ('default', 'geheim')\n\ndef broken():\n    raise OSError\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    own_server.redis.config_set("requirepass", "geheim")
+    monkeypatch.setenv("LEASEHOLD_REDIS_URL", own_server.url)
+    monkeypatch.setenv("LEASEHOLD_REDIS_CREDENTIALS", "vault:token")
+    shell.good("put", "k", "--queue", "q")
+    words = {"redis-url": own_server.url, "redis-credentials": "vault:token", "namespace": namespace}
+    found = list(server.examine(RunConfig.load(words, {}, terminal=False)))
+    assert findings.exit_code(found) == 0 and found[0].message.endswith(f" at {own_server.url}")
+    why = "--redis-credentials has failed: OSError"
+    assert why in shell.refused(69, "queues", "--redis-url", own_server.url, "--redis-credentials", "vault:broken")
+    found = list(server.examine(RunConfig.load(words | {"redis-credentials": "vault:broken"}, {}, terminal=False)))
+    assert findings.exit_code(found) == 69 and why in found[0].message
+    assert "cannot be imported" in shell.refused(78, "queues", "--redis-credentials", "vault:none")
+    said = shell("doctor", "--redis-url", own_server.url, "--redis-credentials", "vault:none")
+    assert said.code == 78 and "cannot be imported" in said.out
+
+
 def test_a_missing_password_is_named(seen, own_server):
     own_server.redis.config_set("requirepass", "geheim")
     code, found = seen(own_server.url)

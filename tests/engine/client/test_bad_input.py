@@ -137,6 +137,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
             "clock": [5, "now", True],
             "redis": [5, "redis://localhost", object],
             "acknowledge": ints(0),
+            "credentials": [Bad(5, "int"), Bad("token", "str"), Bad(("user", "password"), "tuple")],
         },
     ),
     "Client.close": ({}, {}),
@@ -508,5 +509,5 @@ def test_the_reason_of_a_release_is_a_short_text(server, namespace, caller, reas
 
 
 def test_a_url_and_a_connection_are_refused(server, caller):
-    with pytest.raises(ValueError, match="url and redis exclude each other"):
+    with pytest.raises(ValueError, match="redis excludes url and credentials"):
         type(caller.client)(server.url, redis=server.redis)

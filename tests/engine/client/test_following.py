@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -11,6 +12,7 @@ import pytest
 
 from supervisor import AsyncClient, Client, LeaseholdError, StoreUnavailable
 from tests import clusters, sentinels, servers
+from tests.lengths import SOON_S
 
 ROOT = Path(__file__).parents[3]
 NAMESPACE = "jobs"
@@ -126,9 +128,54 @@ def test_password_file_is_read_again_for_each_connection(put, tmp_path):
         put(url)
         path.write_text("")
         redis.client_kill_filter(user="app")
-        with pytest.raises(StoreUnavailable, match=f"password_file {path} is empty"):
+        with pytest.raises(StoreUnavailable, match=f"^cannot log in to Redis at .*: password_file {path} is empty"):
             for _ in range(2):
                 put(url)
+
+
+def test_function_and_provider_are_asked_for_each_connection(tmp_path):
+    class Provider:
+        def get_credentials(self):
+            return "app", (tmp_path / "password").read_text()
+
+    def put_by(kind, given):
+        client = kind(f"unix://ignored:ignored@{socket}", NAMESPACE, credentials=given)
+        if kind is Client:
+            with client:
+                client.queue("q").put("k")
+            return
+
+        async def put():
+            async with client:
+                await client.queue("q").put("k")
+
+        asyncio.run(put())
+
+    with servers.running(servers.binary() or "") as socket, servers.connected(socket) as redis:
+        for password in ("first", "second"):
+            rights = {"categories": ["+@all"], "keys": ["*"], "channels": ["*"]}
+            redis.acl_setuser("app", enabled=True, reset_passwords=True, passwords=[f"+{password}"], **rights)
+            (tmp_path / "password").write_text(password)
+            for kind in (Client, AsyncClient):
+                for given in (Provider(), Provider().get_credentials):
+                    put_by(kind, given)
+
+
+def test_function_that_blocks_holds_up_no_loop(server, namespace):
+    gate = threading.Event()
+
+    def wait_for_the_loop():
+        assert gate.wait(SOON_S)
+        return "default", "x"
+
+    async def put_while_the_loop_turns():
+        async with AsyncClient(server.url, namespace, credentials=wait_for_the_loop) as client:
+            putting = asyncio.create_task(client.queue("q").put("k"))
+            await asyncio.sleep(0)
+            gate.set()
+            await putting
+
+    asyncio.run(put_while_the_loop_turns())
 
 
 def test_password_file_of_the_environment_belongs_to_its_url(monkeypatch, tmp_path, server, namespace):
