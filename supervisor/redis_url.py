@@ -199,6 +199,11 @@ def secrets(url: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, found)))
 
 
+def secret_files(url: str) -> tuple[str, ...]:
+    """Return the files with a password or a key that a valid url names."""
+    return tuple(value for name, value in parse_qsl(urlsplit(url).query) if name in redis_options.SECRET_FILES)
+
+
 def redacted(url: str) -> str:
     """Return the url, valid or not, with *** for all that may be secret. Nothing else may show a url.
 

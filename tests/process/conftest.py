@@ -54,6 +54,19 @@ def own_stage(stage, own_server) -> Iterator[Stage]:
 
 
 @pytest.fixture
+def app(own_server) -> Callable[[str], None]:
+    """A user whose password is `first`. Call it to give it another one, and to close all of its connections."""
+    redis = own_server.redis
+    redis.acl_setuser("app", enabled=True, passwords=["+first"], categories=["+@all"], keys=["*"], channels=["*"])
+
+    def rotate(password: str) -> None:
+        redis.acl_setuser("app", enabled=True, reset_passwords=True, passwords=[f"+{password}"])
+        redis.client_kill_filter(user="app")
+
+    return rotate
+
+
+@pytest.fixture
 def proxies(server, tmp_path) -> Iterator[Callable[..., Proxy]]:
     """Start a proxy before the shared server. It loses every nth reply (0: none), and the first one with `reply`."""
     started: list[Proxy] = []

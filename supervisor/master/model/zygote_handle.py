@@ -21,6 +21,7 @@ from supervisor.master.model import environment, memory
 from supervisor.master.model.stacks import Stacks
 from supervisor.master.model.states import ZYGOTE_MOVES, ZygoteState, move
 from supervisor.messages import Boot, BootFailed, Control, HandlerSettings, Ready, Reaped, Spawn, Spawned, SpawnFailed
+from supervisor.redis_url import EMBEDDED, secret_files
 
 #: The zygote imports our modules from the master's own folder, whatever the working directory contains and wherever
 #: links lead by now. Master and zygote must be of one version.
@@ -61,7 +62,7 @@ def boot_of(config: RunConfig, workdir: Path, open_files: int, directory: str = 
         workdir_limit_bytes=config.workdir_limit_bytes,
         sandbox=config.sandbox,
         readable=[str(path) for path in config.sandbox_read],
-        hidden=[str(Path(HIDDEN).absolute())],
+        hidden=[os.path.abspath(path) for path in (HIDDEN, *secret_files(config.redis_url or EMBEDDED))],
         child_user=list(config.child_user or ()),
         directory=directory,
         held_back=environment.of(config)[1],

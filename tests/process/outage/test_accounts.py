@@ -21,19 +21,6 @@ def wrong():
 """
 
 
-@pytest.fixture
-def app(own_server):
-    """A user whose password is `first`. Call it to give it another one, and to close all of its connections."""
-    redis = own_server.redis
-    redis.acl_setuser("app", enabled=True, passwords=["+first"], categories=["+@all"], keys=["*"], channels=["*"])
-
-    def rotate(password):
-        redis.acl_setuser("app", enabled=True, reset_passwords=True, passwords=[f"+{password}"])
-        redis.client_kill_filter(user="app")
-
-    return rotate
-
-
 @pytest.mark.parametrize("how", ["file", "function", "provider"])
 def test_supervisor_logs_in_with_a_rotated_password(own_stage, own_server, app, tmp_path, how):
     stage = own_stage

@@ -290,6 +290,56 @@ def test_password_on_the_command_line_is_refused_under_strict(stage):
     assert "secret-77" not in said
 
 
+PEEK = """
+@handler
+def peek(job):
+    said = []
+    for folder, _, files in os.walk(HERE, followlinks=True):
+        for path in (Path(folder, file) for file in files if file.startswith("pass")):
+            try:
+                said.append(path.read_text())
+            except PermissionError:
+                pass
+    return (HERE / "plain").read_text(), said
+"""
+
+
+def replace_as_an_operator(path, text):
+    new = path.with_name("passnew")
+    new.write_text(text)
+    new.rename(path)
+
+
+def replace_as_kubernetes(path, text):
+    """Let the link `..data` lead to another directory, in which the file lies."""
+    directory = path.parent / f"..{text}"
+    directory.mkdir()
+    (directory / path.name).write_text(text)
+    (path.parent / "..new").symlink_to(directory.name)
+    (path.parent / "..new").rename(path.parent / "..data")
+    if not path.is_symlink():
+        path.symlink_to(f"..data/{path.name}")
+
+
+@pytest.mark.parametrize("replace", [replace_as_an_operator, replace_as_kubernetes])
+def test_handlers_cannot_read_a_password_beside_their_code(own_stage, own_server, app, replace):
+    """Nor the one that takes its place, which the supervisor reads."""
+    stage = own_stage
+    (stage.directory / "plain").write_text("x")
+    (stage.directory / "secrets").mkdir()
+    path = stage.directory / "secrets" / "password"
+    replace(path, "first")
+    url = own_server.url.replace("://", "://app@", 1)
+    pool = start_app(stage, PEEK, sandbox="strict", redis_url=url, redis_password_file=str(path)).wait_ready()
+    assert run(stage, "peek").result == ["x", []]
+    replace(path, "second")
+    app("second")
+    pool.wait_for("redis.connected")
+    assert run(stage, "peek").result == ["x", []]
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
 def test_only_named_and_basic_variables_reach_handlers(stage):
     source = "@handler\ndef look(job): return sorted(os.environ)"
     surroundings = {"ONE": "1", "TWO": "2", "LC_TIME": "C", "PYTHONHASHSEED": "0", "URL": stage.server.url}
