@@ -10,7 +10,7 @@ import redis as redis_py
 
 from supervisor.engine.transport.account import Credentials, NoAccount
 from supervisor.engine.transport.dial import Unreachable
-from supervisor.engine.transport.whereabouts import Whereabouts
+from supervisor.engine.transport.whereabouts import Whereabouts, is_replica
 
 
 def connection_class(library: Any, is_tls: bool) -> type:
@@ -41,17 +41,32 @@ class _Following:
             raise redis_py.ConnectionError(str(error)) from error
         self._has_place = True
 
+    def check(self, role: Any) -> None:
+        """Take the reply to ROLE. Raises redis.ConnectionError if this is not the primary: reads would be stale."""
+        if is_replica(role):
+            raise redis_py.ConnectionError(f"{self.host}:{self.port} is to be the primary, and is a replica as yet")
+
 
 class _SyncFollowing(_Following):
     def connect_check_health(self, *given: Any, **named: Any) -> None:
         """Each way to connect comes here, and returns at once if the connection stands."""
-        if not self._has_place:
+        is_new = not self._has_place
+        if is_new:
             self._look()
         try:
             super().connect_check_health(*given, **named)  # type: ignore[misc]  # redis-py's class comes next
+            if is_new:
+                self.check(self._role())
         except BaseException:
-            self._has_place = False
+            self.disconnect()
             raise
+
+    def _role(self) -> Any:
+        try:
+            self.send_command("ROLE", check_health=False)  # type: ignore[attr-defined]
+            return self.read_response()  # type: ignore[attr-defined]
+        except redis_py.ResponseError as error:
+            return error
 
     def disconnect(self, *given: Any, **named: Any) -> None:
         self._has_place = False
@@ -65,13 +80,23 @@ class _AsyncFollowing(_Following):
 
     async def connect_check_health(self, *given: Any, **named: Any) -> None:
         """Each way to connect comes here, and returns at once if the connection stands."""
-        if not self._has_place:
+        is_new = not self._has_place
+        if is_new:
             await self.find()
         try:
             await super().connect_check_health(*given, **named)  # type: ignore[misc]  # redis-py's class comes next
+            if is_new:
+                self.check(await self._role())
         except BaseException:
-            self._has_place = False
+            await self.disconnect(nowait=True)
             raise
+
+    async def _role(self) -> Any:
+        try:
+            await self.send_command("ROLE", check_health=False)  # type: ignore[attr-defined]
+            return await self.read_response()  # type: ignore[attr-defined]
+        except redis_py.ResponseError as error:
+            return error
 
     async def disconnect(self, *given: Any, **named: Any) -> None:
         self._has_place = False

@@ -67,6 +67,9 @@ async def dialled(address: Any) -> "SharedLine":
             await line.ask(packed("AUTH", *await address.credential_provider.get_credentials_async()))
         for words in _greeting(address):
             await line.ask(packed(*words))
+        if follows(type(address)):
+            with contextlib.suppress(redis_py.exceptions.NoPermissionError):
+                address.check(await line.ask(packed("ROLE")))
     except BaseException:
         await line.close()
         raise

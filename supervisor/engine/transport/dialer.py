@@ -3,11 +3,9 @@
 import math
 from typing import Final, NamedTuple
 
-import hiredis
-
 from supervisor.engine.transport.account import Credentials
 from supervisor.engine.transport.dial import BlockingConnection, Unreachable, dial
-from supervisor.engine.transport.whereabouts import Whereabouts
+from supervisor.engine.transport.whereabouts import Whereabouts, is_replica
 from supervisor.redis_url import nodes, redacted
 
 
@@ -42,8 +40,7 @@ class Dialer:
         url = self._whereabouts.server()
         connection = dial(url, min(timeout_s, self.patience.silence_s), self._credentials)
         try:
-            role = connection.call("ROLE")
-            if not isinstance(role, hiredis.ReplyError) and role[0] != b"master":  # an ACL may forbid to ask
+            if is_replica(connection.call("ROLE")):
                 raise Unreachable(f"{redacted(url)} is to be the primary, and is a replica as yet")
         except BaseException:
             connection.close()

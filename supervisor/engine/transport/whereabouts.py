@@ -93,6 +93,11 @@ class Whereabouts:
         return owner
 
 
+def is_replica(role: Any) -> bool:
+    """Return whether a server says so by its reply to ROLE. An ACL may forbid to ask."""
+    return isinstance(role, list) and role[:1] != [b"master"]
+
+
 def _slot_of(key: str) -> int:
     """Return the slot of a key of ours, which its hash tag decides."""
     return crc_hqx(key[key.index("{") + 1 : key.index("}")].encode(), 0) % _SLOTS

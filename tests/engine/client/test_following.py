@@ -2,9 +2,10 @@
 
 import asyncio
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -95,6 +96,45 @@ def test_wait_of_an_async_client_follows_a_moved_slot(tmp_path):
         target = next(node for node in made if node is not source)
         move = partial(clusters.move_namespace, made, NAMESPACE, source, target)
         asyncio.run(wait_twice(clusters.url_of(made), move))
+
+
+def test_client_that_only_reads_does_not_read_from_a_replica(tmp_path):
+    """It has been told by sentinels that have not heard of a failover."""
+    with sentinels.group(tmp_path, replicas=1) as group:
+        (replica,) = (each for each in group.members if each is not group.primary())
+        with stale_sentinel(replica.port) as place:
+            url = f"redis+sentinel://{place}/{sentinels.SERVICE}"
+            with Client(url, NAMESPACE) as client, pytest.raises(StoreUnavailable, match="is a replica as yet"):
+                client.queue("q").counts()
+
+            async def look():
+                async with AsyncClient(url, NAMESPACE) as client:
+                    for ask in (client.queue("q").counts, lambda: client.wait("j" * 22, timeout=0)):
+                        with pytest.raises(StoreUnavailable, match="is a replica as yet"):
+                            await ask()
+
+            asyncio.run(look())
+        with Client(f"redis://127.0.0.1:{replica.port}", NAMESPACE) as client:
+            assert client.queue("q").counts().waiting == 0, "who names a replica may read there"
+
+
+@contextmanager
+def stale_sentinel(port: int) -> Iterator[str]:
+    """A sentinel that takes the server at this port for the primary."""
+    words = ["flags", "master", "ip", "127.0.0.1", "port", str(port)]
+    reply = f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):  # the test has ended
+                while True:
+                    with listener.accept()[0] as connection:
+                        while asked := connection.recv(4096):
+                            connection.sendall(b"+PONG\r\n" if b"PING" in asked else reply.encode())
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept
 
 
 def test_client_follows_its_slot_through_a_cluster(put, tmp_path):
