@@ -82,6 +82,8 @@ class AsyncStore:
                 return command.parse(await self._completed(await self._shared_line(), command, words))
             return command.parse(await self._run_alone(command, words))
         except redis_py.ResponseError as error:
+            if is_elsewhere(error):
+                await self._leave()
             raise refused(self._shown, command, error) from error
 
     def _can_share(self, words: bytes) -> bool:
@@ -105,6 +107,7 @@ class AsyncStore:
                 await line.load(command.script.text)
                 reply, acknowledged = await self._ask_durably(connection, command, wanted)
             if is_elsewhere(reply):
+                await self._leave()
                 await connection.disconnect()
         except BaseException as error:
             await connection.disconnect()
@@ -129,6 +132,7 @@ class AsyncStore:
                 except redis_py.ResponseError as error:
                     replies.append(error)
         except LOST as error:
+            await self._leave()
             raise unanswered(self._shown, command, error) from error
         return replies
 
@@ -194,6 +198,8 @@ class AsyncStore:
         try:
             return await answer
         except (redis_py.ResponseError, LeaseholdError) as error:
+            if is_elsewhere(error):
+                await self._leave()
             return as_answer(self._shown, command, error)
 
     async def _run_alone(self, command: Command[Any], words: bytes) -> Any:
@@ -213,7 +219,8 @@ class AsyncStore:
             popped = await connection.read_response()
             return popped[1] if popped else None
         except (*LOST, redis_py.ResponseError) as error:
-            await connection.disconnect()  # it may lead to a server that serves us no more
+            await connection.disconnect()
+            await self._leave()
             raise unreachable(self._shown, error) from error
         finally:
             await self._pool.release(connection)
@@ -229,6 +236,12 @@ class AsyncStore:
         if self._line is not None:
             await self._line.close()
         await self._pool.disconnect()
+
+    async def _leave(self) -> None:
+        """Have later calls connect anew: what is connected now may lead to a server that serves us no more."""
+        if self._line is not None:
+            self._line.retire()
+        await self._pool.disconnect(inuse_connections=False)
 
     async def _connect(self) -> Any:
         try:
@@ -305,4 +318,5 @@ class AsyncStore:
         except NotSent as error:
             raise unreachable(self._shown, error) from error
         except LOST as error:
+            await self._leave()
             raise unanswered(self._shown, command, error) from error

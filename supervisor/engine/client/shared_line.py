@@ -173,6 +173,12 @@ class SharedLine(asyncio.Protocol):
             self._lose(redis_py.ConnectionError("the client was closed"))
             await asyncio.shield(self._gone)
 
+    def retire(self) -> None:
+        """Close the connection as soon as no call waits. The next call needs a new one."""
+        self._is_obsolete = True
+        if self._loop is asyncio.get_running_loop():
+            self._end_if_unused()
+
     def leave(self) -> None:
         """Close a connection that the client forgot, if this is its loop, which would keep it open."""
         if self._lost is None:
@@ -189,8 +195,7 @@ class SharedLine(asyncio.Protocol):
         calls = [call for call in self._unsent if not call[1].done()]
         self._unsent.clear()
         if not calls:
-            if self._is_obsolete and not self._waiting:
-                self._lose(redis_py.ConnectionError(_ELSEWHERE))
+            self._end_if_unused()
             return
         if not self._waiting:
             self._heard_at = self._loop.time()
@@ -229,6 +234,9 @@ class SharedLine(asyncio.Protocol):
             answer.set_exception(reply)
         else:
             answer.set_result(reply)
+        self._end_if_unused()
+
+    def _end_if_unused(self) -> None:
         if self._is_obsolete and not self._waiting and not self._unsent:
             self._lose(redis_py.ConnectionError(_ELSEWHERE))
 

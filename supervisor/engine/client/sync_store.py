@@ -28,7 +28,7 @@ from supervisor.engine.client.event_stream import EventFilter, EventStream
 from supervisor.engine.client.following import OurProvider
 from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.writes import Command
-from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
+from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from supervisor.engine.model.scripts import check_server
 
 _LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
@@ -63,7 +63,7 @@ class Store:
             (self._leave if is_elsewhere(error) else self._give_back)(connection)
             raise refused(self._shown, command, error) from error
         except BaseException:
-            self._discard(connection)
+            self._leave(connection)
             raise
         self._give_back(connection)
         return answer
@@ -81,10 +81,10 @@ class Store:
                 self._load(connection, command)
                 reply, acknowledged = self._ask_durably(connection, command, wanted)
         except _LOST as error:
-            self._discard(connection)
+            self._leave(connection)
             raise unreachable(self._shown, error) from error
         except BaseException:
-            self._discard(connection)
+            self._leave(connection)
             raise
         (self._leave if is_elsewhere(reply) else self._give_back)(connection)
         if isinstance(reply, Exception):
@@ -126,6 +126,8 @@ class Store:
         finally:
             if is_clean:
                 self._give_back(connection)
+            elif any(isinstance(answer, StoreUnavailable | OutcomeUnknown) for answer in answers):
+                self._leave(connection)
             else:
                 self._discard(connection)
         return answers
@@ -137,7 +139,7 @@ class Store:
             connection.send_command("BLPOP", *keys, f"{max(seconds, 0.001):.3f}")  # 0 would wait for ever
             popped = connection.read_response()
         except BaseException as error:
-            self._discard(connection)
+            self._leave(connection)
             if isinstance(error, (*_LOST, redis_py.ResponseError)):
                 raise unreachable(self._shown, error) from error
             raise
@@ -186,7 +188,7 @@ class Store:
         self._pool.release(connection)
 
     def _leave(self, connection: Any) -> None:
-        """Close all connections that no call uses: another server is to be looked for."""
+        """Close it, and all that no call uses: they may lead to a server that serves us no more."""
         self._discard(connection)
         with contextlib.suppress(IndexError):
             while True:

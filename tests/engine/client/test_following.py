@@ -5,6 +5,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -85,9 +86,6 @@ def test_wait_of_an_async_client_follows_a_moved_slot(tmp_path):
             with pytest.raises(StoreUnavailable):
                 while True:  # the lease, or the wait behind it, meets the move
                     await client.lease("w", ["q"], block=0.01)
-            for _ in range(2):  # the shared connection and that of the wait, each once
-                with suppress(StoreUnavailable):
-                    await client.lease("w", ["q"], block=0.01)
             assert await client.lease("w", ["q"], block=0.01) == []
 
     with clusters.nodes(tmp_path, 3) as made:
@@ -96,6 +94,37 @@ def test_wait_of_an_async_client_follows_a_moved_slot(tmp_path):
         target = next(node for node in made if node is not source)
         move = partial(clusters.move_namespace, made, NAMESPACE, source, target)
         asyncio.run(wait_twice(clusters.url_of(made), move))
+
+
+def test_client_of_many_connections_meets_a_moved_slot_once(tmp_path):
+    """Threads have had a connection each, and tasks have waited on one each."""
+
+    def meet_it_once(call):
+        with pytest.raises(StoreUnavailable):
+            call()
+        for _ in range(4):
+            call()
+
+    with clusters.nodes(tmp_path, 3) as made:
+        clusters.join(made)
+        source = clusters.holder(made, NAMESPACE)
+        target = next(node for node in made if node is not source)
+        loop = asyncio.new_event_loop()
+        client, async_client = (kind(clusters.url_of(made), NAMESPACE) for kind in (Client, AsyncClient))
+
+        async def wait_in_four_tasks():
+            await asyncio.gather(*(async_client.lease(f"w{n}", [f"q{n}"], block=0.2) for n in range(4)))
+
+        with client, ThreadPoolExecutor(4) as threads:
+            list(threads.map(lambda n: client.lease(f"w{n}", [f"q{n}"], block=0.2), range(4)))
+            loop.run_until_complete(wait_in_four_tasks())
+            clusters.move_namespace(made, NAMESPACE, source, target)
+            meet_it_once(lambda: client.queue("q").put("k"))
+            list(threads.map(lambda n: client.lease(f"w{n}", [f"q{n}"], block=0.2), range(4)))
+            meet_it_once(lambda: loop.run_until_complete(async_client.queue("q").put("k")))
+            loop.run_until_complete(wait_in_four_tasks())
+            loop.run_until_complete(async_client.close())
+        loop.close()
 
 
 def test_client_that_only_reads_does_not_read_from_a_replica(tmp_path):
