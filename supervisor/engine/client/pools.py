@@ -35,16 +35,17 @@ def pool_of(
         url = nodes.server(*nodes.places[0])
     if credentials or redis_url.has_files(url):
         more["credential_provider"] = OurProvider(credentials or partial(account_of, url))
-    return library.ConnectionPool.from_url(
-        redis_url.for_redis_py(url, keeps_account=credentials is None),
-        protocol=2,
-        decode_responses=False,
-        retry=library.retry.Retry(NoBackoff(), 0),
-        socket_timeout=timeout_s,
-        socket_connect_timeout=timeout_s,
-        max_connections=_MOST_CONNECTIONS,
-        **more,
-    )
+    ours = {
+        "protocol": 2,
+        "decode_responses": False,
+        "retry": library.retry.Retry(NoBackoff(), 0),
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        "max_connections": _MOST_CONNECTIONS,
+    }
+    # Not `from_url`: that of redis.asyncio takes its own class of TLS connections in place of a given one.
+    theirs = library.connection.parse_url(redis_url.for_redis_py(url, keeps_account=credentials is None))
+    return library.ConnectionPool(**ours | theirs | more)
 
 
 def pool_like(library: Any, given: Any) -> Any:

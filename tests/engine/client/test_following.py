@@ -2,18 +2,21 @@
 
 import asyncio
 import re
-import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from supervisor import AsyncClient, Client, LeaseholdError, StoreUnavailable
+from supervisor.engine.transport.dial import Unreachable
+from supervisor.engine.transport.dialer import Dialer
 from tests import clusters, sentinels, servers
+from tests.engine.played_nodes import primary, slots
 from tests.lengths import SOON_S
 
 ROOT = Path(__file__).parents[3]
@@ -127,43 +130,54 @@ def test_client_of_many_connections_meets_a_moved_slot_once(tmp_path):
         loop.close()
 
 
-def test_client_that_only_reads_does_not_read_from_a_replica(tmp_path):
+@pytest.mark.parametrize("kind", ["", "+sentinel", "+cluster"])
+def test_ipv6_reaches_the_nodes_and_the_server(put, node, tcp, passing_on, server, kind):
+    place = tcp(passing_on, "::1")
+    port = int(place.rpartition(":")[2])
+    if kind == "+sentinel":
+        place = node(primary("::1", port), "::1") + "/m"
+    elif kind == "+cluster":
+        place = node(slots(["::1", port, "id", []]), "::1")
+    put(f"redis{kind}://{place}")
+    assert server.redis.unlink(*server.redis.keys(f"{{{NAMESPACE}}}:*"))
+
+
+@pytest.mark.parametrize("kind", ["sentinel", "cluster"])
+def test_tls_reaches_the_nodes_and_the_server(put, node, by_tls, certificate, server, kind):
+    """With all options, of which redis-py's own client of a Cluster drops some."""
+    host, _, port = by_tls.partition(":")
+    answer = primary(host, int(port)) if kind == "sentinel" else slots([host, int(port), "id", []])
+    place = node(answer, tls=certificate.context)
+    options = f"ssl_ca_certs={certificate.path}&ssl_min_version=772"
+    url = f"rediss+{kind}://{place}/{'m/0' if kind == 'sentinel' else ''}?{options}"
+    put(url)
+    with closing(Dialer(url, f"{{{NAMESPACE}}}:").dial(SOON_S)) as connection:
+        assert connection.call("LLEN", f"{{{NAMESPACE}}}:bell:q") == 1, "the wake-up of the put"
+    server.redis.unlink(*server.redis.keys(f"{{{NAMESPACE}}}:*"))
+    certificate.context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(Unreachable, match=r"\(.*: connecting failed: "):
+        Dialer(url, f"{{{NAMESPACE}}}:").dial(SOON_S)
+    with pytest.raises(StoreUnavailable, match="certificate verify failed"):
+        put(url.replace(options, ""))
+
+
+def test_client_that_only_reads_does_not_read_from_a_replica(node, tmp_path):
     """It has been told by sentinels that have not heard of a failover."""
     with sentinels.group(tmp_path, replicas=1) as group:
         (replica,) = (each for each in group.members if each is not group.primary())
-        with stale_sentinel(replica.port) as place:
-            url = f"redis+sentinel://{place}/{sentinels.SERVICE}"
-            with Client(url, NAMESPACE) as client, pytest.raises(StoreUnavailable, match="is a replica as yet"):
-                client.queue("q").counts()
+        url = f"redis+sentinel://{node(primary('127.0.0.1', replica.port))}/{sentinels.SERVICE}"
+        with Client(url, NAMESPACE) as client, pytest.raises(StoreUnavailable, match="is a replica as yet"):
+            client.queue("q").counts()
 
-            async def look():
-                async with AsyncClient(url, NAMESPACE) as client:
-                    for ask in (client.queue("q").counts, lambda: client.wait("j" * 22, timeout=0)):
-                        with pytest.raises(StoreUnavailable, match="is a replica as yet"):
-                            await ask()
+        async def look():
+            async with AsyncClient(url, NAMESPACE) as client:
+                for ask in (client.queue("q").counts, lambda: client.wait("j" * 22, timeout=0)):
+                    with pytest.raises(StoreUnavailable, match="is a replica as yet"):
+                        await ask()
 
-            asyncio.run(look())
+        asyncio.run(look())
         with Client(f"redis://127.0.0.1:{replica.port}", NAMESPACE) as client:
             assert client.queue("q").counts().waiting == 0, "who names a replica may read there"
-
-
-@contextmanager
-def stale_sentinel(port: int) -> Iterator[str]:
-    """A sentinel that takes the server at this port for the primary."""
-    words = ["flags", "master", "ip", "127.0.0.1", "port", str(port)]
-    reply = f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            with suppress(OSError):  # the test has ended
-                while True:
-                    with listener.accept()[0] as connection:
-                        while asked := connection.recv(4096):
-                            connection.sendall(b"+PONG\r\n" if b"PING" in asked else reply.encode())
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-        listener.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept
 
 
 def test_client_follows_its_slot_through_a_cluster(put, tmp_path):

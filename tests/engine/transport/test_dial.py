@@ -22,25 +22,6 @@ NOPERM = b"-NOPERM User app has no permissions to run the ping command\r\n"
 
 
 @pytest.fixture
-def passing_on(server) -> Callable[[socket.socket], None]:
-    """Relay bytes between a client and the server."""
-
-    def copy(source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):  # either end may hang up first
-            while data := source.recv(65536):
-                target.sendall(data)
-            target.shutdown(socket.SHUT_WR)
-
-    def pass_on(near: socket.socket) -> None:
-        with near, socket.socket(socket.AF_UNIX) as far:
-            far.connect(str(server.socket))
-            threading.Thread(target=copy, args=(near, far), daemon=True).start()
-            copy(far, near)
-
-    return pass_on
-
-
-@pytest.fixture
 def account(server) -> Iterator[str]:
     server.redis.acl_setuser("one@home", enabled=True, passwords=["+p@ss/word"], categories=["+@all"], keys=["*"])
     yield "one%40home:p%40ss%2Fword"
@@ -92,22 +73,11 @@ def test_options_bound_the_waits_and_turn_keepalive_off(tcp, passing_on):
 
 
 @pytest.fixture
-def tls(server, tcp, certificate) -> Callable[[str], BlockingConnection]:
+def tls(by_tls, certificate) -> Callable[[str], BlockingConnection]:
     """Dial a server behind TLS: `tls(options)`, where CERT and KEY stand for files, and `host` for its name."""
 
-    def pass_on(connection: socket.socket) -> None:
-        with (
-            suppress(OSError),  # either end may hang up first
-            certificate.context.wrap_socket(connection, server_side=True) as near,
-            socket.socket(socket.AF_UNIX) as far,
-        ):
-            far.connect(str(server.socket))
-            while data := near.recv(65536):
-                far.sendall(data)
-                near.sendall(far.recv(65536))
-
     def dial_it(options: str, host: str = "127.0.0.1") -> BlockingConnection:
-        port = tcp(pass_on).rpartition(":")[2]
+        port = by_tls.rpartition(":")[2]
         files = options.replace("CERT", str(certificate.path)).replace("KEY", str(certificate.key))
         return dial(f"rediss://{host}:{port}/0?{files}", TIMEOUT_S)
 

@@ -1,54 +1,13 @@
 """Where the server is, as sentinels and nodes of a Cluster say, which may hang, disagree or answer nonsense."""
 
-import socket
-import threading
-from collections.abc import Callable, Iterator
-
 import pytest
 
 from supervisor import redis_url
 from supervisor.engine.transport.dial import Unreachable
 from supervisor.engine.transport.whereabouts import Whereabouts
-from tests.lengths import SOON_S
+from tests.engine.played_nodes import SLOT, encoded, primary, slots
 
 KEY = "{jobs}:"
-SLOT = 9631
-
-
-def encoded(value: object) -> bytes:
-    """A reply as Redis sends it."""
-    if isinstance(value, list):
-        return b"*%d\r\n" % len(value) + b"".join(map(encoded, value))
-    if isinstance(value, int):
-        return b":%d\r\n" % value
-    return b"$-1\r\n" if value is None else b"$%d\r\n%s\r\n" % (len(str(value)), str(value).encode())
-
-
-def primary(host: str, port: object, flags: str = "master") -> bytes:
-    return encoded(["name", "m", "ip", host, "port", port, "flags", flags])
-
-
-def slots(*nodes: list[object]) -> bytes:
-    return encoded([[0, SLOT - 1, ["other", 1, "id", []]], [SLOT, 16383, *nodes]])
-
-
-@pytest.fixture
-def node(tcp) -> Iterator[Callable[..., str]]:
-    """Start a sentinel or a node of a Cluster that gives this answer; None: it accepts, and never answers."""
-    is_over = threading.Event()
-
-    def start(answer: bytes | None, host: str = "127.0.0.1") -> str:
-        def serve(connection: socket.socket) -> None:
-            with connection:
-                if answer is None:
-                    is_over.wait(SOON_S)
-                while asked := connection.recv(4096):
-                    connection.sendall(b"+PONG\r\n" if b"PING" in asked else answer or b"")
-
-        return tcp(serve, host)
-
-    yield start
-    is_over.set()
 
 
 def sentinels(*places: str) -> Whereabouts:
