@@ -49,6 +49,13 @@ def _file(value: str) -> str:
     return "" if os.path.isfile(value) and os.access(value, os.R_OK) else "a file that is there and can be read"
 
 
+def _verify_flags(value: str) -> str:
+    import ssl  # not above: children load this module
+
+    names = [name.strip() for name in value.strip("[]").split(",")]
+    return "" if set(names) <= ssl.VerifyFlags.__members__.keys() else "a list like [VERIFY_X509_STRICT]"
+
+
 def _directory(value: str) -> str:
     return "" if os.path.isdir(value) else "a directory that is there"
 
@@ -78,10 +85,10 @@ _OF_TLS: Final[Mapping[str, Check]] = {
     "ssl_password": _any,
     "ssl_cert_reqs": _one_of("none", "optional", "required"),
     "ssl_check_hostname": _flag,
-    "ssl_min_version": _whole(0),
+    "ssl_min_version": _one_of("769", "770", "771", "772"),
     "ssl_ciphers": _any,
-    "ssl_include_verify_flags": _any,
-    "ssl_exclude_verify_flags": _any,
+    "ssl_include_verify_flags": _verify_flags,
+    "ssl_exclude_verify_flags": _verify_flags,
 }
 #: The sentinels may have an account of their own.
 _OF_SENTINEL: Final[Mapping[str, Check]] = {"sentinel_username": _any, "sentinel_password": _any}

@@ -118,6 +118,15 @@ def _places(parts: SplitResult) -> list[tuple[str, int]]:
     return found
 
 
+def can_be_host(name: str) -> bool:
+    """Return whether a name can be looked up, and be part of a URL. Of others redis-py and Python raise anything."""
+    try:
+        name.encode("idna")
+    except UnicodeError:  # a part of it is empty, too long, or no text for a name
+        return False
+    return not re.search(r"[\s,/@?#\[\]]", name)
+
+
 def checked(url: str) -> str:
     """Return the url if a client can use it. Raises ValueError with a clause that follows its name and `redacted(url)`.
 
@@ -173,6 +182,9 @@ def _split(url: str) -> SplitResult:
         raise ValueError(f"must be {_FORMS}")
     if parts.scheme in _ONE and "," in parts.netloc.rpartition("@")[2]:
         raise ValueError("names several servers; only redis+sentinel and redis+cluster have several")
+    hosts = [host for host, _ in _places(parts)] if parts.scheme in _SEVERAL else [unquote(parts.hostname or "")]
+    if not all(map(can_be_host, hosts)):
+        raise ValueError("names a host that there cannot be: a part of its name is empty, too long or no name")
     return parts
 
 

@@ -3,7 +3,6 @@
 Runs in a thread of the master, and in applications. Must not connect to the server that it finds.
 """
 
-import re
 from binascii import crc_hqx
 from functools import partial
 from typing import Any, Final
@@ -13,7 +12,7 @@ import hiredis
 from supervisor import clock
 from supervisor.engine.transport.account import Credentials, NoAccount, account_of
 from supervisor.engine.transport.dial import BlockingConnection, Unreachable, dial
-from supervisor.redis_url import Nodes, place_of
+from supervisor.redis_url import Nodes, can_be_host, place_of
 
 Place = tuple[str, int]
 
@@ -22,8 +21,6 @@ _STEP_S: Final = 1.0
 #: A look asks no further node after this long, so that a failover is followed within 5 s.
 _LOOK_S: Final = 3.0
 _SLOTS: Final = 16384
-#: An address or a name. What a node says becomes part of a URL.
-_HOST: Final = re.compile(r"[\w.:-]{1,255}", re.ASCII)
 _DOWN: Final = frozenset({"s_down", "o_down"})
 
 
@@ -120,6 +117,6 @@ def _host(node: Any, asked: str) -> str:
 
 
 def _checked(host: str, port: int) -> Place:
-    if not _HOST.fullmatch(host) or not 0 < port < 65536:
-        raise ValueError
+    if not host or not can_be_host(host) or not 0 < port < 65536:
+        raise ValueError  # it would become part of a URL
     return host, port
