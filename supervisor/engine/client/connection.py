@@ -150,7 +150,8 @@ def longest_wait_s(arguments: Mapping[str, Any]) -> float:
 
 
 def _clause(error: Exception) -> str:
-    return str(error).rstrip(".")
+    # To an unknown command Redis answers with its arguments, of AUTH the password.
+    return str(error).partition(", with args")[0].rstrip(".")
 
 
 #: The errors of redis-py's pools when their max_connections are in use.

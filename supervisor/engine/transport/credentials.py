@@ -40,8 +40,8 @@ def load(path: str | None) -> Credentials | None:
 
 def checked_credentials(given: Any) -> Credentials | None:
     """Return the argument of a client as credentials. Raises TypeError."""
-    if given is None:
-        return None
+    if given is None or isinstance(given, AskedAccount):
+        return given
     if hasattr(given, "get_credentials"):
         return AskedAccount(lambda: given, "credentials")
     if callable(given):
@@ -87,4 +87,6 @@ class AskedAccount:
         if not isinstance(words, tuple) or not 1 <= len(words) <= 2 or not all(isinstance(word, str) for word in words):
             what = f"a tuple of {len(words)}" if isinstance(words, tuple) else type(given).__name__
             raise NoAccount(f"{self._name} must return {_RETURNS}, not {what}")
+        if any("\ud800" <= character <= "\udfff" for word in words for character in word):
+            raise NoAccount(f"{self._name} has returned text that cannot be sent: it has surrogates")
         return ("", words[0]) if len(words) == 1 else (words[0], words[1])

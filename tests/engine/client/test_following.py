@@ -261,6 +261,13 @@ def test_function_that_blocks_holds_up_no_loop(server, namespace):
     asyncio.run(put_while_the_loop_turns())
 
 
+def test_password_that_a_server_repeats_is_not_shown(put, node):
+    said = b"-ERR unknown command 'AUTH', with args beginning with: 'geheim' \r\n"
+    with pytest.raises(StoreUnavailable, match=r"unknown command 'AUTH'\. Nothing was sent") as raised:
+        put(f"redis://:geheim@{node(said)}")
+    assert "geheim" not in str(raised.value)
+
+
 def test_password_file_of_the_environment_belongs_to_its_url(monkeypatch, tmp_path, server, namespace):
     path = tmp_path / "password"
     path.write_text("secret")

@@ -60,6 +60,11 @@ def test_function_that_returns_anything_else_is_explained(given):
         AskedAccount(lambda: given, "f")()
 
 
+def test_function_that_returns_what_cannot_be_sent_is_explained():
+    with pytest.raises(NoAccount, match=r"^f has returned text that cannot be sent"):
+        AskedAccount(lambda: ("user", "geheim\udc80"), "f")()
+
+
 @pytest.mark.parametrize("error", [RuntimeError("geheim"), SystemExit(3), KeyboardInterrupt(), TimeoutError()])
 def test_function_that_raises_is_named_without_its_words(error):
     def fail():
