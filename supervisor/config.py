@@ -50,6 +50,9 @@ LIKE_A_WEIGHT = re.compile(r":\d+$", re.ASCII)
 #: Ten years. A longer duration was meant as 0 (none), or has a wrong unit.
 LONGEST_S = 10 * 365 * 86400.0
 MOST_PROCESSES = 4096
+#: Each look costs a round trip. Where nothing waits in Redis, a request to a supervisor waits for the next look.
+SHORTEST_POLL_S = 0.02
+LONGEST_POLL_S = 30.0
 #: Time between TERM and KILL in Kubernetes and systemd's templates. Docker Compose gives 10 s.
 CONTAINER_GRACE_S = 30.0
 #: Time for a killed process tree to end, and for the last exchange with Redis.
@@ -90,6 +93,14 @@ def _positive_duration(text: str) -> float:
     seconds = parse_duration(text)
     if seconds == 0:
         raise ValueError("must be more than 0")
+    return seconds
+
+
+def parse_poll(text: str) -> float:
+    """Return the seconds of an interval, or 0 for `none`. Raises ValueError saying what is expected."""
+    seconds = 0.0 if text == "none" else parse_duration(text)
+    if text != "none" and not SHORTEST_POLL_S <= seconds <= LONGEST_POLL_S:
+        raise ValueError(f"must be none, or between {SHORTEST_POLL_S * 1000:g}ms and {LONGEST_POLL_S:g}s")
     return seconds
 
 
@@ -319,6 +330,11 @@ SETTINGS: tuple[Setting, ...] = (
         "redis-credentials", "redis_credentials", _function, None, "MODULE:FUNCTION",
         "function that returns user and password for each connection, like cloud.redis:token",
     ),
+    Setting(
+        "redis-poll", "redis_poll_s", parse_poll, "none", "DURATION",
+        "look for work and requests this often, where a proxy or a service lets no command wait in Redis; none: wait"
+        " there",
+    ),
     Setting("namespace", "namespace", _namespace, "leasehold", "NAME", "prefix of every key in Redis"),
     Setting("handlers", "handlers", _module, "handlers", "PACKAGE", "package whose modules hold the handlers"),
     Setting(
@@ -472,7 +488,9 @@ DEFAULT_NAMESPACE: Final = next(setting.default for setting in SETTINGS if setti
 
 #: Settings of the commands that only talk to Redis.
 CONNECTION: tuple[Setting, ...] = tuple(
-    s for s in SETTINGS if s.flag in {"redis-url", "redis-password-file", "redis-credentials", "namespace"}
+    s
+    for s in SETTINGS
+    if s.flag in {"redis-url", "redis-password-file", "redis-credentials", "redis-poll", "namespace"}
 )
 _OF_THE_ACCOUNT: Final = tuple(s for s in SETTINGS if s.flag in {"redis-password-file", "redis-credentials"})
 
@@ -490,6 +508,7 @@ class RunConfig:
     redis_url: str | None = field(repr=False)  # None: the embedded server
     redis_password_file: str | None  # `redis_url` names it, too
     redis_credentials: str | None  # MODULE:FUNCTION
+    redis_poll_s: float  # 0: waits in Redis
     namespace: str
     handlers: str
     queue: tuple[str, ...]

@@ -132,7 +132,8 @@ class Parts:
         queues, namespace = Queues(config.queue, config.order), Namespace(config.namespace)
         dialer = Dialer(config.redis_url, namespace.prefix, load_credentials(config.redis_credentials))
         self.session = Session(
-            dialer, namespace, queues, config.lease_ttl_s, config.acknowledge, self.inbox, self.timers
+            dialer, namespace, queues, config.lease_ttl_s, config.acknowledge, self.inbox, self.timers,
+            config.redis_poll_s,
         )  # fmt: skip
         self._events.set_worker(self.session.worker)
         with place_for_workdir():

@@ -54,7 +54,8 @@ def _is_ready(answers: IO[bytes], most_s: float) -> bool:
 
 def _tried(config: RunConfig, jobs: IO[bytes], answers: IO[bytes]) -> dict[str, dict[str, Any]]:
     """Show all jobs to the process. Raises OSError or ValueError if it ends before its answer."""
-    with Client(config.redis_url, config.namespace, credentials=load(config.redis_credentials)) as client:
+    credentials = load(config.redis_credentials)
+    with Client(config.redis_url, config.namespace, credentials=credentials, poll=config.redis_poll_s) as client:
         for klass, jid, is_bytes, raw in chain(_jobs(client), _pushed(client)):
             jobs.write(orjson.dumps((klass, jid, is_bytes, len(raw))) + b"\n" + raw)
     jobs.close()

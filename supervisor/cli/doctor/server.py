@@ -75,7 +75,7 @@ def examine(config: RunConfig) -> Iterator[Finding]:
             if refused is not None and _is_of_layout(refused):
                 yield problem("namespace", code_and_reason(refused)[1], Exit.UNREACHABLE)
             if refused is None:
-                with Client(url, config.namespace, credentials=credentials) as client:
+                with Client(url, config.namespace, credentials=credentials, poll=config.redis_poll_s) as client:
                     if info is not None:
                         yield from _replicas(client, config, info)
                     yield from _namespace(client, config)

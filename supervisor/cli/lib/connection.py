@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags that name server, account and namespace."""
+    """Declare the settings of the connection."""
     add_settings(parser, CONNECTION)
 
 
@@ -52,7 +52,8 @@ def connect(args: argparse.Namespace) -> Iterator["Client"]:
         from supervisor.engine.transport.credentials import load
 
         try:
-            with Client(url, values["namespace"], credentials=load(values["redis_credentials"])) as client:
+            credentials, poll_s = load(values["redis_credentials"]), values["redis_poll_s"]
+            with Client(url, values["namespace"], credentials=credentials, poll=poll_s) as client:
                 yield client
         except (StoreUnavailable, OutcomeUnknown) as error:
             raise Refusal(str(error), Exit.UNREACHABLE) from error

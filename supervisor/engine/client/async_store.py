@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 import redis as redis_py
 
+from supervisor import clock
 from supervisor.engine.client.connection import (
     NO_SCRIPT,
     T,
     as_answer,
+    blocking_pop,
     check_acknowledged,
     has_failed,
     is_elsewhere,
@@ -55,8 +57,11 @@ class AsyncStore:
     A call that waits in Redis, or that is large, takes its own connection out of the pool.
     """
 
-    def __init__(self, pool: Any, shown: str, prefix: str) -> None:
-        """`shown` names the server in messages; `prefix` begins each key of the namespace."""
+    def __init__(self, pool: Any, shown: str, prefix: str, poll_s: float) -> None:
+        """`shown` names the server in messages; `prefix` begins each key of the namespace. `poll_s`: how often a call
+        that waits looks; 0: it waits in Redis.
+        """
+        self.poll_s = poll_s
         self._pool = pool
         self._shares = can_share(pool)
         self._line: SharedLine | None = None
@@ -213,11 +218,23 @@ class AsyncStore:
 
     async def pop(self, keys: Sequence[str], seconds: float) -> bytes | None:
         """Wait until something comes into one of the lists, at most so long, and take it. Raises StoreUnavailable."""
+        if not self.poll_s:
+            [popped] = await self._popped([blocking_pop(keys, seconds)])
+            return popped[1] if popped else None
+        end_at = clock.monotonic() + seconds
+        while True:
+            popped = await self._popped([("LPOP", key) for key in keys])
+            left_s = end_at - clock.monotonic()
+            if any(popped) or left_s <= 0:
+                return next(filter(None, popped), None)
+            await asyncio.sleep(min(self.poll_s, left_s))
+
+    async def _popped(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Return the replies to commands. Raises StoreUnavailable."""
         connection = await self._connect()
         try:
-            await connection.send_command("BLPOP", *keys, f"{max(seconds, 0.001):.3f}")  # 0 would wait for ever
-            popped = await connection.read_response()
-            return popped[1] if popped else None
+            await connection.send_packed_command([packed(*command) for command in commands])
+            return [await connection.read_response() for _ in commands]
         except (*LOST, redis_py.ResponseError) as error:
             await connection.disconnect()
             await self._leave()

@@ -28,6 +28,7 @@ from supervisor.engine.model.errors import (
     code_and_reason,
 )
 from supervisor.engine.model.keys import Namespace
+from supervisor.engine.model.validation import Duration, checked_poll
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -109,6 +110,17 @@ def find_namespace(namespace: str | None) -> Namespace:
     return Namespace(os.environ.get("LEASEHOLD_NAMESPACE") or "leasehold" if namespace is None else namespace)
 
 
+def find_poll(poll: Duration | None) -> float:
+    """Return after how many seconds a call that waits looks again; of LEASEHOLD_REDIS_POLL, if None.
+
+    0: it waits in Redis. Raises TypeError or ValueError.
+    """
+    if poll is not None:
+        return checked_poll("poll", poll)
+    given = os.environ.get("LEASEHOLD_REDIS_POLL") or "none"
+    return 0.0 if given == "none" else checked_poll("LEASEHOLD_REDIS_POLL", given)
+
+
 #: The clock of all clients without one of their own. None: the server's.
 _moved_clock: Clock | None = None
 
@@ -147,6 +159,11 @@ def longest_wait_s(arguments: Mapping[str, Any]) -> float:
     """Return the longest single wait for wake-ups. A socket that times out first would look like a lost server."""
     timeout_s: float | None = arguments.get("socket_timeout", SOCKET_TIMEOUT_S)
     return _LONGEST_WAIT_S if timeout_s is None else min(_LONGEST_WAIT_S, timeout_s / 2)
+
+
+def blocking_pop(keys: Sequence[str], seconds: float) -> tuple[Any, ...]:
+    """Return the command that waits until something comes into one of the lists, and takes it."""
+    return "BLPOP", *keys, f"{max(seconds, 0.001):.3f}"  # 0 would wait for ever
 
 
 def _clause(error: Exception) -> str:

@@ -140,6 +140,14 @@ class _Patience:
         return True
 
 
+def _unheard(shown: str, error: Exception) -> StoreUnavailable:
+    """Return the error of a stream that cannot begin."""
+    if type(error) is not redis_py.ResponseError:
+        return unreachable(shown, error)
+    why = str(error).rstrip(".")
+    return StoreUnavailable(f"Redis at {shown} tells nobody of events, which come by SUBSCRIBE: {why}.")
+
+
 def _lost(shown: str, error: Exception) -> StoreUnavailable:
     why = str(error).rstrip(".")
     return StoreUnavailable(
@@ -241,7 +249,7 @@ class EventStream:
             connection.read_response()
         except _LOST as error:
             connection.disconnect()
-            raise unreachable(self._shown, error) from error
+            raise _unheard(self._shown, error) from error
         self._connection = connection
         return connection
 
@@ -313,7 +321,7 @@ class AsyncEventStream:
             await connection.read_response()
         except _LOST as error:
             await connection.disconnect()
-            raise unreachable(self._shown, error) from error
+            raise _unheard(self._shown, error) from error
         self._connection = connection
         return connection
 

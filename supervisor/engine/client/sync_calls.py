@@ -105,6 +105,11 @@ class Calls:
         """Return which replicas must have a put. None: none must."""
         if not (checked_flag("durable", durable) or self._acknowledge):
             return None
+        if self._store.poll_s:
+            raise ValueError(
+                "a durable put waits in Redis until replicas have it, and no call of this client waits there (poll,"
+                " LEASEHOLD_REDIS_POLL): put it by a client with poll=0, at an address that lets calls wait"
+            )
         if self._configured is None or monotonic() >= self._stale_at:
             self._configured, self._stale_at = self.run(queries.timing(("*",))), monotonic() + _CONFIGURED_S
         return Acknowledgement(

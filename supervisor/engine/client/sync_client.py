@@ -36,6 +36,7 @@ from supervisor.engine.client.connection import (
     Share,
     checked_clock,
     find_namespace,
+    find_poll,
     find_server,
     longest_wait_s,
     shown_address,
@@ -79,6 +80,7 @@ class Client:
         redis: redis_py.Redis | None = None,
         acknowledge: int = 0,
         credentials: Callable[[], Any] | CredentialProvider | None = None,
+        poll: Duration | None = None,
     ) -> None:
         """Connect to nothing yet; the first call does.
 
@@ -87,11 +89,13 @@ class Client:
         existing connection whose address and credentials are used; it is never closed. `acknowledge`: how many replicas
         must have each put before it returns; 0: only those that are `durable` wait, for as many as are configured.
         `credentials`: a function that returns user and password for each connection, in place of the url's, or a
-        provider of redis-py. It runs in a thread of its own, and has 5 s.
+        provider of redis-py. It runs in a thread of its own, and has 5 s. `poll`: calls that wait look in Redis at this
+        interval, and do not wait there; 0: they wait there; None = LEASEHOLD_REDIS_POLL.
         """
         self._namespace = find_namespace(namespace)
         clock, acknowledge = checked_clock(clock), checked_int("acknowledge", acknowledge, 0)
         account = checked_credentials(credentials)
+        poll_s = find_poll(poll)
         self._share: Share | None = None
         if redis is None:
             address = find_server(url)
@@ -104,7 +108,7 @@ class Client:
             pool = pool_like(redis_py, redis)
             shown = shown_address(pool.connection_kwargs)
         self._longest_wait_s = longest_wait_s(pool.connection_kwargs)
-        self._store = Store(pool, shown, self._namespace.prefix)
+        self._store = Store(pool, shown, self._namespace.prefix, poll_s)
         self._calls = Calls(self._store, clock, acknowledge)
         #: The configuration of the namespace, in Redis.
         self.config = Config(self._calls)

@@ -5,6 +5,7 @@ Owns a pool of connections, of which each thread takes one for a call. Must not:
 
 import contextlib
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -12,10 +13,12 @@ from typing import Any, Final
 import hiredis
 import redis as redis_py
 
+from supervisor import clock
 from supervisor.engine.client.connection import (
     NO_SCRIPT,
     T,
     as_answer,
+    blocking_pop,
     check_acknowledged,
     has_failed,
     is_elsewhere,
@@ -37,8 +40,11 @@ _LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
 class Store:
     """Runs commands, each on a connection that no other call uses meanwhile."""
 
-    def __init__(self, pool: Any, shown: str, prefix: str) -> None:
-        """`shown` names the server in messages; `prefix` begins each key of the namespace."""
+    def __init__(self, pool: Any, shown: str, prefix: str, poll_s: float) -> None:
+        """`shown` names the server in messages; `prefix` begins each key of the namespace. `poll_s`: how often a call
+        that waits looks; 0: it waits in Redis.
+        """
+        self.poll_s = poll_s
         self._pool = pool
         # To give a connection back and take it again costs more than the call in between. A pool that may renew a
         # connection between two calls gets it back nevertheless.
@@ -134,17 +140,30 @@ class Store:
 
     def pop(self, keys: Sequence[str], seconds: float) -> bytes | None:
         """Wait until something comes into one of the lists, at most so long, and take it. Raises StoreUnavailable."""
+        if not self.poll_s:
+            [popped] = self._popped([blocking_pop(keys, seconds)])
+            return popped[1] if popped else None
+        end_at = clock.monotonic() + seconds
+        while True:
+            popped = self._popped([("LPOP", key) for key in keys])
+            left_s = end_at - clock.monotonic()
+            if any(popped) or left_s <= 0:
+                return next(filter(None, popped), None)
+            threading.Event().wait(min(self.poll_s, left_s))
+
+    def _popped(self, commands: Sequence[Any]) -> list[Any]:
+        """Return the replies to commands. Raises StoreUnavailable."""
         connection = self._connect()
         try:
-            connection.send_command("BLPOP", *keys, f"{max(seconds, 0.001):.3f}")  # 0 would wait for ever
-            popped = connection.read_response()
+            connection.send_packed_command([hiredis.pack_command(command) for command in commands])
+            replies = [connection.read_response() for _ in commands]
         except BaseException as error:
             self._leave(connection)
             if isinstance(error, (*_LOST, redis_py.ResponseError)):
                 raise unreachable(self._shown, error) from error
             raise
         self._give_back(connection)
-        return popped[1] if popped else None
+        return replies
 
     def events(self, wanted: EventFilter) -> EventStream:
         """Return a stream of events, which makes its own connection."""

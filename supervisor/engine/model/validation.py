@@ -12,7 +12,7 @@ from uuid import UUID
 
 import orjson
 
-from supervisor.config import parse_duration
+from supervisor.config import LONGEST_POLL_S, SHORTEST_POLL_S, parse_duration
 from supervisor.engine.model.bounds import DATA_BYTES as DATA_BYTES
 from supervisor.engine.model.keys import checked_name
 
@@ -100,6 +100,15 @@ def checked_seconds(argument: str, value: object) -> float:
     seconds = in_seconds(argument, value)
     milliseconds(argument, seconds)
     return seconds  # type: ignore[return-value]  # just checked
+
+
+def checked_poll(argument: str, value: object) -> float:
+    """Return the interval of looks in seconds, 0 for none. Raises TypeError or ValueError naming the argument."""
+    seconds = checked_seconds(argument, value)
+    if seconds and not SHORTEST_POLL_S <= seconds <= LONGEST_POLL_S:
+        bounds = f"{SHORTEST_POLL_S:g} to {LONGEST_POLL_S:g} seconds"
+        raise ValueError(f"{argument} must be 0 (wait in Redis), or from {bounds}: {value!r:.100}")
+    return seconds
 
 
 def checked_progress(fraction: object, text: object) -> tuple[float, str]:

@@ -127,6 +127,10 @@ class Pipeline:
         """Send a Redis command that needs no script and whose reply says nothing. Raises LinkLost."""
         self._send([(None, command)])
 
+    def send_asking(self, take: Taker, *command: Any) -> None:
+        """Send a Redis command that needs no script, and have `take` called with its reply. Raises LinkLost."""
+        self._send([(take, command)])
+
     def _wait_for_replicas(self, wires: list[Wire], parts: Sequence[Part]) -> None:
         command = self._acknowledging.command_behind(parts)
         if command is not None:
@@ -220,6 +224,11 @@ class Pipeline:
 
     def _on_silence(self, _now_at: float) -> None:
         """Raise LinkLost, unless the reply lies in the socket, because the master was late and not the server."""
-        if self._link is None or not self._link.is_readable:
+        if not self.is_readable:
             raise LinkLost(SILENT)
         self._be_patient()
+
+    @property
+    def is_readable(self) -> bool:
+        """True if something has come that is unread."""
+        return self._link is not None and self._link.is_readable

@@ -49,7 +49,11 @@ class PushListener:
 
 
 class PushListeners:
-    def __init__(self, dialer: Dialer, namespace: Namespace, watcher: Watcher, timers: DeadlineTimers) -> None:
+    def __init__(
+        self, dialer: Dialer, namespace: Namespace, watcher: Watcher, timers: DeadlineTimers, most: int
+    ) -> None:
+        """`most`: listen at so many queues."""
+        self._most = most
         self._dialer = dialer
         self._namespace = namespace
         self._watcher = watcher
@@ -64,7 +68,7 @@ class PushListeners:
     def listen(self, queues: Sequence[str]) -> None:
         """Listen at the first of these queues. Idempotent."""
         now_at = clock.monotonic()
-        wanted = tuple(queues[:MOST_LISTENERS])
+        wanted = tuple(queues[: self._most])
         if wanted != self._wanted:
             self._wanted = wanted
             for listener in [each for each in self._listeners.values() if each.queue not in wanted]:

@@ -25,9 +25,11 @@ from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
 from supervisor.engine.worker.leaser import Leaser
+from supervisor.engine.worker.looks import Looks
 from supervisor.engine.worker.pipeline import DeadlineTimers, Pipeline, Refusal, Watcher
-from supervisor.engine.worker.push_listeners import PushListeners
+from supervisor.engine.worker.push_listeners import MOST_LISTENERS, PushListeners
 from supervisor.engine.worker.served_queues import ServedQueues
+from supervisor.engine.worker.wait import Wait
 from supervisor.engine.worker.wakeups import Wakeups
 
 OnResumed = Callable[[Sequence[LeaseRecord], ResumeResult], None]
@@ -46,10 +48,12 @@ class Session:
         acknowledge: int | None,
         watcher: Watcher,
         timers: DeadlineTimers,
+        poll_s: float = 0.0,
     ) -> None:
         """`ttl_s`: of the leases; None: each queue's heartbeat in Redis.
 
         `acknowledge`: how many replicas must have each outcome; None: as Redis has it configured.
+        `poll_s`: how often an idle worker looks for work; 0: it waits in Redis.
         """
         self._dialer = dialer
         self._namespace = namespace
@@ -61,8 +65,13 @@ class Session:
         self.acknowledging = Acknowledging(acknowledge, self.times)
         self.leaser = Leaser(self.identity, self.serving, self.times, self.acknowledging)
         self.pipeline = Pipeline(namespace, self.identity, self.times, self.acknowledging, watcher, timers)
-        self.wakeups = Wakeups(namespace, self.identity, self.leaser, self.pipeline, watcher, timers)
-        self.listeners = PushListeners(dialer, namespace, watcher, timers)
+        self.wakeups: Wait
+        if poll_s:
+            self.wakeups, listeners = Looks(poll_s, namespace, self.identity, self.leaser, self.pipeline, timers), 0
+        else:
+            self.wakeups = Wakeups(namespace, self.identity, self.leaser, self.pipeline, watcher, timers)
+            listeners = MOST_LISTENERS
+        self.listeners = PushListeners(dialer, namespace, watcher, timers, listeners)
         self.server = ""  # name and version
         self._connector: Connector | None = None
         self.has_begun = False  # a connection was made and could be used
@@ -120,7 +129,7 @@ class Session:
     def _connect(self, _now_at: float) -> None:
         greeting: list[tuple[Any, ...]] = [("SCRIPT", "LOAD", script.text) for script in scripts.OF_A_WORKER]
         greeting += [("INFO", "server"), self.times.query().wire(self._namespace.prefix)]
-        self._connector = Connector(self._dialer, 2, greeting, CONNECT_S)
+        self._connector = Connector(self._dialer, 1 + self.wakeups.links, greeting, CONNECT_S)
         self._watcher.watch(self._connector, self._on_connection)
 
     def finish_connecting(self, known: Sequence[LeaseRecord], on_resumed: OnResumed, on_deregistered: Callback) -> None:
@@ -131,9 +140,9 @@ class Session:
         connector, self._connector = self._connector, None
         assert connector is not None
         self._watcher.forget(connector)
-        (link, waiting_link), replies = connector.finish()
+        (link, *waiting_links), replies = connector.finish()
         self.pipeline.open(link, self._on_replies, self._on_refused)
-        self.wakeups.open(waiting_link, self._on_wakeup)
+        self.wakeups.open(waiting_links, self._on_wakeup)
         *loaded, info, timings = replies
         self.server = _checked_server(info)
         LayoutRefused.check(timings)

@@ -4,7 +4,7 @@ Owns the connection that waits. Must not block. A wake-up that a wait has taken 
 on, or the job that it stands for waits in vain.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import hiredis
@@ -19,6 +19,7 @@ from supervisor.engine.worker.exchange import Granted, Wanted
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.leaser import Leaser
 from supervisor.engine.worker.pipeline import SILENT, DeadlineTimers, Pipeline, Watcher, fill
+from supervisor.engine.worker.wait import Wait
 
 _WAIT: Final = "wakeups.wait"  # the key of a timer
 
@@ -33,8 +34,10 @@ class _Behind(NamedTuple):
     ends_at: float
 
 
-class Wakeups:
+class Wakeups(Wait):
     """One blocking command at a time."""
+
+    links = 1
 
     def __init__(
         self,
@@ -64,10 +67,10 @@ class Wakeups:
         self.woken = False  # a wake-up was taken, or waited for in vain, and no lease has followed
         self.timed_out = False  # the last wait has ended without a wake-up
 
-    def open(self, link: Link, on_wakeup: Callable[[], None]) -> None:
+    def open(self, links: Sequence[Link], on_wakeup: Callable[[], None]) -> None:
         """`on_wakeup` is called when `read` has something to read."""
-        self._link = link
-        self._watcher.watch(link, on_wakeup)
+        [self._link] = links
+        self._watcher.watch(self._link, on_wakeup)
 
     def close(self) -> None:
         if self._link is not None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from supervisor import clock
 from supervisor.engine.worker.session import Session
-from supervisor.engine.worker.wakeups import Wakeups
+from supervisor.engine.worker.wait import Wait
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.leasing import Leasing
 
@@ -17,7 +17,7 @@ _SOON_S: Final = 1.0
 
 
 class IdleExit:
-    def __init__(self, patience_s: float, session: Session, wakeups: Wakeups, demand: Demand, leasing: Leasing) -> None:
+    def __init__(self, patience_s: float, session: Session, wakeups: Wait, demand: Demand, leasing: Leasing) -> None:
         """`patience_s`: leave after this time with nothing to do; 0: never."""
         self.is_on = patience_s > 0
         self._patience_s = patience_s

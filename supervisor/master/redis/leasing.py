@@ -9,7 +9,7 @@ from supervisor.engine.commands.writes import Grant
 from supervisor.engine.worker.exchange import Granted, Part, Wanted
 from supervisor.engine.worker.leaser import Leaser
 from supervisor.engine.worker.pipeline import Pipeline
-from supervisor.engine.worker.wakeups import Wakeups
+from supervisor.engine.worker.wait import Wait
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.grants import Grants
 from supervisor.master.redis.maintenance import Maintenance
@@ -26,7 +26,7 @@ class Leasing(TimedSpeaker):
         grants: Grants,
         maintenance: Maintenance,
         leaser: Leaser,
-        wakeups: Wakeups,
+        wakeups: Wait,
         pipeline: Pipeline,
     ) -> None:
         self._demand = demand

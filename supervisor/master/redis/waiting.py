@@ -9,7 +9,7 @@ from typing import Final
 
 from supervisor.engine.worker.push_listeners import PushListeners
 from supervisor.engine.worker.served_queues import ServedQueues
-from supervisor.engine.worker.wakeups import Wakeups
+from supervisor.engine.worker.wait import Wait
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.idle_exit import IdleExit
 from supervisor.master.redis.leasing import Leasing
@@ -26,7 +26,7 @@ class Waiting:
         leasing: Leasing,
         renewing: Renewing,
         serving: ServedQueues,
-        wakeups: Wakeups,
+        wakeups: Wait,
         listeners: PushListeners,
         idle_exit: IdleExit,
     ) -> None:
@@ -71,10 +71,10 @@ class Waiting:
         elif self._demand.can_start and not self._demand.has_ready_jobs:
             self._full_since_at = None
             self._listeners.listen(self._serving.names)
+            if wakeups.waiting and not wakeups.waits_for_queues:
+                wakeups.end_wait()
             if not wakeups.waiting:
                 self._leasing.begin_wait()
-            elif not wakeups.waits_for_queues:
-                wakeups.end_wait()
         elif wakeups.waiting or not self._is_of_use:
             self._full_since_at = None
         else:

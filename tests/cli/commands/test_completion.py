@@ -60,6 +60,7 @@ def completed(capsys, tmp_path):
                 "--offset",
                 "--redis-credentials",
                 "--redis-password-file",
+                "--redis-poll",
                 "--redis-url",
                 "--since",
             ],

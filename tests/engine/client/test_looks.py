@@ -1,0 +1,128 @@
+"""Calls that wait, at a server that lets no command wait: they look at an interval."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from supervisor import AsyncClient, Client, JobNotFound, StoreUnavailable
+from tests.engine.played import PlayedWorker
+from tests.lengths import PATIENCE
+from tests.refusing import Refusing
+
+INTERVAL_S = 0.1
+
+
+@pytest.fixture
+def proxy(server, tmp_path):
+    proxy = Refusing(tmp_path / "proxy", server.socket)
+    yield proxy
+    assert proxy.refused == []
+    proxy.close()
+
+
+@pytest.fixture
+def client(proxy, namespace):
+    with Client(proxy.url, namespace, poll=INTERVAL_S) as client:
+        yield client
+
+
+@pytest.fixture
+def later(proxy):
+    """Do something once a call has looked twice."""
+    threads = []
+
+    def look_twice_then(act):
+        with proxy.news:
+            assert proxy.news.wait_for(lambda: proxy.seen.count("LPOP") >= 2, 20 * PATIENCE)
+        act()
+
+    def later(act):
+        threads.append(threading.Thread(target=look_twice_then, args=(act,)))
+        threads[-1].start()
+
+    yield later
+    for thread in threads:
+        thread.join()
+
+
+def test_calls_that_wait_look_at_the_interval(server, namespace, client, proxy, later):
+    with Client(server.url, namespace) as direct:
+        later(lambda: direct.queue("q").put("k", jid="a"))
+        began_at = time.monotonic()
+        (lease,) = client.lease("w", ["p", "q"], block=20 * PATIENCE)
+    assert lease.jid == "a"
+    assert proxy.seen.count("LPOP") / 2 <= (time.monotonic() - began_at) / INTERVAL_S + 2  # of two queues
+    proxy.seen.clear()
+    later(lambda: lease.complete(7))
+    assert client.wait("a", 20 * PATIENCE) == 7
+
+
+def test_call_that_waits_in_vain_ends_in_time(client, proxy):
+    assert client.lease("w", ["q"], block=3 * INTERVAL_S) == []
+    assert 2 <= proxy.seen.count("LPOP") <= 6
+
+
+def test_workers_answer_one_that_looks(server, namespace, client):
+    workers = [PlayedWorker(server.url, namespace, lambda _request: "here") for _ in range(2)]
+    try:
+        with workers[0].listening(), workers[1].listening():
+            assert client.ask(None, "stacks", 20 * PATIENCE) == {worker.name: "here" for worker in workers}
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def test_async_calls_look_as_well(server, namespace, proxy, later):
+    async def play():
+        async with AsyncClient(proxy.url, namespace, poll="100ms") as client:
+            (lease,) = await client.lease("w", ["q"], block=20 * PATIENCE)
+            proxy.seen.clear()
+            later(lambda: direct.cancel("a"))
+            with pytest.raises(JobNotFound):
+                await client.wait(lease.jid, 20 * PATIENCE)
+
+    with Client(server.url, namespace) as direct:
+        later(lambda: direct.queue("q").put("k", jid="a"))
+        asyncio.run(play())
+
+
+def test_the_environment_names_the_interval(server, namespace, proxy, monkeypatch):
+    monkeypatch.setenv("LEASEHOLD_REDIS_POLL", "100ms")
+    with Client(proxy.url, namespace) as client:
+        assert client.lease("w", ["q"], block=INTERVAL_S) == []
+    with Client(server.url, namespace, poll=0) as client:
+        before = server.calls("blpop")
+        assert client.lease("w", ["q"], block=INTERVAL_S) == []
+        assert server.calls("blpop") == before + 1
+
+
+@pytest.mark.parametrize("poll", ["10ms", 31, -1, "often", "none", True])
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_impossible_interval_is_refused(server, kind, poll):
+    with pytest.raises((TypeError, ValueError), match="poll must be"):
+        kind(server.url, poll=poll)
+
+
+def test_impossible_interval_of_the_environment_is_refused_by_its_name(server, monkeypatch):
+    monkeypatch.setenv("LEASEHOLD_REDIS_POLL", "1ms")
+    with pytest.raises(ValueError, match=r"LEASEHOLD_REDIS_POLL must be 0 .* from 0\.02 to 30 seconds: '1ms'"):
+        Client(server.url)
+
+
+def test_durable_put_is_refused_before_it_is_sent(server, namespace, client):
+    with pytest.raises(ValueError, match="a durable put waits in Redis"):
+        client.queue("q").put("k", durable=True)
+    with Client(server.url, namespace, acknowledge=1, poll=INTERVAL_S) as other:
+        with pytest.raises(ValueError, match="a durable put waits in Redis"):
+            other.queue("q").put("k")
+        assert other.queue("q").counts().waiting == 0
+
+
+def test_events_say_what_they_need_where_it_is_refused(server, namespace, tmp_path):
+    proxy = Refusing(tmp_path / "another", server.socket)
+    why = "tells nobody of events, which come by SUBSCRIBE"
+    with Client(proxy.url, namespace, poll=INTERVAL_S) as client, pytest.raises(StoreUnavailable, match=why):
+        client.events().get(1)
+    proxy.close()

@@ -1,0 +1,159 @@
+"""A server that lets no command wait (a proxy, a managed service): supervisors and clients look instead."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+from supervised import quantiles
+
+from supervisor.engine.client.sync_client import Client
+from tests.lengths import PATIENCE
+from tests.refusing import Refusing
+
+INTERVAL_S = 0.5
+#: What a supervisor and a client send by themselves, beside the calls of scripts.
+SENT = {"AUTH", "EVALSHA", "INFO", "LPOP", "MGET", "PING", "SCRIPT LOAD", "UNLINK", "ZMSCORE", "CLIENT SETINFO"}
+
+
+@pytest.fixture
+def proxy(stage, server):
+    proxy = Refusing(stage.directory / "proxy", server.socket)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def client(stage, proxy):
+    with Client(proxy.url, stage.namespace, poll=INTERVAL_S) as client:
+        yield client
+
+
+@pytest.fixture
+def start(stage, proxy):
+    def start(interval_s=INTERVAL_S, **flags):
+        return stage.start(redis_url=proxy.url, redis_poll=f"{interval_s:g}s", **flags).wait_ready()
+
+    return start
+
+
+@pytest.fixture
+def leasehold(stage, proxy):
+    """Run a command through the proxy, and return what it says."""
+
+    def leasehold(*words):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+        place = {"URL": proxy.url, "POLL": f"{INTERVAL_S:g}s"}
+        done = subprocess.run(
+            [sys.executable, "-m", "supervisor", *words],
+            env={**clean, **{f"LEASEHOLD_REDIS_{name}": value for name, value in place.items()},
+                 "LEASEHOLD_NAMESPACE": stage.namespace, "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return leasehold
+
+
+def test_all_works_where_no_command_may_wait(stage, proxy, client, start, leasehold):
+    pool = start()
+    queue = client.queue("default")
+    assert client.wait(queue.put("good.echo", 7), 20 * PATIENCE) == 7
+
+    gate = stage.gate("gate")
+    held = queue.put("good.hold", gate)
+    stage.wait_for_starts(held)
+    asked_at = time.monotonic()
+    client.cancel(held)
+    pool.wait_for("job.stale", jid=held)
+    assert time.monotonic() - asked_at < INTERVAL_S + 5 * PATIENCE  # without a hint the next renewal is in 10 s
+
+    leasehold("scale", pool.worker, "2")
+    pool.wait_for("child.ready", nth=3)
+    leasehold("pause", "--all-workers")
+    jid = queue.put("good.echo", 8)
+    leasehold("reload")
+    leasehold("unpause", "--all-workers")
+    assert "complete" in leasehold("job", jid, "--wait", f"{20 * PATIENCE:g}s")
+    assert pool.worker in leasehold("status")
+    leasehold("drain", "--all")
+    assert pool.wait() == 0
+    assert proxy.refused == []
+    assert set(proxy.seen) <= SENT
+    stage.assert_nothing_left()
+
+
+def test_idle_supervisor_looks_once_in_an_interval_over_one_connection(stage, proxy, start, measured):
+    pool = start(processes=2)
+    with proxy.news:
+        assert proxy.news.wait_for(lambda: proxy.seen.count("LPOP") >= 2, 20 * PATIENCE)
+        before, began_at = len(proxy.seen), time.monotonic()
+    stage.let_time_pass(20 * INTERVAL_S)
+    with proxy.news:
+        sent, took_s = proxy.seen[before:], time.monotonic() - began_at
+    looks, leases = sent.count("LPOP"), sent.count("EVALSHA")
+    measured(f"idle, every {INTERVAL_S:g} s for {took_s:.1f} s: {looks} looks, {leases} calls of scripts beside them")
+    assert 2 <= looks <= took_s / INTERVAL_S + 1
+    assert leases <= looks + 4  # a sweep in 15 s
+    assert proxy.connections == 1
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_put_starts_within_an_interval_half_of_it_on_average(stage, start, measured):
+    pool = start(jobs_per_child=0)
+    waits_s = []
+    for _ in range(20):
+        stage.let_time_pass(random.uniform(0, INTERVAL_S))  # else each put comes just after a look
+        put_unix = time.time()
+        jid = stage.queue.put("good.noop")
+        (begun,) = stage.wait_for_starts(jid)
+        waits_s.append(begun.unix - put_unix)
+        pool.wait_for("job.completed", jid=jid)
+    measured(f"put -> start, a look every {INTERVAL_S:g} s: {quantiles(waits_s)}")
+    assert sorted(waits_s)[len(waits_s) // 2] <= INTERVAL_S * PATIENCE
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_delayed_job_starts_on_time_between_two_looks(stage, start):
+    before_unix = time.time()
+    jid = stage.queue.put("good.noop", delay=5)
+    pool = start(interval_s=30)
+    (begun,) = stage.wait_for_starts(jid)
+    assert before_unix + 5 - 0.002 <= begun.unix <= before_unix + 5 + 5 * PATIENCE
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_pushed_entry_starts_at_the_next_look(stage, start):
+    pool = start()
+    stage.server.redis.lpush(f"{stage.prefix}in:default", b'{"klass": "good.noop", "jid": "pushed"}')
+    pool.wait_for("job.completed", jid="pushed")
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_full_supervisor_hears_of_a_request_at_the_next_look(stage, client, start):
+    pool = start()
+    gate = stage.gate("gate")
+    jid = stage.queue.put("good.hold", gate)
+    stage.wait_for_starts(jid)
+    (answer,) = client.ask(None, "stacks", 20 * PATIENCE).values()
+    assert answer
+    stage.open_gate(gate)
+    pool.wait_for("job.completed", jid=jid)
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_job_of_a_supervisor_that_waits_in_redis_starts_beside_one_that_looks(stage, start):
+    looking, waiting = start(), stage.start().wait_ready()
+    stage.wait_until_idle(1)
+    jids = [stage.queue.put("good.noop") for _ in range(20)]
+    stage.wait_until_ended(jids)
+    assert [pool.drain() for pool in (looking, waiting)] == [0, 0]
+    stage.assert_nothing_left()

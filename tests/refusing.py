@@ -1,0 +1,47 @@
+"""A proxy that lets no command wait at the server, and remembers all commands."""
+
+import re
+import threading
+
+import hiredis
+
+from tests.between import Between
+
+#: What blocks its connection, or keeps it for pushes, at the server.
+WAITS = re.compile(rb"B(LPOP|RPOP|LMOVE|LMPOP|RPOPLPUSH|ZPOPMIN|ZPOPMAX|ZMPOP)|WAIT(AOF)?|[PS]?SUBSCRIBE|MONITOR")
+
+
+class Refusing(Between):
+    """It passes a refused command on under a name that no server knows, so that the answers keep their order."""
+
+    def __init__(self, path, upstream):
+        self.url = f"unix://{path}"
+        self.seen = []
+        self.refused = []
+        self._requests_of = {}  # by connection
+        self.news = threading.Condition()
+        super().__init__(path, upstream)
+
+    def request(self, far, data):
+        reader = self._requests_of.setdefault(far, hiredis.Reader())
+        reader.feed(data)
+        while (words := reader.gets()) is not False:
+            super().request(far, hiredis.pack_command(self._let_through(tuple(words))))
+        return True
+
+    def _let_through(self, words):
+        name = words[0].upper()
+        waits = WAITS.fullmatch(name) or (name.startswith(b"XREAD") and b"BLOCK" in map(bytes.upper, words))
+        with self.news:
+            (self.refused if waits else self.seen).append(_shown(name, words))
+            self.news.notify_all()
+        return (b"REFUSED-" + name, *words[1:]) if waits else words
+
+    @property
+    def connections(self):
+        """How many there were."""
+        return len(self._requests_of)
+
+
+def _shown(name, words):
+    return (b" ".join((name, words[1].upper())) if name in {b"SCRIPT", b"CLIENT"} else name).decode()
