@@ -14,7 +14,9 @@ WAITS = re.compile(rb"B(LPOP|RPOP|LMOVE|LMPOP|RPOPLPUSH|ZPOPMIN|ZPOPMAX|ZMPOP)|W
 class Refusing(Between):
     """It passes a refused command on under a name that no server knows, so that the answers keep their order."""
 
-    def __init__(self, path, upstream):
+    def __init__(self, path, upstream, others=()):
+        """`others`: names of further commands to refuse."""
+        self._others = {name.encode() for name in others}
         self.url = f"unix://{path}"
         self.seen = []
         self.refused = []
@@ -32,10 +34,11 @@ class Refusing(Between):
     def _let_through(self, words):
         name = words[0].upper()
         waits = WAITS.fullmatch(name) or (name.startswith(b"XREAD") and b"BLOCK" in map(bytes.upper, words))
+        is_refused = waits or name in self._others
         with self.news:
-            (self.refused if waits else self.seen).append(_shown(name, words))
+            (self.refused if is_refused else self.seen).append(_shown(name, words))
             self.news.notify_all()
-        return (b"REFUSED-" + name, *words[1:]) if waits else words
+        return (b"REFUSED-" + name, *words[1:]) if is_refused else words
 
     @property
     def connections(self):

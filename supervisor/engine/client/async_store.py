@@ -298,8 +298,8 @@ class AsyncStore:
             return
         try:
             check_server(await line.ask(packed("INFO", "server")))
-        except redis_py.exceptions.NoPermissionError:
-            pass  # an ACL without INFO: the scripts' first lines refuse a server that is too old
+        except redis_py.ResponseError:
+            pass  # an ACL or a proxy without INFO: the scripts' first lines refuse a server that is too old
         except (NotSent, *LOST) as error:
             raise unreachable(self._shown, error) from error
         self._checked = True
@@ -322,6 +322,10 @@ class AsyncStore:
             # The server has not run the command, so to send it now is no second time.
             try:
                 await line.load(command.script.text)
+            except redis_py.exceptions.NoPermissionError:
+                raise
+            except redis_py.ResponseError:
+                words = packed(*command.wire_with_script(self._prefix))  # by a proxy that passes no SCRIPT on
             except (NotSent, *LOST) as error:
                 raise unreachable(self._shown, error) from error
             return await self._ask(line, command, words)

@@ -84,7 +84,7 @@ class Store:
             self._check_server(connection)
             reply, acknowledged = self._ask_durably(connection, command, wanted)
             if isinstance(reply, redis_py.exceptions.NoScriptError):
-                self._load(connection, command)
+                self._loaded(connection, command)
                 reply, acknowledged = self._ask_durably(connection, command, wanted)
         except _LOST as error:
             self._leave(connection)
@@ -219,8 +219,8 @@ class Store:
         try:
             connection.send_command("INFO", "server")
             check_server(connection.read_response())
-        except redis_py.exceptions.NoPermissionError:
-            pass  # an ACL without INFO: the scripts' first lines refuse a server that is too old
+        except redis_py.ResponseError:
+            pass  # an ACL or a proxy without INFO: the scripts' first lines refuse a server that is too old
         except _LOST as error:
             raise unreachable(self._shown, error) from error
         self._checked = True
@@ -292,16 +292,23 @@ class Store:
         try:
             return self._ask(connection, command)
         except redis_py.exceptions.NoScriptError:
-            self._load(connection, command)
-            return self._ask(connection, command)
+            return self._ask(connection, command, self._loaded(connection, command))
 
-    def _load(self, connection: Any, command: Command[Any]) -> None:
-        """Load a script that the server lacks. It has not run the command, so to send it then is no second time."""
+    def _loaded(self, connection: Any, command: Command[Any]) -> tuple[Any, ...]:
+        """Load a script that the server lacks, and return what to send.
+
+        The server has not run the command, so to send it then is no second time.
+        """
         try:
             connection.send_command("SCRIPT", "LOAD", command.script.text)
             connection.read_response()
+        except redis_py.exceptions.NoPermissionError:
+            raise
+        except redis_py.ResponseError:
+            return command.wire_with_script(self._prefix)  # by a proxy that passes no SCRIPT on
         except _LOST as error:
             raise unreachable(self._shown, error) from error
+        return command.wire(self._prefix)
 
     def _sent_again(self, connection: Any, command: Command[Any]) -> Any:
         try:
@@ -309,12 +316,14 @@ class Store:
         except redis_py.exceptions.NoScriptError as error:  # lost once more, just after it was loaded
             raise refused(self._shown, command, error) from error
 
-    def _ask(self, connection: Any, command: Command[Any]) -> Any:
-        self._send(connection, command)
+    def _ask(self, connection: Any, command: Command[Any], wire: tuple[Any, ...] = ()) -> Any:
+        self._send(connection, command, wire=wire)
         return self._read(connection, command)
 
-    def _send(self, connection: Any, command: Command[Any], check_health: bool = True) -> None:
-        words: Any = command.wire(self._prefix)  # of any number: hiredis says that it takes one
+    def _send(
+        self, connection: Any, command: Command[Any], check_health: bool = True, wire: tuple[Any, ...] = ()
+    ) -> None:
+        words: Any = wire or command.wire(self._prefix)  # of any number: hiredis says that it takes one
         try:
             connection.send_packed_command([hiredis.pack_command(words)], check_health)
         except _LOST as error:

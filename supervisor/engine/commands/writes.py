@@ -77,6 +77,10 @@ class Command(Generic[T]):
         """Return the whole Redis command. NOSCRIPT means that it was not run: load `script.text` and send it again."""
         return ("EVALSHA", self.script.sha, 1, prefix, *self.args)
 
+    def wire_with_script(self, prefix: str) -> tuple[Argument, ...]:
+        """Return the same with the script itself, for a proxy that passes no SCRIPT LOAD on."""
+        return ("EVAL", self.script.text, 1, prefix, *self.args)
+
 
 @dataclass(frozen=True, slots=True)
 class Grant:

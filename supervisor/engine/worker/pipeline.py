@@ -196,7 +196,16 @@ class Pipeline:
     def _send_with_script(self, part: Part) -> None:
         """The server has lost its scripts (restart, failover, SCRIPT FLUSH) and has not carried out the command."""
         load = ("SCRIPT", "LOAD", part.command.script.text)
-        wires: list[Wire] = [(None, load), (partial(self._take, part), part.command.wire(self._prefix))]
+        self._send_again(part, [(None, load), (partial(self._take_again, part), part.command.wire(self._prefix))])
+
+    def _take_again(self, part: Part, reply: Any) -> None:
+        """Take the reply to a part whose script was loaded. A proxy may have refused to load it."""
+        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
+            self._send_again(part, [(partial(self._take, part), part.command.wire_with_script(self._prefix))])
+        else:
+            self._take(part, reply)
+
+    def _send_again(self, part: Part, wires: list[Wire]) -> None:
         self._wait_for_replicas(wires, [part])  # the wait of before was for less
         self._send(wires)
 

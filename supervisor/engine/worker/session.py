@@ -56,6 +56,7 @@ class Session:
         `poll_s`: how often an idle worker looks for work; 0: it waits in Redis.
         """
         self._dialer = dialer
+        self._may_lack_commands = poll_s > 0  # a proxy that lets nothing wait may refuse SCRIPT LOAD and INFO, too
         self._namespace = namespace
         self._watcher = watcher
         self._timers = timers
@@ -147,17 +148,24 @@ class Session:
         self.server = _checked_server(info)
         LayoutRefused.check(timings)
         for reply in (*loaded, timings):
-            if isinstance(reply, hiredis.ReplyError):
+            if isinstance(reply, hiredis.ReplyError) and not self._is_bearable(reply):
                 raise LinkLost(f"Redis refused what every worker must do: {reply}")
-        timing = self.times.query().parse(timings)
-        self.times.keep(timing)
-        self.acknowledging.keep(timing)
+        if isinstance(timings, hiredis.ReplyError):
+            self.times.read_again()
+        else:
+            timing = self.times.query().parse(timings)
+            self.times.keep(timing)
+            self.acknowledging.keep(timing)
         self.times.spare_peers()
         # Mail may have been lost with the connection.
         self.serving.look_for_queues()
         self.serving.look_for_wish()
         self._resume(known, on_resumed, on_deregistered)
         self.has_begun = True
+
+    def _is_bearable(self, refusal: hiredis.ReplyError) -> bool:
+        """Return True if the first exchange can do without: it brings the scripts along that the server lacks."""
+        return self._may_lack_commands and not str(refusal).startswith("NOPERM")
 
     def _resume(self, known: Sequence[LeaseRecord], on_resumed: OnResumed, on_deregistered: Callback) -> None:
         def resumed(answer: ResumeResult) -> None:

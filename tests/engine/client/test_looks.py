@@ -126,3 +126,24 @@ def test_events_say_what_they_need_where_it_is_refused(server, namespace, tmp_pa
     with Client(proxy.url, namespace, poll=INTERVAL_S) as client, pytest.raises(StoreUnavailable, match=why):
         client.events().get(1)
     proxy.close()
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_scripts_go_along_where_the_proxy_loads_none(server, namespace, tmp_path, kind):
+    proxy = Refusing(tmp_path / "another", server.socket, ("CLIENT", "INFO", "SCRIPT"))
+    server.redis.script_flush()
+
+    def done(answer):
+        return loop.run_until_complete(answer) if asyncio.iscoroutine(answer) else answer
+
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        client = kind(proxy.url, namespace, poll=INTERVAL_S)
+        jids = done(client.queue("q").put_many({"klass": "k"} for _ in range(3000)))
+        (lease,) = done(client.queue("q").lease("w"))
+        assert lease.jid == jids[0]
+        assert done(lease.complete())
+        done(client.close())
+    assert set(proxy.refused) - {"CLIENT SETINFO"} == {"INFO", "SCRIPT LOAD"}
+    assert proxy.seen.count("EVAL") == 3  # a put, a lease and a completion: from then on the server knows the scripts
+    proxy.close()

@@ -14,7 +14,7 @@ from tests.lengths import PATIENCE
 from tests.refusing import Refusing
 
 INTERVAL_S = 0.5
-#: What a supervisor and a client send by themselves, beside the calls of scripts.
+#: All that supervisors, clients and commands send. deploy/docs/redis.md names them.
 SENT = {"AUTH", "EVALSHA", "INFO", "LPOP", "MGET", "PING", "SCRIPT LOAD", "UNLINK", "ZMSCORE", "CLIENT SETINFO"}
 
 
@@ -157,3 +157,15 @@ def test_job_of_a_supervisor_that_waits_in_redis_starts_beside_one_that_looks(st
     stage.wait_until_ended(jids)
     assert [pool.drain() for pool in (looking, waiting)] == [0, 0]
     stage.assert_nothing_left()
+
+
+def test_supervisor_works_behind_a_proxy_that_loads_no_script(own_stage, own_server):
+    proxy = Refusing(own_stage.directory / "proxy", own_server.socket, ("CLIENT", "INFO", "SCRIPT"))
+    pool = own_stage.start(redis_url=proxy.url, redis_poll="200ms").wait_ready()
+    with Client(proxy.url, own_stage.namespace, poll=INTERVAL_S) as client:
+        assert client.wait(client.queue("default").put("good.echo", 7), 20 * PATIENCE) == 7
+    assert pool.drain() == 0
+    assert pool.find("redis.lost") == pool.find("redis.failed") == []
+    assert set(proxy.refused) == {"CLIENT SETINFO", "INFO", "SCRIPT LOAD"}
+    proxy.close()
+    own_stage.assert_nothing_left()
