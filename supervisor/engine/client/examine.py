@@ -38,7 +38,7 @@ _IN_SCRIPTS: Final = tuple(
 )
 _OF_A_WORKER: Final = (
     *("EVALSHA 0 1 K", "BLPOP K 1", "BLMOVE K K RIGHT RIGHT 1", "LLEN K", "UNLINK K"),
-    *("MGET K", "ZMSCORE K m"),  # of large payloads
+    *("MGET K", "ZRANGEBYSCORE K 0 1"),  # of large payloads
 )
 _OF_COMMANDS: Final = ("SUBSCRIBE C", "SCAN 0", "HSCAN K 0", "ZSCAN K 0")  # of `events` and of `check`
 _ON_CHANNELS: Final = frozenset({"PUBLISH C v", "SUBSCRIBE C"})

@@ -46,18 +46,22 @@ class LeftOut:
     """The payloads that one reply leaves out."""
 
     def __init__(self, prefix: str, worker: str, reply: list[Any]) -> None:
-        self._first_token, jids, self._rows = reply[2], reply[-2], reply[-1]
+        self._first_token, self._jids, self._rows = reply[2], reply[-2], reply[-1]
         self._indexes = [
             index
             for index, row in enumerate(self._rows)
             if type(row) is list and type(row[place_of_payload(row)]) is int
         ]
-        #: Redis commands. The second one answers the tokens under which the worker holds the jobs.
+        #: Redis commands. The second one answers which jobs the worker holds under the tokens of this lease.
         self.commands: Sequence[tuple[Any, ...]] = ()
         if self._indexes:
-            wanted = [jids[index] for index in self._indexes]
+            wanted = [self._jids[index] for index in self._indexes]
             begin = prefix.encode() + b"data:"
-            self.commands = ("MGET", *[begin + jid for jid in wanted]), ("ZMSCORE", f"{prefix}held:{worker}", *wanted)
+            tokens = self._first_token, f"({self._first_token + len(self._jids)}"
+            self.commands = (
+                ("MGET", *[begin + jid for jid in wanted]),
+                ("ZRANGEBYSCORE", f"{prefix}held:{worker}", *tokens),
+            )
 
     def fill(self, replies: Sequence[Any]) -> None:
         """Complete the reply to the lease by those to `commands`.
@@ -65,7 +69,7 @@ class LeftOut:
         A job may be cancelled, moved or put anew before its payload is read. No lease gets a token for the second time:
         a worker that then still holds the job under the token of this lease has read the payload of this lease.
         """
-        for index, payload, token in zip(self._indexes, *replies, strict=True):
-            is_held = token is not None and int(float(token)) == self._first_token + index  # a half: the record is full
+        payloads, held = replies[0], set(replies[1])
+        for index, payload in zip(self._indexes, payloads, strict=True):
             row = self._rows[index]
-            row[place_of_payload(row)] = payload if is_held else LOST
+            row[place_of_payload(row)] = payload if self._jids[index] in held else LOST

@@ -28,8 +28,9 @@
 --           leased, and the rest: nil, or an array priority, retries, timeout, max_deaths, kind of data (nil = json,
 --           "1" = bytes, "entry"), failures, deaths, interruptions, tags, lane, marks ("p" = persistent, "o" = at most
 --           once, "l" = it has a slot of a limit, "f" = it came from the front), its checkpoint as JSON, its trace.
---           In place of large data is its size, an integer: the caller reads data:<jid> by MGET, and then the tokens
---           in held:<worker> by ZMSCORE. With another token the lease is lost, and the data is of a later stage.
+--           In place of large data is its size, an integer: the caller reads data:<jid> by MGET, and then, by
+--           ZRANGEBYSCORE, which jobs held:<worker> has under these tokens. With another token the lease is lost, and
+--           the data is of a later stage.
 --           A number below the worker's last one, or behind a wait below that of its last resume, gets no job: it
 --           comes from a dead connection.
 --           If an entry of another program raises an error, the entry fails and this call gives no job.

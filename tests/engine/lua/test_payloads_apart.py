@@ -65,7 +65,7 @@ def test_large_payload_comes_as_it_was_put(client, commands, payload):
     client.queue("q").put("k", payload, jid="a")
     (one,) = client.queue("q").lease("w")
     assert (one.data, one.is_bytes) == (payload, isinstance(payload, bytes))
-    assert commands == ["MGET", "ZMSCORE"]
+    assert commands == ["MGET", "ZRANGEBYSCORE"]
     assert one.complete() is True
 
 
@@ -119,7 +119,7 @@ def test_entry_of_another_program_comes_whole(client, server, namespace, command
     assert [one.data for one in first] == [["€" * 20_000, 0]]
     assert first[0].release()
     assert [one.data[1] for one in client.queue("q").lease("w", 2)] == [0, 1]
-    assert commands == ["MGET", "ZMSCORE"] * 2
+    assert commands == ["MGET", "ZRANGEBYSCORE"] * 2
 
 
 def test_reply_with_all_it_may_have_takes_the_quick_path(server, namespace, client):
@@ -237,10 +237,10 @@ def test_async_client_that_loses_its_connection_before_the_payloads(server, name
 def test_client_that_may_not_read_says_so(server, namespace, live):
     live.queue("q").put("k", LARGE, jid="a")
     name = f"blind-{namespace}"
-    server.redis.execute_command("ACL", "SETUSER", name, "on", ">secret", "~*", "&*", "+@all", "-zmscore")
+    server.redis.execute_command("ACL", "SETUSER", name, "on", ">secret", "~*", "&*", "+@all", "-zrangebyscore")
     try:
         with Client(f"{server.url}?username={name}&password=secret", namespace) as client:
-            with pytest.raises(OutcomeUnknown, match="zmscore"):
+            with pytest.raises(OutcomeUnknown, match="zrangebyscore"):
                 client.queue("q").lease("w")
             assert client.job("a").state == "running"  # the connection goes on
     finally:

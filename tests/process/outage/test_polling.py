@@ -15,7 +15,7 @@ from tests.refusing import Refusing
 
 INTERVAL_S = 0.5
 #: All that supervisors, clients and commands send. deploy/docs/redis.md names them.
-SENT = {"AUTH", "EVALSHA", "INFO", "LPOP", "MGET", "PING", "SCRIPT LOAD", "UNLINK", "ZMSCORE", "CLIENT SETINFO"}
+SENT = {"AUTH", "EVALSHA", "INFO", "LPOP", "MGET", "PING", "SCRIPT LOAD", "UNLINK", "ZRANGEBYSCORE", "CLIENT SETINFO"}
 
 
 @pytest.fixture
@@ -161,11 +161,14 @@ def test_job_of_a_supervisor_that_waits_in_redis_starts_beside_one_that_looks(st
 
 def test_supervisor_works_behind_a_proxy_that_loads_no_script(own_stage, own_server):
     proxy = Refusing(own_stage.directory / "proxy", own_server.socket, ("CLIENT", "INFO", "SCRIPT"))
-    pool = own_stage.start(redis_url=proxy.url, redis_poll="200ms").wait_ready()
+    pool = own_stage.start(redis_url=proxy.url, redis_poll="200ms", jobs_per_child=0, processes=2).wait_ready()
     with Client(proxy.url, own_stage.namespace, poll=INTERVAL_S) as client:
-        assert client.wait(client.queue("default").put("good.echo", 7), 20 * PATIENCE) == 7
+        large = [{"klass": "good.digest", "data": "x" * 40_000} for _ in range(20)]  # left out of the reply to a lease
+        own_stage.wait_until_ended(client.queue("default").put_many(large))
     assert pool.drain() == 0
     assert pool.find("redis.lost") == pool.find("redis.failed") == []
     assert set(proxy.refused) == {"CLIENT SETINFO", "INFO", "SCRIPT LOAD"}
+    assert {"EVAL", "MGET", "ZRANGEBYSCORE"} <= set(proxy.seen)
+    assert set(proxy.seen) <= SENT | {"EVAL"}
     proxy.close()
     own_stage.assert_nothing_left()
