@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from servers import stopped
 from supervised import quantiles
 
 from supervisor.engine.client.sync_client import Client
@@ -172,3 +173,36 @@ def test_supervisor_works_behind_a_proxy_that_loads_no_script(own_stage, own_ser
     assert set(proxy.seen) <= SENT | {"EVAL"}
     proxy.close()
     own_stage.assert_nothing_left()
+
+
+def test_looks_go_on_after_an_outage(own_stage, own_server):
+    pool = own_stage.start(redis_poll="200ms").wait_ready()
+    own_server.kill()
+    pool.wait_for("redis.lost")
+    own_server.start()
+    pool.wait_for("redis.connected")
+    pool.wait_for("job.completed", jid=own_stage.queue.put("good.noop"))
+    assert pool.drain() == 0
+    own_stage.assert_nothing_left()
+
+
+def test_silent_server_is_noticed_by_a_full_supervisor(own_stage, own_server):
+    own_stage.config(heartbeat=600)  # no renewal would notice it
+    pool = own_stage.start(redis_poll="200ms").wait_ready()
+    gate = own_stage.gate("gate")
+    jid = own_stage.queue.put("good.hold", gate)
+    own_stage.wait_for_starts(jid)
+    with stopped(own_server.process):
+        pool.wait_for("redis.lost", message="Redis has not answered in time")
+    pool.wait_for("redis.connected")
+    own_stage.open_gate(gate)
+    pool.wait_for("job.completed", jid=jid)
+    assert pool.drain() == 0
+    own_stage.assert_nothing_left()
+
+
+def test_supervisor_that_looks_exits_when_idle(stage, start):
+    pool = start(exit_when_idle="1s")
+    pool.wait_for("job.completed", jid=stage.queue.put("good.noop"))
+    assert pool.wait() == 0
+    stage.assert_nothing_left()
