@@ -564,6 +564,8 @@ class RunConfig:
         values = read(SETTINGS, flags, environ)
         if values["sandbox"] == "strict" and _shows_password(values, flags):
             raise ConfigError([_SHOWS_PASSWORD])
+        if values["acknowledge"] and values["redis_poll_s"]:
+            raise ConfigError([_WAITS_FOR_REPLICAS])
         values["log"] = values["log"] or ("text" if terminal else "json")
         if values["debug"]:
             values["processes"], values["jobs_per_child"] = (1, 1), 1
@@ -705,6 +707,8 @@ _SHOWS_PASSWORD = (
     "--redis-url holds a password, and every handler could read it in our command line: under --sandbox strict give it"
     " as LEASEHOLD_REDIS_URL."
 )
+
+_WAITS_FOR_REPLICAS = "--acknowledge waits in Redis for replicas (WAIT), and with --redis-poll nothing waits there: leave out one of them."
 
 
 def no_workdir(error: OSError) -> str:

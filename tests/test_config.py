@@ -44,6 +44,7 @@ def test_defaults():
         job_timeout_s=1800.0,
         on_error="retry",
         lease_ttl_s=None,
+        acknowledge=None,
         drain_timeout_s=25.0,
         term_grace_s=3.0,
         on_cut_off="go-on",
@@ -265,6 +266,8 @@ BAD = [
     ("watch", ""),
     ("memory-limit", "256 MB"),
     ("memory-budget", "half"),
+    ("acknowledge", "-1"),
+    ("acknowledge", "all"),
     ("max-deaths", "-1"),
     ("max-deaths", "1.0"),
     ("workdir", "/nonexistent/directory"),
@@ -409,6 +412,12 @@ def test_a_password_in_a_flag_is_a_warning():
     (said,) = load({"redis-url": "redis://:geheim@host/0"}).warnings
     assert "LEASEHOLD_REDIS_URL" in said and "geheim" not in said
     assert load({}, {"LEASEHOLD_REDIS_URL": "redis://:geheim@host/0"}).warnings == ()
+
+
+def test_replicas_cannot_be_waited_for_where_nothing_waits():
+    with pytest.raises(ConfigError, match="--acknowledge waits in Redis for replicas"):
+        load({"acknowledge": "1", "redis-poll": "1s"})
+    assert load({"acknowledge": "0", "redis-poll": "1s"}).acknowledge == 0
 
 
 def test_under_strict_a_password_in_a_flag_is_refused():
