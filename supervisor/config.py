@@ -708,7 +708,9 @@ _SHOWS_PASSWORD = (
     " as LEASEHOLD_REDIS_URL."
 )
 
-_WAITS_FOR_REPLICAS = "--acknowledge waits in Redis for replicas (WAIT), and with --redis-poll nothing waits there: leave out one of them."
+_WAITS_FOR_REPLICAS = (
+    "--acknowledge waits in Redis for replicas, and with --redis-poll nothing waits there: leave out one of them."
+)
 
 
 def no_workdir(error: OSError) -> str:

@@ -51,6 +51,7 @@ class Looks(Wait):
         self._doubt_at = 0.0  # from then on a look without mail counts as a wait in vain
         self._on_wakeup: Callable[[], None] = lambda: None
         self._waits_for_queues = False
+        self._is_unanswered = False  # the last question for mail
         self.waiting = self.is_ending = False
         self.mail: list[bytes] = []
         self.woken = self.timed_out = False
@@ -62,7 +63,7 @@ class Looks(Wait):
 
     def close(self) -> None:
         self.end_wait()
-        self._timers.cancel(_SILENCE)
+        self._end_look()
 
     # the wait
 
@@ -103,18 +104,24 @@ class Looks(Wait):
         self.timed_out = now_at >= self._doubt_at
         if self.timed_out:
             self._doubt_at = now_at + self._leaser.wait_s
-        mailbox = self._namespace.mail(self._identity.name)
-        self._pipeline.send_asking(self._take_mail, "LPOP", mailbox, _MOST_MAIL)
-        self._timers.set(_SILENCE, clock.monotonic() + self._leaser.slack_s, self._on_silence)
+        if not self._is_unanswered:
+            self._is_unanswered = True
+            mailbox = self._namespace.mail(self._identity.name)
+            self._pipeline.send_asking(self._take_mail, "LPOP", mailbox, _MOST_MAIL)
+            self._timers.set(_SILENCE, clock.monotonic() + self._leaser.slack_s, self._on_silence)
         self._on_wakeup()
 
     def _take_mail(self, reply: Any) -> None:
-        self._timers.cancel(_SILENCE)
+        self._end_look()
         if isinstance(reply, hiredis.ReplyError):
             raise LinkLost(f"Redis refused to give mail: {reply}")
         if reply:
             self.mail += reply
             self._on_wakeup()
+
+    def _end_look(self) -> None:
+        self._is_unanswered = False
+        self._timers.cancel(_SILENCE)
 
     def _on_silence(self, now_at: float) -> None:
         if not self._pipeline.is_readable:

@@ -186,14 +186,17 @@ def test_looks_go_on_after_an_outage(own_stage, own_server):
     own_stage.assert_nothing_left()
 
 
-def test_silent_server_is_noticed_by_a_full_supervisor(own_stage, own_server):
-    own_stage.config(heartbeat=600)  # no renewal would notice it
+def test_silent_server_is_noticed_by_a_full_supervisor(own_stage, own_server, measured):
+    own_stage.config(heartbeat=600)  # else a renewal would notice it
     pool = own_stage.start(redis_poll="200ms").wait_ready()
     gate = own_stage.gate("gate")
     jid = own_stage.queue.put("good.hold", gate)
     own_stage.wait_for_starts(jid)
     with stopped(own_server.process):
-        pool.wait_for("redis.lost", message="Redis has not answered in time")
+        stopped_unix = time.time()
+        lost = pool.wait_for("redis.lost", message="Redis has not answered in time")
+    measured(f"a server that hangs is noticed within {lost['time'] - stopped_unix:.1f} s")
+    assert lost["time"] - stopped_unix < 5 + 3 * PATIENCE
     pool.wait_for("redis.connected")
     own_stage.open_gate(gate)
     pool.wait_for("job.completed", jid=jid)
