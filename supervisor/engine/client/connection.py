@@ -29,6 +29,7 @@ from supervisor.engine.model.errors import (
 )
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.validation import Duration, checked_poll
+from supervisor.engine.transport.account import NoAccount
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -182,7 +183,7 @@ def unreachable(shown: str, error: Exception) -> StoreUnavailable:
             f"Redis at {shown} lets nobody in without the right password: {_clause(error)}. Nothing was sent; put user"
             " and password into the URL, like redis://user:password@host:6379/0."
         )
-    if isinstance(error, CannotLogIn):
+    if isinstance(error, CannotLogIn | NoAccount):
         return StoreUnavailable(f"cannot log in to Redis at {shown}: {_clause(error)}. Nothing was sent.")
     if isinstance(error, redis_py.exceptions.AskError):
         return elsewhere(shown, error)

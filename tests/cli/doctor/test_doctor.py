@@ -547,7 +547,8 @@ def test_commands_ask_the_function_for_the_account(shell, own_server, tmp_path, 
     why = "--redis-credentials has failed: OSError"
     assert why in shell.refused(69, "queues", "--redis-url", own_server.url, "--redis-credentials", "vault:broken")
     found = list(server.examine(RunConfig.load(words | {"redis-credentials": "vault:broken"}, {}, terminal=False)))
-    assert findings.exit_code(found) == 69 and why in found[0].message
+    assert findings.exit_code(found) == 69 and found[0].message.startswith("cannot log in to Redis at ")
+    assert why in found[0].message
     assert "cannot be imported" in shell.refused(78, "queues", "--redis-credentials", "vault:none")
     said = shell("doctor", "--redis-url", own_server.url, "--redis-credentials", "vault:none")
     assert said.code == 78 and "cannot be imported" in said.out
