@@ -1,6 +1,5 @@
 #!lua flags=no-writes
--- timing.lua — the heartbeat and grace of some queues, by which a worker times itself, and how many replicas must have
--- what is durable.
+-- timing.lua — the heartbeat and grace of some queues, by which a worker times itself, and what replicas must have.
 --
 -- Called by: queries.timing (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
@@ -8,7 +7,7 @@
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1..] queues
 --
--- Returns   array: the shortest heartbeat of these queues, their longest grace, their shortest grace, for how long to wait
+-- Returns   array: the shortest heartbeat of these queues, their longest grace, their shortest grace, how long to wait
 --           for replicas, all in ms, and for how many.
 -- Errors    WRONGTYPE for a foreign key of ours.
 

@@ -138,6 +138,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
             "redis": [5, "redis://localhost", object],
             "acknowledge": ints(0),
             "credentials": [Bad(5, "int"), Bad("token", "str"), Bad(("user", "password"), "tuple")],
+            "poll": [-1, 31, 0.001, "soon", True],
         },
     ),
     "Client.close": ({}, {}),
