@@ -29,7 +29,7 @@ from supervisor.engine.model.errors import (
 )
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.validation import Duration, checked_poll
-from supervisor.engine.transport.account import NoAccount
+from supervisor.engine.transport.account import NoAccount, without_arguments
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -167,9 +167,9 @@ def blocking_pop(keys: Sequence[str], seconds: float) -> tuple[Any, ...]:
     return "BLPOP", *keys, f"{max(seconds, 0.001):.3f}"  # 0 would wait for ever
 
 
-def _clause(error: Exception) -> str:
-    # To an unknown command Redis answers with its arguments, of AUTH the password.
-    return str(error).partition(", with args")[0].rstrip(".")
+def clause(error: Exception) -> str:
+    """Return the text of an error, as a part of a sentence of ours."""
+    return without_arguments(error).rstrip(".")
 
 
 #: The errors of redis-py's pools when their max_connections are in use.
@@ -180,11 +180,11 @@ def unreachable(shown: str, error: Exception) -> StoreUnavailable:
     """Return the error of a call that was not sent, for want of a connection, or of a refused wait."""
     if isinstance(error, redis_py.AuthenticationError):
         return StoreUnavailable(
-            f"Redis at {shown} lets nobody in without the right password: {_clause(error)}. Nothing was sent; put user"
+            f"Redis at {shown} lets nobody in without the right password: {clause(error)}. Nothing was sent; put user"
             " and password into the URL, like redis://user:password@host:6379/0."
         )
     if isinstance(error, CannotLogIn | NoAccount):
-        return StoreUnavailable(f"cannot log in to Redis at {shown}: {_clause(error)}. Nothing was sent.")
+        return StoreUnavailable(f"cannot log in to Redis at {shown}: {clause(error)}. Nothing was sent.")
     if isinstance(error, redis_py.exceptions.AskError):
         return elsewhere(shown, error)
     if str(error) in _EXHAUSTED:
@@ -193,7 +193,7 @@ def unreachable(shown: str, error: Exception) -> StoreUnavailable:
             " sent; raise max_connections, or make fewer calls at the same time."
         )
     return StoreUnavailable(
-        f"cannot reach Redis at {shown}: {_clause(error)}. Nothing was sent;"
+        f"cannot reach Redis at {shown}: {clause(error)}. Nothing was sent;"
         " is it running, and is LEASEHOLD_REDIS_URL right?"
     )
 
@@ -229,10 +229,10 @@ def unanswered(shown: str, command: Command[Any], error: Exception) -> StoreUnav
     name = command.script.name
     if command.script.reads_only or isinstance(error, redis_py.BusyLoadingError):
         return StoreUnavailable(
-            f"Redis at {shown} did not answer {name}: {_clause(error)}. Nothing has changed; try again."
+            f"Redis at {shown} did not answer {name}: {clause(error)}. Nothing has changed; try again."
         )
     return OutcomeUnknown(
-        f"Redis at {shown} did not answer {name}: {_clause(error)}. The outcome is unknown:"
+        f"Redis at {shown} did not answer {name}: {clause(error)}. The outcome is unknown:"
         " all of it was carried out, or none. Look before you call again."
     )
 
@@ -271,7 +271,7 @@ def has_failed(answers: Sequence[object]) -> bool:
 def unread(shown: str, command: Command[Any], error: Exception) -> OutcomeUnknown:
     """Return the error of a lease whose large payloads could not be read."""
     return OutcomeUnknown(
-        f"Redis at {shown} did not answer with the payloads of {command.script.name}: {_clause(error)}. The jobs are"
+        f"Redis at {shown} did not answer with the payloads of {command.script.name}: {clause(error)}. The jobs are"
         " leased, and come back when their leases have expired."
     )
 
@@ -288,7 +288,7 @@ def refused(shown: str, command: Command[Any], error: Exception) -> LeaseholdErr
             f"Redis at {shown} is a read-only replica and refused {command.script.name}. Nothing has changed;"
             " name its primary, or the sentinels that know it, like redis+sentinel://host:port,host:port/service."
         )
-    return StoreUnavailable(f"Redis at {shown} refused {command.script.name}: {_clause(error)}. Nothing has changed.")
+    return StoreUnavailable(f"Redis at {shown} refused {command.script.name}: {clause(error)}. Nothing has changed.")
 
 
 _REFUSALS: dict[str, type[LeaseholdError]] = {

@@ -14,7 +14,7 @@ import orjson
 import redis as redis_py
 
 from supervisor import clock
-from supervisor.engine.client.connection import unreachable
+from supervisor.engine.client.connection import clause, unreachable
 from supervisor.engine.client.pools import uncounted_connection
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.keys import Namespace, checked_name
@@ -144,14 +144,12 @@ def _unheard(shown: str, error: Exception) -> StoreUnavailable:
     """Return the error of a stream that cannot begin."""
     if type(error) is not redis_py.ResponseError:
         return unreachable(shown, error)
-    why = str(error).rstrip(".")
-    return StoreUnavailable(f"Redis at {shown} tells nobody of events, which come by SUBSCRIBE: {why}.")
+    return StoreUnavailable(f"Redis at {shown} tells nobody of events, which come by SUBSCRIBE: {clause(error)}.")
 
 
 def _lost(shown: str, error: Exception) -> StoreUnavailable:
-    why = str(error).rstrip(".")
     return StoreUnavailable(
-        f"Redis at {shown} tells of no more events: {why}. What happens before you go on is missed."
+        f"Redis at {shown} tells of no more events: {clause(error)}. What happens before you go on is missed."
     )
 
 

@@ -20,6 +20,11 @@ class NoAccount(ValueError):
     """The account cannot be had. The text says why, without a secret."""
 
 
+def without_arguments(error: Exception) -> str:
+    """Return the text of an error reply. To an unknown command Redis repeats its arguments: of AUTH the password."""
+    return str(error).partition(", with args")[0]
+
+
 def account_of(url: str) -> tuple[str, str]:
     """Return user and password, each "" if there is none. Raises NoAccount for a file it cannot read."""
     parts = urlsplit(url)

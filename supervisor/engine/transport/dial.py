@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import hiredis
 
 from supervisor import clock
-from supervisor.engine.transport.account import Credentials, account_of
+from supervisor.engine.transport.account import Credentials, account_of, without_arguments
 
 _PORT: Final = 6379
 #: redis-py's values. They detect a peer that vanished without a FIN within 45 s.
@@ -197,5 +197,4 @@ def _names(given: str | None) -> list[str]:
 
 def _must(reply: Any) -> None:
     if isinstance(reply, hiredis.ReplyError):
-        # To an unknown command Redis answers with its arguments, of AUTH the password.
-        raise Unreachable(f"Redis refuses: {str(reply).partition(', with args')[0]}")
+        raise Unreachable(f"Redis refuses: {without_arguments(reply)}")

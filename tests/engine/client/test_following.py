@@ -266,6 +266,10 @@ def test_password_that_a_server_repeats_is_not_shown(put, node):
     with pytest.raises(StoreUnavailable, match=r"unknown command 'AUTH'\. Nothing was sent") as raised:
         put(f"redis://:geheim@{node(said)}")
     assert "geheim" not in str(raised.value)
+    why = r"which come by SUBSCRIBE: unknown command 'AUTH'\.$"
+    url = f"redis://:geheim@{node(said)}"
+    with Client(url, NAMESPACE) as client, pytest.raises(StoreUnavailable, match=why), client.events():
+        pass
 
 
 def test_password_file_of_the_environment_belongs_to_its_url(monkeypatch, tmp_path, server, namespace):
