@@ -107,10 +107,11 @@ class AsyncStore:
         try:
             line = OwnLine(connection)
             await self._check_server(line)
-            reply, acknowledged = await self._ask_durably(connection, command, wanted)
+            words = packed(*command.wire(self._prefix))
+            reply, acknowledged = await self._ask_durably(connection, command, words, wanted)
             if isinstance(reply, redis_py.exceptions.NoScriptError):
-                await line.load(command.script.text)
-                reply, acknowledged = await self._ask_durably(connection, command, wanted)
+                words = await self._loaded(line, command, words)
+                reply, acknowledged = await self._ask_durably(connection, command, words, wanted)
             if is_elsewhere(reply):
                 await self._leave()
                 await connection.disconnect()
@@ -126,9 +127,11 @@ class AsyncStore:
         check_acknowledged(self._shown, command, wanted, acknowledged)
         return command.parse(reply)
 
-    async def _ask_durably(self, connection: Any, command: Command[Any], wanted: Acknowledgement) -> list[Any]:
-        """Return the replies to a command and to WAIT. An error reply is a value."""
-        await connection.send_packed_command([packed(*command.wire(self._prefix)), packed(*wanted.command)])
+    async def _ask_durably(
+        self, connection: Any, command: Command[Any], words: bytes, wanted: Acknowledgement
+    ) -> list[Any]:
+        """Return the replies to a command, sent as `words`, and to WAIT. An error reply is a value."""
+        await connection.send_packed_command([words, packed(*wanted.command)])
         replies: list[Any] = []
         try:
             while len(replies) < 2:
@@ -319,16 +322,22 @@ class AsyncStore:
         try:
             return await self._ask(line, command, words)
         except redis_py.exceptions.NoScriptError:
-            # The server has not run the command, so to send it now is no second time.
-            try:
-                await line.load(command.script.text)
-            except redis_py.exceptions.NoPermissionError:
-                raise
-            except redis_py.ResponseError:
-                words = packed(*command.wire_with_script(self._prefix))  # by a proxy that passes no SCRIPT on
-            except (NotSent, *LOST) as error:
-                raise unreachable(self._shown, error) from error
-            return await self._ask(line, command, words)
+            return await self._ask(line, command, await self._loaded(line, command, words))
+
+    async def _loaded(self, line: SharedLine | OwnLine, command: Command[Any], words: bytes) -> bytes:
+        """Load a script that the server lacks, and return what to send in place of `words`.
+
+        The server has not run the command, so to send it then is no second time.
+        """
+        try:
+            await line.load(command.script.text)
+        except redis_py.exceptions.NoPermissionError:
+            raise
+        except redis_py.ResponseError:
+            return packed(*command.wire_with_script(self._prefix))  # by a proxy that passes no SCRIPT on
+        except (NotSent, *LOST) as error:
+            raise unreachable(self._shown, error) from error
+        return words
 
     async def _ask(self, line: SharedLine | OwnLine, command: Command[Any], words: bytes) -> Any:
         return await self._replied(command, line.ask(words))

@@ -122,6 +122,15 @@ def find_poll(poll: Duration | None) -> float:
     return 0.0 if given == "none" else checked_poll("LEASEHOLD_REDIS_POLL", given)
 
 
+def check_may_wait(poll_s: float) -> None:
+    """Raise ValueError for a durable put of a client that waits nowhere in Redis. `poll_s`: as `find_poll` has it."""
+    if poll_s:
+        raise ValueError(
+            "a durable put waits in Redis until replicas have it, and no call of this client waits there (poll,"
+            " LEASEHOLD_REDIS_POLL): put it by a client with poll=0, at an address that lets calls wait"
+        )
+
+
 #: The clock of all clients without one of their own. None: the server's.
 _moved_clock: Clock | None = None
 

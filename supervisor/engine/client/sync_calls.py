@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from supervisor.clock import monotonic
 from supervisor.engine.client.around_put import AroundPut, registered
-from supervisor.engine.client.connection import Clock
+from supervisor.engine.client.connection import Clock, check_may_wait
 from supervisor.engine.client.put_batches import BatchAnswer, jids_of, most_under_way
 from supervisor.engine.client.sync_store import Store
 from supervisor.engine.commands import queries, writes
@@ -105,11 +105,7 @@ class Calls:
         """Return which replicas must have a put. None: none must."""
         if not (checked_flag("durable", durable) or self._acknowledge):
             return None
-        if self._store.poll_s:
-            raise ValueError(
-                "a durable put waits in Redis until replicas have it, and no call of this client waits there (poll,"
-                " LEASEHOLD_REDIS_POLL): put it by a client with poll=0, at an address that lets calls wait"
-            )
+        check_may_wait(self._store.poll_s)
         if self._configured is None or monotonic() >= self._stale_at:
             self._configured, self._stale_at = self.run(queries.timing(("*",))), monotonic() + _CONFIGURED_S
         return Acknowledgement(

@@ -82,10 +82,11 @@ class Store:
         connection = self._connect()
         try:
             self._check_server(connection)
-            reply, acknowledged = self._ask_durably(connection, command, wanted)
+            wire = command.wire(self._prefix)
+            reply, acknowledged = self._ask_durably(connection, command, wire, wanted)
             if isinstance(reply, redis_py.exceptions.NoScriptError):
-                self._loaded(connection, command)
-                reply, acknowledged = self._ask_durably(connection, command, wanted)
+                wire = self._loaded(connection, command)
+                reply, acknowledged = self._ask_durably(connection, command, wire, wanted)
         except _LOST as error:
             self._leave(connection)
             raise unreachable(self._shown, error) from error
@@ -98,11 +99,10 @@ class Store:
         check_acknowledged(self._shown, command, wanted, acknowledged)
         return command.parse(reply)
 
-    def _ask_durably(self, connection: Any, command: Command[Any], wanted: Acknowledgement) -> list[Any]:
-        """Return the replies to a command and to WAIT. An error reply is a value."""
-        words: Any = command.wire(self._prefix)
+    def _ask_durably(self, connection: Any, command: Command[Any], wire: Any, wanted: Acknowledgement) -> list[Any]:
+        """Return the replies to a command, sent as `wire`, and to WAIT. An error reply is a value."""
         wait: Any = wanted.command
-        connection.send_packed_command([hiredis.pack_command(words), hiredis.pack_command(wait)])
+        connection.send_packed_command([hiredis.pack_command(wire), hiredis.pack_command(wait)])
         replies: list[Any] = []
         try:
             while len(replies) < 2:
