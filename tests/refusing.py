@@ -12,7 +12,7 @@ WAITS = re.compile(rb"B(LPOP|RPOP|LMOVE|LMPOP|RPOPLPUSH|ZPOPMIN|ZPOPMAX|ZMPOP)|W
 
 
 class Refusing(Between):
-    """It passes a refused command on under a name that no server knows, so that the answers keep their order."""
+    """The proxy passes a refused command on under a name that no server knows, so that answers keep their order."""
 
     def __init__(self, path, upstream, others=()):
         """`others`: names of further commands to refuse."""

@@ -93,7 +93,7 @@ def passing_on(server) -> Callable[[socket.socket], None]:
             far.connect(str(server.socket))
             data = b"none yet"
             while data:
-                # What TLS has decrypted already makes no descriptor readable.
+                # A descriptor is not readable for bytes that TLS has decrypted already.
                 is_ahead = isinstance(near, ssl.SSLSocket) and near.pending()
                 ready = [near] if is_ahead else select.select([near, far], [], [])[0]
                 source, target = (near, far) if near in ready else (far, near)

@@ -1,4 +1,4 @@
-"""What sentinels and nodes of a Cluster answer, for tests of what they may never say."""
+"""Answers of sentinels and nodes of a Cluster, also such as real ones never give."""
 
 #: The slot of the namespace `jobs`.
 SLOT = 9631

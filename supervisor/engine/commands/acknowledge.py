@@ -1,10 +1,10 @@
-"""What replicas must acknowledge, and the command that asks them. Runs in every process that writes durably. No I/O."""
+"""Makes the command that asks how many replicas have a write. Runs in every process that writes durably. No I/O."""
 
 from typing import Any, NamedTuple
 
 
 class Acknowledgement(NamedTuple):
-    """So many replicas must have a write within so many seconds."""
+    """A write counts once so many replicas have it. The server waits for them for so many seconds."""
 
     replicas: int
     within_s: float

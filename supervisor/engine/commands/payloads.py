@@ -13,7 +13,6 @@ PAIR: Final = 2
 #: Stands for the payload of a job whose lease was lost before the payload was read.
 LOST: Final = object()
 
-
 #: The place of the marks among the rest of a full record.
 _MARKS: Final = 10
 
@@ -30,7 +29,7 @@ def place_of_payload(row: Sequence[Any]) -> int:
 
 
 class SentBehind(Protocol):
-    """What is sent right behind a command, and completes its reply before that is parsed."""
+    """Commands that go right behind another one. Their replies complete its reply before that is parsed."""
 
     @property
     def commands(self) -> Sequence[tuple[Any, ...]]:

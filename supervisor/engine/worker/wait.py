@@ -1,4 +1,4 @@
-"""What an idle worker does until there is mail or a job. Runs in the master.
+"""The wait of an idle worker for mail or a job. Runs in the master.
 
 `Wakeups` waits at the server. `Looks` waits here, and asks at an interval. The session chooses one.
 """
