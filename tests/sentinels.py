@@ -79,6 +79,12 @@ class Group:
         port = max(set(named), key=named.count)
         return next(each for each in self.members if each.port == port)
 
+    def replica(self) -> Member:
+        """Return the server that is not the primary, of two."""
+        primary = self.primary()
+        (replica,) = (member for member in self.members if member is not primary)
+        return replica
+
     def fail_over(self) -> Member:
         """Have the sentinels elect another primary. Return the one that is demoted."""
         before = self.primary()

@@ -17,6 +17,7 @@ import supervisor
 from supervisor.cli.lib import parser
 from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, Exit, RunConfig, parse_duration
 from supervisor.linux.kernel import children_of
+from tests.environment import without_settings
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy/leasehold.service"
@@ -126,7 +127,7 @@ def test_supervisor_makes_no_call_that_the_unit_refuses(unit, installed, server,
     if shutil.which("strace") is None:
         pytest.skip("this machine has no strace")
     allowed = allowed_calls(*unit.service["SystemCallFilter"].split())
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+    environment = without_settings()
     environment |= {"LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace, "PYTHONPATH": str(ROOT)}
     flags = ["--processes", "1", "--sandbox", "strict", "--memory-limit", "64M", "--http", "127.0.0.1:0"]
     run = [sys.executable, "-m", "supervisor", "run", *flags]

@@ -6,7 +6,6 @@ of its own.
 
 import contextlib
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from typing import Any
 
 from tests.docs import warm
 from tests.docs.pages import ROOT
+from tests.environment import without_settings
 from tests.lengths import PATIENCE
 
 #: Notes where a line has led to.
@@ -123,7 +123,7 @@ class Terminal:
 
     def __init__(self, directory: Path, **variables: str) -> None:
         self.directory = directory
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+        self.environment = without_settings()
         self.environment |= {"HOME": str(directory), "LEASEHOLD_BOOT_TIMEOUT": f"{60 * PATIENCE:g}s", **variables}
         self.instead: dict[str, str] = {}
         self.running: list[Running] = []
@@ -219,7 +219,7 @@ def _program(path: Path, text: str) -> None:
 @contextlib.contextmanager
 def started(server, namespace, directory: Path, *flags: str) -> Iterator[subprocess.Popen]:
     """A supervisor with one process, and all that it says on its stderr."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+    environment = without_settings()
     environment |= {"LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "supervisor", "run", "--processes", "1", "--log-level", "debug", *flags]
     with subprocess.Popen(command, cwd=directory, env=environment, stderr=subprocess.PIPE) as master:

@@ -25,6 +25,7 @@ from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Job
 from supervisor.engine.worker.push_listeners import MOST_LISTENERS
 from supervisor.linux import removal
+from tests.environment import without_settings
 from tests.layouts import set_options
 from tests.lengths import PATIENCE, SOON_S
 
@@ -311,7 +312,7 @@ class Stage:
         given: dict[str, Any] = {"redis_url": redis_url or self.server.url, **flags}
         if "LEASEHOLD_REDIS_URL" in (environment or {}):
             del given["redis_url"]
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+        clean = without_settings()
         full = {
             **clean, "PYTHONPATH": f"{ROOT}:{HERE}", "TMPDIR": str(self.directory / "tmp"),
             "MENU_LEDGER": str(self.ledger.path), "MENU_GATES": str(self.directory / "gates"), "MENU_MARK": self.mark,
@@ -332,6 +333,23 @@ class Stage:
             for one in value if isinstance(value, list) else [value]:
                 words += ["--" + name.replace("_", "-"), str(one)]
         return words
+
+    def run_command(self, *words: str, url: str | None = None, **settings: str) -> "subprocess.CompletedProcess[str]":
+        """Run `leasehold WORDS` for this namespace: `redis_poll="1s"` is LEASEHOLD_REDIS_POLL=1s."""
+        given = {"redis_url": url or self.server.url, "namespace": self.namespace, **settings}
+        variables = {f"LEASEHOLD_{name.upper()}": value for name, value in given.items()}
+        return subprocess.run(
+            [sys.executable, "-m", "supervisor", *words], cwd=self.directory,
+            env={**without_settings(), "PYTHONPATH": str(ROOT), **variables},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    def put_to_start_s(self, pool: Pool) -> float:
+        """Put a job, wait until the pool has completed it, and return how long its start took."""
+        put_unix = time.time()
+        (start,) = self.wait_for_starts(self.queue.put("good.noop"))
+        pool.wait_for("job.completed", jid=start.jid)
+        return start.unix - put_unix
 
     def add(self, pool: Pool) -> Pool:
         """Take a pool that has just been started into the stage."""

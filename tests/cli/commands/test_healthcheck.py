@@ -1,6 +1,5 @@
 """`leasehold healthcheck` reports quickly, in one sentence, whether a supervisor is well."""
 
-import os
 import re
 import resource
 import socket
@@ -14,6 +13,7 @@ import pytest
 from supervisor.cli.commands import healthcheck
 from supervisor.config import ListenAddress
 from supervisor.ops import http, pages
+from tests.environment import without_settings
 from tests.lengths import PATIENCE
 from tests.ops.listening import Site
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def check(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+    clean = without_settings()
     return subprocess.run(
         [sys.executable, "-m", "supervisor", "healthcheck", *words],
         cwd=ROOT, env=clean | environment, capture_output=True, text=True, timeout=60,

@@ -10,11 +10,13 @@ from pathlib import Path
 import orjson
 import pytest
 
+from tests.environment import without_settings
+
 ROOT = Path(__file__).parents[3]
 
 
 def run(*words, before=(), cwd=None, **environ):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+    clean = without_settings()
     return subprocess.run(
         [*before, sys.executable, "-m", "supervisor", "run", *words],
         env={**clean, "PYTHONPATH": str(ROOT), **environ},
@@ -105,7 +107,7 @@ def test_an_installed_supervisord_is_refused_with_the_remedy(tmp_path, command, 
     if uninstalled:
         (tmp_path / "supervisor/__init__.py").unlink()
         shutil.rmtree(tmp_path / "supervisor-4.2.5.dist-info")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+    environment = without_settings()
     done = subprocess.run(
         [sys.executable, "-S", "-c", "import sys; from supervisor.__main__ import main; sys.exit(main())", command],
         cwd=tmp_path, env={**environment, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=50,

@@ -21,6 +21,7 @@ from supervisor.config import Exit, RunConfig
 from supervisor.engine.client.sync_client import Client
 from supervisor.messages import Ready
 from tests import clusters, sentinels, servers
+from tests.environment import without_settings
 from tests.process.servers import OwnServer
 from tests.waiting import until_it_waits
 
@@ -61,7 +62,7 @@ class Doctor:
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def start(self, *words, before=(), **environ):
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+        clean = without_settings()
         environ = {"LEASEHOLD_HANDLERS": "work", "LEASEHOLD_PROCESSES": "2", **environ}
         return subprocess.Popen(
             [*before, sys.executable, "-m", "supervisor", "doctor", *words],
@@ -534,7 +535,7 @@ def test_a_cluster_without_slots_is_a_problem(seen, tmp_path):
 
 
 def test_commands_ask_the_function_for_the_account(shell, own_server, tmp_path, monkeypatch, namespace):
-    """Of `doctor`, of `put`, and of a command whose function is broken."""
+    """Doctor and `put` log in by its answer. A function that is broken is named, by commands and by doctor."""
     (tmp_path / "vault.py").write_text("token = lambda: ('default', 'geheim')\n\ndef broken():\n    raise OSError\n")
     monkeypatch.syspath_prepend(tmp_path)
     own_server.redis.config_set("requirepass", "geheim")

@@ -12,6 +12,7 @@ import pytest
 
 from supervisor.cli.lib.parser import COMMANDS, build
 from supervisor.config import SETTINGS
+from tests.environment import without_settings
 from tests.waiting import until_it_waits
 
 ROOT = Path(__file__).parents[3]
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 def leasehold(*words, environ=None, cwd=None, input=None, timeout=60):
     """Run the real command without this machine's own settings."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+    clean = without_settings()
     return subprocess.run(
         [sys.executable, "-m", "supervisor", *words],
         env={**clean, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", **(environ or {})},

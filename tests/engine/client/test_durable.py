@@ -58,8 +58,7 @@ def puts(request, group) -> Iterator[Any]:
 
 def is_copied(group, jid):
     """Return whether a replica has the job, without waiting."""
-    (replica,) = (member for member in group.members if member is not group.primary())
-    with replica.redis as connection:
+    with group.replica().redis as connection:
         return any(jid.encode() in key for key in connection.scan_iter("*", count=1000))
 
 
@@ -79,7 +78,7 @@ def test_durable_puts_are_on_the_replica_when_they_return(puts, group):
 def test_put_without_its_replica_is_unknown_and_stands(puts, group, how):
     client = puts(acknowledge=2) if how == "acknowledge" else puts()
     options = {} if how == "acknowledge" else {"durable": True}
-    (replica,) = (member for member in group.members if member is not group.primary())
+    replica = group.replica()
     client.put("k", jid="before", durable=False) if how == "durable" else None
     replica.send(signal.SIGSTOP)
     try:

@@ -162,9 +162,9 @@ def test_tls_reaches_the_nodes_and_the_server(put, node, by_tls, certificate, se
 
 
 def test_client_that_only_reads_does_not_read_from_a_replica(node, tmp_path):
-    """It has been told by sentinels that have not heard of a failover."""
+    """The sentinels that it asks have not heard of a failover, and name the replica."""
     with sentinels.group(tmp_path, replicas=1) as group:
-        (replica,) = (each for each in group.members if each is not group.primary())
+        replica = group.replica()
         url = f"redis+sentinel://{node(primary('127.0.0.1', replica.port))}/{sentinels.SERVICE}"
         with Client(url, NAMESPACE) as client, pytest.raises(StoreUnavailable, match="is a replica as yet"):
             client.queue("q").counts()

@@ -1,11 +1,12 @@
 """The server that a client gets if it was given none, and the warning about it."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.environment import without_settings
 
 ROOT = Path(__file__).parents[3]
 TWO_CLIENTS = """
@@ -21,7 +22,7 @@ AsyncClient({given})
 
 
 def run(tmp_path, *words, **environ):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+    clean = without_settings()
     return subprocess.run(
         [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=50,
         env={**clean, "PYTHONPATH": str(ROOT), **environ},

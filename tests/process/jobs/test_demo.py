@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.environment import without_settings
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -23,7 +25,7 @@ class Demo:
         self.directory = directory
         self.screen = b""
         self.terminal, follower = pty.openpty()
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+        clean = without_settings()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "supervisor", "demo", *words],
             env={**clean, "PYTHONPATH": str(ROOT), "TMPDIR": str(directory), "TERM": "xterm"},
@@ -155,7 +157,7 @@ def test_failed_boot_of_the_demo_is_reported_and_leaves_nothing(directory):
         "            raise RuntimeError('these handlers are broken')\n"
         "sys.meta_path.insert(0, Spoiler())\n"
     )
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+    clean = without_settings()
     done = subprocess.run(
         [sys.executable, "-m", "supervisor", "demo", "--jobs", "100"],
         env={**clean, "PYTHONPATH": f"{broken}{os.pathsep}{ROOT}", "TMPDIR": str(directory)},

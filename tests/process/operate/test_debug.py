@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from tests.environment import without_settings
 from tests.lengths import SOON_S
 from tests.process.apps import start_app, write_app
 from tests.process.supervised import ROOT
@@ -31,7 +32,7 @@ class Terminal:
 
     def __init__(self, stage, *flags):
         self._ours, theirs = os.openpty()
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+        clean = without_settings()
         environment = {**clean, "PYTHONPATH": str(ROOT), "TMPDIR": str(stage.directory / "tmp"), "TERM": "dumb"}
         command = [sys.executable, "-m", "supervisor", "run", "--debug", "--redis-url", stage.server.url, "--namespace",
                    stage.namespace, "--handlers", "app", *flags]  # fmt: skip

@@ -3,11 +3,8 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
-from supervised import ROOT
 
 
 def finish(stage, *pools, **left):
@@ -25,13 +22,7 @@ def seen_of(stage, pool, count):
 
 def leasehold(stage, *arguments):
     """Run the command as a user types it."""
-    command = [sys.executable, "-m", "supervisor", *arguments]
-    flags = ["--redis-url", stage.server.url, "--namespace", stage.namespace]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
-    return subprocess.run(
-        [*command, *flags], env={**clean, "PYTHONPATH": str(ROOT)}, cwd=stage.directory, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=50, check=False,
-    )  # fmt: skip
+    return stage.run_command(*arguments, "--redis-url", stage.server.url, "--namespace", stage.namespace)
 
 
 def test_usr1_logs_the_stacks_of_all_children(stage):

@@ -18,6 +18,7 @@ import psutil
 import pytest
 from supervised import ROOT
 
+from tests.environment import without_settings
 from tests.lengths import SOON_S
 
 pytest.importorskip("rich")
@@ -43,7 +44,7 @@ class Seat:
     """A user at a terminal, whose shell runs a script."""
 
     def __init__(self, stage, script, size=(120, 40), **environment):
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+        clean = without_settings()
         self._master, theirs = os.openpty()
         self.screen = Screen(*size)
         self._stream = pyte.ByteStream(self.screen)

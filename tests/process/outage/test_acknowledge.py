@@ -1,4 +1,4 @@
-"""What a supervisor does once counts when the replica has it: a failover then loses and doubles nothing."""
+"""Ends of jobs count once the replica has them: a failover then loses and doubles nothing."""
 
 import signal
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def group_stage(stage, group) -> Iterator[Stage]:
 
 @pytest.fixture
 def replica(group) -> sentinels.Member:
-    return next(member for member in group.members if member is not group.primary())
+    return group.replica()
 
 
 def start_with_a_held_job(stage, replica, **flags):

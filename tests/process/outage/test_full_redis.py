@@ -1,9 +1,6 @@
 """Operator commands while Redis takes no more data: its memory is full, or it is a replica."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from servers import OwnServer
@@ -14,12 +11,7 @@ from tests.servers import free_port
 
 def command(stage, server, *words):
     """Run `leasehold WORDS` beside the stage. Return exit code, stdout and stderr."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
-    place = {"LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": stage.namespace}
-    done = subprocess.run(
-        [sys.executable, "-m", "supervisor", *words], env={**clean, **place}, cwd=stage.directory,
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = stage.run_command(*words, url=server.url)
     return done.returncode, done.stdout, done.stderr
 
 

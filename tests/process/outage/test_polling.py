@@ -1,9 +1,6 @@
 """A server that lets no command wait (a proxy, a managed service): supervisors and clients look instead."""
 
-import os
 import random
-import subprocess
-import sys
 import time
 
 import pytest
@@ -45,14 +42,7 @@ def leasehold(stage, proxy):
     """Run a command through the proxy, and return what it says."""
 
     def leasehold(*words):
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
-        place = {"URL": proxy.url, "POLL": f"{INTERVAL_S:g}s"}
-        done = subprocess.run(
-            [sys.executable, "-m", "supervisor", *words],
-            env={**clean, **{f"LEASEHOLD_REDIS_{name}": value for name, value in place.items()},
-                 "LEASEHOLD_NAMESPACE": stage.namespace, "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = stage.run_command(*words, url=proxy.url, redis_poll=f"{INTERVAL_S:g}s")
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -109,11 +99,7 @@ def test_put_starts_within_an_interval_half_of_it_on_average(stage, start, measu
     waits_s = []
     for _ in range(20):
         stage.let_time_pass(random.uniform(0, INTERVAL_S))  # else each put comes just after a look
-        put_unix = time.time()
-        jid = stage.queue.put("good.noop")
-        (begun,) = stage.wait_for_starts(jid)
-        waits_s.append(begun.unix - put_unix)
-        pool.wait_for("job.completed", jid=jid)
+        waits_s.append(stage.put_to_start_s(pool))
     measured(f"put -> start, a look every {INTERVAL_S:g} s: {quantiles(waits_s)}")
     assert sorted(waits_s)[len(waits_s) // 2] <= INTERVAL_S * PATIENCE
     assert pool.drain() == 0
