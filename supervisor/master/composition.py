@@ -228,9 +228,7 @@ class Parts:
         self.renewing = renewing = Renewing(identity, ledger, session.times, pipeline, answers, cut_off, counts)
         self.grants = Grants(self.intake, self.placing, cut_off, renewing, backlog, events, counts)
         self.leasing = Leasing(demand, self.grants, self.maintenance, session.leaser, wakeups, pipeline)
-        self.settling = Settling(
-            identity, ledger, session.acknowledging, self.leasing, backlog, self.failures, events, counts
-        )  # fmt: skip
+        self.settling = Settling(identity, ledger, self.leasing, backlog, self.failures, events, counts)
         self.idle_exit = IdleExit(self._config.exit_when_idle_s, session, wakeups, demand, self.leasing)
 
     def _make_controls(self) -> None:

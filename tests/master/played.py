@@ -63,9 +63,7 @@ class PlayedMaster:
         self.renewing = renewing = Renewing(identity, ledger, times, pipeline, answers, cut_off, counts)
         grants = Grants(desk.intake, desk.placing, cut_off, renewing, backlog, events, counts)
         self.leasing = leasing = Leasing(demand, grants, maintenance, session.leaser, wakeups, pipeline)
-        self.settling = Settling(
-            identity, ledger, session.acknowledging, leasing, backlog, RecentFailures(), events, counts
-        )
+        self.settling = Settling(identity, ledger, leasing, backlog, RecentFailures(), events, counts)
         self.idle_exit = IdleExit(idle_s, session, wakeups, demand, leasing)
         self.processes: Any = SimpleNamespace(fork_no_more=lambda: None, abandon=self._abandon)
         jobs = JobShutdown(slots, desk.admission, desk.placing, desk.interrupter)

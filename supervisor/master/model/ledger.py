@@ -54,16 +54,11 @@ class Ledger:
 
     @property
     def leases(self) -> list[LeaseRecord]:
-        """All leases that must be renewed."""
-        return [held.lease for held in self._held.values()]
-
-    @property
-    def claims(self) -> list[LeaseRecord]:
-        """All leases that must be claimed after an outage. Redis hands all others back as never started.
+        """All leases that must be renewed, and claimed after an outage. Redis hands all others back as never started.
 
         Settling leases are among them, because their outcomes may be refused.
         """
-        return [*self.leases, *(held.lease for held in self._settling)]
+        return [held.lease for held in (*self._held.values(), *self._settling)]
 
     def end(self, held: HeldLease, outcome: Outcome, read: Callable[[], Outcome] | None = None) -> None:
         """Let the outcome go with the next exchange. `read` makes a large one again instead of keeping it."""
@@ -89,8 +84,11 @@ class Ledger:
 
     @property
     def has_ended(self) -> bool:
-        """True if outcomes wait for the next exchange. Those put off do not count."""
-        return bool(self._ended)
+        """True if outcomes are for the next exchange. Those put off do not count.
+
+        None are while others are settling, which lack replicas: only the last settle is safe to send again.
+        """
+        return bool(self._ended) and not self._settling
 
     @property
     def is_laden(self) -> bool:
@@ -99,13 +97,13 @@ class Ledger:
 
     @property
     def settle_at(self) -> float:
-        """When an outcome that was put off is tried again (monotonic s). Infinity: there is none."""
-        return self._put_off_until_at if self._put_off else math.inf
+        """When an outcome that was put off is tried again (monotonic s). Infinity: there is none, or not yet."""
+        return self._put_off_until_at if self._put_off and not self._settling else math.inf
 
     @property
     def slots_freed(self) -> int:
         """The number of places in limits that the next exchange gives back."""
-        return sum(held.lease.limited for held in self._ended)
+        return sum(held.lease.limited for held in self._ended) if self.has_ended else 0
 
     def settle_next(self, most: int, now_at: float = 0.0) -> list[Outcome]:
         """Return the outcomes of the next exchange: of at most `most` jobs and MOST_BYTES of data, or one outcome.

@@ -33,7 +33,7 @@ class Resuming:
     @property
     def claims(self) -> Sequence[LeaseRecord]:
         """All leases that the master holds, for Redis to renew."""
-        return self._ledger.claims
+        return self._ledger.leases
 
     def report_starts_again(self) -> None:
         """Report running jobs as started once more: the first report may have been lost with the connection."""

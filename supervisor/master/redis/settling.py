@@ -8,7 +8,6 @@ from supervisor.engine.commands import writes
 from supervisor.engine.commands.writes import MOST
 from supervisor.engine.model import scripts
 from supervisor.engine.model.outcomes import ENDLESS, LATER, REFUSED, TOO_MANY_QUEUES, Answer, Returned
-from supervisor.engine.worker.acknowledging import Acknowledging
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.master.model import outcome_log, outcome_rules
@@ -27,7 +26,6 @@ class Settling(TimedSpeaker):
         self,
         identity: Identity,
         ledger: Ledger,
-        acknowledging: Acknowledging,
         leasing: Leasing,
         backlog: Backlog,
         failures: RecentFailures,
@@ -36,7 +34,6 @@ class Settling(TimedSpeaker):
     ) -> None:
         self._identity = identity
         self._ledger = ledger
-        self._acknowledging = acknowledging
         self._leasing = leasing
         self._backlog = backlog
         self._failures = failures
@@ -45,16 +42,11 @@ class Settling(TimedSpeaker):
         self._completed: list[HeldLease] = []  # settled, and neither logged nor counted
 
     def deadline_at(self) -> float:
-        if self._acknowledging.is_short:
-            return math.inf
         return -math.inf if self._ledger.has_ended else self._ledger.settle_at
 
     def parts(self, now_at: float) -> Sequence[Part]:
-        """Return the outcomes that go with the exchange that begins: of at most 1,000 jobs.
-
-        None go while others lack replicas: under a higher number those could not be sent again to a new primary.
-        """
-        if self._acknowledging.is_short or (not self._ledger.has_ended and now_at < self._ledger.settle_at):
+        """Return the outcomes that go with the exchange that begins: of at most 1,000 jobs."""
+        if not self._ledger.has_ended and now_at < self._ledger.settle_at:
             return ()
         outcomes = self._ledger.settle_next(MOST, now_at)
         settle = writes.settle(self._identity.name, outcomes, number=self._identity.next_number)

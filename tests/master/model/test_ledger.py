@@ -16,10 +16,10 @@ def test_lease_counts_until_its_end_is_accepted(ledger):
     ledger.end(held, Completed(held.lease))
     assert (len(ledger), ledger.leases, ledger.has_ended) == (1, [held.lease], True)
     assert ledger.settle_next(10) == [held.outcome]
-    assert (len(ledger), ledger.leases, ledger.find(1), ledger.has_ended) == (1, [], None, False)
-    assert ledger.claims == [held.lease]  # its outcome may be refused
+    assert (len(ledger), ledger.find(1), ledger.has_ended) == (1, None, False)
+    assert ledger.leases == [held.lease]  # its outcome may be refused
     assert ledger.settled() == [held]
-    assert (len(ledger), ledger.claims) == (0, [])
+    assert (len(ledger), ledger.leases) == (0, [])
 
 
 def test_outcomes_go_in_the_order_of_the_ends(ledger):
@@ -49,8 +49,9 @@ def test_end_during_an_exchange_waits_for_the_next(ledger):
     ledger.end(first, Completed(first.lease))
     ledger.settle_next(10)
     ledger.end(second, Completed(second.lease))
-    assert (ledger.has_ended, ledger.leases, len(ledger)) == (True, [second.lease], 2)
+    assert (ledger.has_ended, len(ledger)) == (False, 2)
     assert ledger.settled() == [first]
+    assert (ledger.has_ended, ledger.leases) == (True, [second.lease])
     assert [outcome.lease for outcome in ledger.settle_next(10)] == [second.lease]
 
 
@@ -193,6 +194,20 @@ def test_ledger_is_laden_while_much_waits_to_be_settled(ledger):
     for held in ledger.settled():
         ledger.end_again(held, Released(held.lease))
     assert not ledger.is_laden
+
+
+def test_no_outcome_is_for_an_exchange_while_others_are_settling(ledger):
+    first, put_off, limited = add(ledger, 1, 2, 3)
+    end_with_puts(ledger, put_off)
+    settle(ledger)
+    ledger.refused_for_memory(100.0)
+    end(ledger, first)
+    ledger.settle_next(10)
+    limited.lease.limited = True
+    end(ledger, limited)
+    assert (ledger.has_ended, ledger.settle_at, ledger.slots_freed) == (False, math.inf, 0)
+    ledger.settled()
+    assert (ledger.has_ended, ledger.settle_at < math.inf, ledger.slots_freed) == (True, True, 1)
 
 
 def test_outcome_put_off_can_be_replaced_by_one_without_puts(ledger):
