@@ -4,7 +4,7 @@ Owns when leases are renewed: every third of their TTL. A renewal tells which le
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from supervisor import clock
@@ -21,6 +21,8 @@ from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.redis.speaker import TimedSpeaker
+
+_Due = tuple[LeaseRecord, Renewal]
 
 
 class Renewing(TimedSpeaker):
@@ -83,12 +85,17 @@ class Renewing(TimedSpeaker):
 
     def parts(self, now_at: float) -> Sequence[Part]:
         """Return the renewals that are due. They go before the outcomes: with a job its last progress is kept."""
-        due = self._told(now_at) if self._reports.any else []
+        due = self._told() if self._reports.any else []
         due += [(lease, Renewal(lease.jid, lease.token)) for lease in self._take_due(now_at)]
-        if not due:
+        # Apart from renewals, which count whether replicas have them or not.
+        stored = self._stored(now_at) if self._reports.any else []
+        if not (due or stored):
             return ()
         self._times.read_if_stale(now_at)
-        return [self._part(due[first : first + MOST]) for first in range(0, len(due), MOST)]
+        return [
+            *(self._part(batch, self._on_renewed) for batch in _batches(due)),
+            *(self._part(batch, self._on_stored, again=True) for batch in _batches(stored)),
+        ]
 
     def _take_due(self, now_at: float) -> list[LeaseRecord]:
         if now_at < self._renew_at:
@@ -97,21 +104,27 @@ class Renewing(TimedSpeaker):
         self._plan(now_at)
         return self._ledger.leases
 
-    def _told(self, now_at: float) -> list[tuple[LeaseRecord, Renewal]]:
+    def _told(self) -> list[_Due]:
         """Return what is to be told of jobs that run."""
         reports = self._reports
         told = [(lease, _started(lease)) for lease in reports.take_starts()]
         told += [(lease, _started(lease)._replace(progress=progress)) for lease, progress in reports.take_progress()]
-        told += [(lease, _started(lease)._replace(state=state)) for lease, state in reports.take_checkpoints(now_at)]
         return told
 
-    def _part(self, due: Sequence[tuple[LeaseRecord, Renewal]]) -> Part:
+    def _stored(self, now_at: float) -> list[_Due]:
+        """Return the checkpoints to store."""
+        return [
+            (lease, _started(lease)._replace(state=state)) for lease, state in self._reports.take_checkpoints(now_at)
+        ]
+
+    def _part(
+        self, due: Sequence[_Due], then: Callable[[Sequence[LeaseRecord], Renewals], None], again: bool = False
+    ) -> Part:
         leases, renewals = [lease for lease, _ in due], [renewal for _, renewal in due]
         command = writes.renew(
             self._identity.name, renewals, number=self._identity.next_number, ttl_s=self._times.own_ttl_s
         )  # fmt: skip
-        stores = any(renewal.state for renewal in renewals)
-        return Part(command, partial(self._on_renewed, leases), must=True, again=stores)
+        return Part(command, partial(then, leases), must=True, again=again)
 
     def report_starts(self, started: Sequence[HeldLease]) -> None:
         """Tell Redis at once, beside any exchange, that these jobs start. Raises LinkLost."""
@@ -121,11 +134,16 @@ class Renewing(TimedSpeaker):
     # what comes
 
     def _on_renewed(self, leases: Sequence[LeaseRecord], renewals: Renewals) -> None:
+        self._keep(leases, renewals, self._pipeline.confirmation(renewals.now_unix))
+
+    def _on_stored(self, leases: Sequence[LeaseRecord], renewals: Renewals) -> None:
+        """The checkpoints count. The reply may be old by now, so it renews no lease; a lost one is looked at again."""
         for lease, expires in zip(leases, renewals, strict=True):
             stored = self._reports.take_stored(lease.token)
             if stored is not None:
                 self._answers.stored(*stored, kept=expires not in (LOST, GONE))
-        self._keep(leases, renewals, self._pipeline.confirmation(renewals.now_unix))
+            if expires in (LOST, GONE):
+                self.on_hint_of_loss(lease.token)
 
     def on_resumed(self, leases: Sequence[LeaseRecord], resumed: ResumeResult) -> None:
         self._keep(leases, resumed.expires, self._pipeline.confirmation(resumed.now_unix))
@@ -143,6 +161,10 @@ class Renewing(TimedSpeaker):
                 lost.append((held, "cancelled" if expires == GONE else "lease-lost"))
         if lost:
             self._answers.lost(lost)
+
+
+def _batches(due: Sequence[_Due]) -> Iterator[Sequence[_Due]]:
+    return (due[first : first + MOST] for first in range(0, len(due), MOST))
 
 
 def _started(lease: LeaseRecord) -> Renewal:
