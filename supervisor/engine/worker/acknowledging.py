@@ -6,7 +6,7 @@ again but after an outage, when the server may be another one. The master asks a
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,9 +20,12 @@ from supervisor.engine.commands.writes import Command, Grant
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.lease_times import LeaseTimes
 
-#: While replicas are short, the master asks for them so often, and without a wait.
+#: While replicas are short, the master asks for them so often, and waits for so long: they must have all that the
+#: connection has written by then, so the answer takes a round trip to them.
 _LOOK_S: Final = 1.0
-_AT_ONCE_S: Final = 0.001
+_LOOK_WAIT_S: Final = 0.1
+#: The longest wait as a part of the TTL. Renewals are due every third of it, and an exchange may wait twice.
+_PART_OF_TTL: Final = 1 / 6
 
 
 class Acknowledging:
@@ -33,7 +36,9 @@ class Acknowledging:
         self._times = times
         self._timeout_s = 1.0
         self._lacking: list[Part] = []  # parts that were carried out, and that too few replicas have
-        self._acknowledged: object = 0  # the reply to the latest WAIT of an exchange
+        self.is_short = False  # the latest exchange has left some
+        self._asked = Acknowledgement(0, 0.0)  # by the latest WAIT of an exchange
+        self._acknowledged: object = 0  # the reply to it, if the exchange under way has one
         self.look_at = math.inf  # when to ask again for what is lacking (monotonic s)
 
     def keep(self, timing: Timing) -> None:
@@ -42,23 +47,19 @@ class Acknowledging:
         self._timeout_s = timing.acknowledge_timeout_s
 
     @property
-    def within_s(self) -> float:
+    def wanted(self) -> Acknowledgement:
         """How long a connection waits for replicas: leases must be renewed meanwhile."""
-        return min(self._timeout_s, self._times.ttl_s / 3)
+        within_s = _LOOK_WAIT_S if self.is_short else self._timeout_s
+        return Acknowledgement(self.replicas, min(within_s, self._times.ttl_s * _PART_OF_TTL))
 
     @property
     def longest_wait_s(self) -> float:
         """How much longer than others an exchange may be silent."""
-        return self.within_s if self.replicas else 0.0
-
-    @property
-    def is_short(self) -> bool:
-        """True between exchanges while something lacks replicas: until then no further outcome may be sent."""
-        return bool(self._lacking)
+        return max(_LOOK_WAIT_S, self.wanted.within_s) if self.replicas else 0.0
 
     @property
     def count(self) -> int:
-        """How many replicas had acknowledged the latest exchange that asked for it."""
+        """How many replicas had acknowledged the latest exchange. 0 if it did not ask."""
         return self._acknowledged if isinstance(self._acknowledged, int) else 0
 
     @property
@@ -66,17 +67,32 @@ class Acknowledging:
         """Say what the server has answered to that."""
         if isinstance(self._acknowledged, hiredis.ReplyError):
             return f"WAIT failed: {self._acknowledged}"
-        return f"{self.count} of {self.replicas} replicas have acknowledged within {self.within_s:g} s"
+        replicas, within_s = self._asked
+        return f"{self.count} of {replicas} replicas have acknowledged within {within_s:g} s"
 
     # an exchange
 
     def command_behind(self, parts: Sequence[Part]) -> tuple[Any, ...] | None:
-        """Return what must follow an exchange of these parts. None: no replica must have it."""
-        if self._lacking:
-            return Acknowledgement(self.replicas, _AT_ONCE_S).command
-        if self.replicas and any(part.again for part in parts):
-            return Acknowledgement(self.replicas, self.within_s).command
-        return None
+        """Return what must follow an exchange of these parts. None: no replica must have it, or it is asked for later.
+
+        While replicas are short only a look waits for them, because each wait holds up the exchange.
+        """
+        if self.is_short:
+            now_at = clock.monotonic()
+            if now_at < self.look_at:
+                return None
+            self.look_at = now_at + _LOOK_S
+        elif not self.replicas or not any(part.again for part in parts):
+            return None
+        return self._ask()
+
+    def command_behind_repeated(self, part: Part) -> tuple[Any, ...] | None:
+        """Return what must follow a part that is sent for the second time: the WAIT of before was for less."""
+        return self._ask() if self.replicas and part.again else None
+
+    def _ask(self) -> tuple[Any, ...]:
+        self._asked = self.wanted
+        return self._asked.command
 
     def take(self, reply: object) -> None:
         """Keep the reply to the command behind an exchange."""
@@ -96,14 +112,24 @@ class Acknowledging:
         return counting, lacking
 
     def set_aside(self, lacking: list[Part]) -> None:
-        """Keep the parts that lack replicas until the next exchange asks for them, or the connection is lost."""
+        """Keep the parts that lack replicas until the next exchange, or until the connection is lost."""
         self._lacking = lacking
-        self.look_at = clock.monotonic() + _LOOK_S if lacking else math.inf
+        self._set_short(bool(lacking))
+
+    def _set_short(self, is_short: bool) -> None:
+        if is_short != self.is_short:
+            self.is_short = is_short
+            self.look_at = clock.monotonic() + _LOOK_S if is_short else math.inf
 
     def take_lacking(self) -> list[Part]:
-        lacking = self._lacking
-        self.set_aside([])
+        """Return the parts that lack replicas, for the exchange that begins."""
+        lacking, self._lacking, self._acknowledged = self._lacking, [], 0
         return lacking
+
+    def lose(self) -> list[Part]:
+        """The connection is lost. Return the parts that lack replicas, to be sent again."""
+        self._set_short(False)
+        return self.take_lacking()
 
     # a lease
 
@@ -111,15 +137,16 @@ class Acknowledging:
         """Return the lease with a wait for replicas behind it, if it gives jobs that must not start twice."""
         if not self.replicas:
             return lease
-        return _OnceAcknowledged(lease, Acknowledgement(self.replicas, self.within_s)).command
+        return _OnceAcknowledged(lease, lambda: self.wanted).command
 
 
 class _OnceAcknowledged:
     """A lease, and what is sent behind it."""
 
-    def __init__(self, lease: Command[Grant], wanted: Acknowledgement) -> None:
+    def __init__(self, lease: Command[Grant], wanted: Callable[[], Acknowledgement]) -> None:
         self._lease = lease
         self._wanted = wanted
+        self._replicas = 0
         self._is_acknowledged = True
         self.commands: Sequence[tuple[Any, ...]] = ()
         self.command = replace(lease, parse=self._parse, left_out=self._left_out)
@@ -129,12 +156,14 @@ class _OnceAcknowledged:
         self._payloads = self._lease.left_out(prefix, reply)
         if not gives_once_jobs(reply):
             return self._payloads
-        self.commands = (*self._payloads.commands, self._wanted.command)
+        wanted = self._wanted()
+        self._replicas = wanted.replicas
+        self.commands = (*self._payloads.commands, wanted.command)
         return self
 
     def fill(self, replies: Sequence[Any]) -> None:
         *payloads, count = replies
-        self._is_acknowledged = count >= self._wanted.replicas
+        self._is_acknowledged = isinstance(count, int) and count >= self._replicas
         if payloads:
             self._payloads.fill(payloads)
 

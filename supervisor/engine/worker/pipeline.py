@@ -49,9 +49,9 @@ class DeadlineTimers(Protocol):
 
 
 def fill(behind: SentBehind, replies: Sequence[Any]) -> None:
-    """Complete the reply to a lease. Raises LinkLost if Redis has refused a command behind it."""
+    """Complete the reply to a lease. Raises LinkLost if Redis has refused a command behind it, other than to wait."""
     for command, reply in zip(behind.commands, replies, strict=True):
-        if isinstance(reply, hiredis.ReplyError):
+        if isinstance(reply, hiredis.ReplyError) and command[0] != "WAIT":
             raise LinkLost(f"Redis refused {command[0]} behind a lease: {reply}")
     behind.fill(replies)
 
@@ -88,7 +88,7 @@ class Pipeline:
         if self._link is not None:
             self._watcher.forget(self._link)
             self._link.close()
-        unanswered, self.parts = [*self._acknowledging.take_lacking(), *self.parts], ()
+        unanswered, self.parts = [*self._acknowledging.lose(), *self.parts], ()
         self._link = None
         self._awaited.clear()
         self._timers.cancel(_EXCHANGE)
@@ -113,7 +113,7 @@ class Pipeline:
         assert not self.parts
         self._identity.number += 1
         wires: list[Wire] = [(partial(self._take, part), part.command.wire(self._prefix)) for part in parts]
-        self._wait_for_replicas(wires, parts)
+        self._wait_for_replicas(wires, self._acknowledging.command_behind(parts))
         self.parts = [*self._acknowledging.take_lacking(), *parts]
         self.sent_at = clock.boottime()
         self._be_patient()
@@ -131,8 +131,7 @@ class Pipeline:
         """Send a Redis command that needs no script, and have `take` called with its reply. Raises LinkLost."""
         self._send([(take, command)])
 
-    def _wait_for_replicas(self, wires: list[Wire], parts: Sequence[Part]) -> None:
-        command = self._acknowledging.command_behind(parts)
+    def _wait_for_replicas(self, wires: list[Wire], command: tuple[Any, ...] | None) -> None:
         if command is not None:
             wires.append((self._acknowledging.take, command))
 
@@ -206,7 +205,7 @@ class Pipeline:
             self._take(part, reply)
 
     def _send_again(self, part: Part, wires: list[Wire]) -> None:
-        self._wait_for_replicas(wires, [part])  # the wait of before was for less
+        self._wait_for_replicas(wires, self._acknowledging.command_behind_repeated(part))
         self._send(wires)
 
     def _call_of(self, part: Part) -> tuple[Callable[[Any], None] | None, Any]:

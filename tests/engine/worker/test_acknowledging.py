@@ -1,0 +1,97 @@
+"""When a worker waits for replicas, and what counts before they have it."""
+
+from collections.abc import Sequence
+
+import hiredis
+import pytest
+
+from supervisor import clock
+from supervisor.engine.commands import queries
+from supervisor.engine.model.queue_order import Queues
+from supervisor.engine.transport.dialer import ServerPatience
+from supervisor.engine.worker.acknowledging import Acknowledging
+from supervisor.engine.worker.exchange import Part
+from supervisor.engine.worker.lease_times import LeaseTimes
+from supervisor.engine.worker.served_queues import ServedQueues
+
+
+@pytest.fixture
+def times() -> LeaseTimes:
+    return LeaseTimes(30.0, ServedQueues(Queues(["q"], "strict")), ServerPatience(5.0, 30.0, 2.5))
+
+
+@pytest.fixture
+def acknowledging(times) -> Acknowledging:
+    return Acknowledging(1, times)
+
+
+def part(again: bool = True) -> Part:
+    return Part(queries.names(), again=again)
+
+
+def exchange(acknowledging: Acknowledging, parts: Sequence[Part], acknowledged: object) -> Sequence[Part]:
+    """Make an exchange. Return the parts that count."""
+    command = acknowledging.command_behind(parts)
+    all_parts = [*acknowledging.take_lacking(), *parts]
+    if command is not None:
+        acknowledging.take(acknowledged)
+    counting, lacking = acknowledging.sort(all_parts)
+    acknowledging.set_aside(lacking)
+    return counting
+
+
+def look(acknowledging: Acknowledging, monkeypatch) -> None:
+    """Let the time come to ask again."""
+    at = acknowledging.look_at
+    monkeypatch.setattr(clock, "monotonic", lambda: at)
+
+
+def test_only_an_exchange_that_must_be_acknowledged_waits(acknowledging):
+    assert acknowledging.command_behind([part(again=False)]) is None
+    assert acknowledging.command_behind([part(again=False), part()]) == ("WAIT", 1, 1000)
+
+
+def test_while_replicas_are_short_only_a_look_waits_and_not_for_long(acknowledging, monkeypatch):
+    first, second = part(), part()
+    assert exchange(acknowledging, [first], 0) == []
+    assert acknowledging.command_behind([second]) is None
+    assert exchange(acknowledging, [second], 1) == []  # it has not asked
+    look(acknowledging, monkeypatch)
+    assert acknowledging.command_behind([]) == ("WAIT", 1, 100)
+    assert acknowledging.command_behind([]) is None  # the next look is a second away
+
+
+def test_look_lets_all_count_that_was_lacking(acknowledging, monkeypatch):
+    first, second = part(), part()
+    exchange(acknowledging, [first], 0)
+    exchange(acknowledging, [second], 1)
+    look(acknowledging, monkeypatch)
+    assert exchange(acknowledging, [], 1) == [first, second]
+    assert not acknowledging.is_short
+
+
+def test_part_without_its_script_is_waited_for_again_during_a_look(acknowledging, monkeypatch):
+    exchange(acknowledging, [part()], 0)
+    look(acknowledging, monkeypatch)
+    late = part()
+    assert acknowledging.command_behind([late]) is not None
+    assert acknowledging.command_behind_repeated(late) == ("WAIT", 1, 100)
+    assert acknowledging.command_behind_repeated(part(again=False)) is None
+
+
+def test_what_is_sent_again_on_a_new_connection_is_waited_for_in_full(acknowledging):
+    lacking = part()
+    exchange(acknowledging, [lacking], 0)
+    assert acknowledging.lose() == [lacking]
+    assert acknowledging.command_behind([lacking]) == ("WAIT", 1, 1000)
+
+
+def test_part_that_redis_has_refused_counts_at_once(acknowledging):
+    refused = part()
+    refused.reply = hiredis.ReplyError("OOM")
+    assert exchange(acknowledging, [refused], 0) == [refused]
+
+
+def test_two_waits_between_two_renewals_end_before_the_lease_does(acknowledging, times):
+    times.ttl_s = 0.6
+    assert times.ttl_s / 3 + 2 * acknowledging.wanted.within_s < times.ttl_s
