@@ -99,7 +99,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "redis.connected": ("info", ("url", "server")),
     "redis.failed": ("error", ("message", "waiting")),
     "redis.unacknowledged": ("error", ("message",)),
-    "redis.acknowledged": ("info", ("replicas",)),
+    "redis.acknowledged": ("info", ("message", "replicas")),
     "log.dropped": ("warning", ("count", "bytes")),
 }  # fmt: skip
 

@@ -15,15 +15,18 @@ class ReplicaWatch:
         return self._acknowledging.look_at
 
     def tell(self) -> None:
-        """An exchange was answered: say whether replicas have become short, or are back."""
+        """An exchange was answered: say whether replicas have become short, or are back.
+
+        Replicas that mostly need longer than they may are short again and again: that is logged less and less often.
+        """
         is_short, counts = self._acknowledging.is_short, self._acknowledging
         if is_short == self._was_short:
             return
         self._was_short = is_short
         if is_short:
-            self._events.emit(
+            self._events.emit_throttled(
                 "redis.unacknowledged",
-                message=f"{counts.said}: ends of jobs and checkpoints wait, running jobs and their leases go on",
+                f"{counts.said}: ends of jobs and checkpoints wait, running jobs and their leases go on",
             )
         else:
-            self._events.emit("redis.acknowledged", replicas=counts.count)
+            self._events.emit_throttled("redis.acknowledged", "what has ended counts now", replicas=counts.count)
