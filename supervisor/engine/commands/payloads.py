@@ -17,10 +17,15 @@ LOST: Final = object()
 _MARKS: Final = 10
 
 
-def gives_once_jobs(reply: Sequence[Any]) -> bool:
-    """Return whether jobs that must not start twice are among those of the reply to a lease."""
-    rests = (row[-1] for row in reply[-1] if type(row) is list and len(row) > PAIR)
-    return any(rest and rest[_MARKS] and b"o" in rest[_MARKS] for rest in rests)
+def once_jobs(reply: Sequence[Any]) -> list[tuple[str, int]]:
+    """Return jid and token of the jobs of the reply to a lease that must not start twice."""
+    first_token, jids, rows = reply[2], reply[-2], reply[-1]
+    return [(jids[i].decode(), first_token + i) for i, row in enumerate(rows) if _is_once(row)]
+
+
+def _is_once(row: Any) -> bool:
+    rest = row[-1] if type(row) is list and len(row) > PAIR else None
+    return bool(rest and rest[_MARKS] and b"o" in rest[_MARKS])
 
 
 def place_of_payload(row: Sequence[Any]) -> int:

@@ -8,15 +8,17 @@ again but after an outage, when the server may be another one. The master asks a
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import hiredis
 
 from supervisor import clock
+from supervisor.engine.commands import writes
 from supervisor.engine.commands.acknowledge import Acknowledgement
-from supervisor.engine.commands.payloads import SentBehind, gives_once_jobs
+from supervisor.engine.commands.payloads import SentBehind, once_jobs
 from supervisor.engine.commands.queries import Timing
-from supervisor.engine.commands.writes import Command, Grant
+from supervisor.engine.commands.writes import Command, Grant, Renewal, Renewals
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.lease_times import LeaseTimes
 
@@ -133,18 +135,33 @@ class Acknowledging:
 
     # a lease
 
-    def once_acknowledged(self, lease: Command[Grant]) -> Command[Grant]:
+    def once_acknowledged(self, lease: Command[Grant], worker: str) -> Command[Grant]:
         """Return the lease with a wait for replicas behind it, if it gives jobs that must not start twice."""
         if not self.replicas:
             return lease
-        return _OnceAcknowledged(lease, lambda: self.wanted).command
+        return _OnceAcknowledged(lease, partial(self._starts, worker), lambda: self.wanted).command
+
+    def _starts(self, worker: str, jobs: Sequence[tuple[str, int]]) -> Command[Renewals]:
+        starts = [Renewal(jid, token, started=True) for jid, token in jobs]
+        return writes.renew(worker, starts, ttl_s=self._times.own_ttl_s)
 
 
 class _OnceAcknowledged:
-    """A lease, and what is sent behind it."""
+    """A lease, and what is sent behind it.
 
-    def __init__(self, lease: Command[Grant], wanted: Callable[[], Acknowledgement]) -> None:
+    The replicas must know of each such job that it has started: who takes it over after a failover, while this worker
+    is lost as well, has nothing else to go by.
+    """
+
+    def __init__(
+        self,
+        lease: Command[Grant],
+        starts: Callable[[Sequence[tuple[str, int]]], Command[Renewals]],
+        wanted: Callable[[], Acknowledgement],
+    ) -> None:
+        """`starts(jobs)` makes the command that tells their starts, by jid and token."""
         self._lease = lease
+        self._starts = starts
         self._wanted = wanted
         self._replicas = 0
         self._is_acknowledged = True
@@ -154,15 +171,16 @@ class _OnceAcknowledged:
     def _left_out(self, prefix: str, reply: Any) -> SentBehind:
         assert self._lease.left_out is not None
         self._payloads = self._lease.left_out(prefix, reply)
-        if not gives_once_jobs(reply):
+        jobs = once_jobs(reply)
+        if not jobs:
             return self._payloads
         wanted = self._wanted()
         self._replicas = wanted.replicas
-        self.commands = (*self._payloads.commands, wanted.command)
+        self.commands = (*self._payloads.commands, self._starts(jobs).wire(prefix), wanted.command)
         return self
 
     def fill(self, replies: Sequence[Any]) -> None:
-        *payloads, count = replies
+        *payloads, _started, count = replies
         self._is_acknowledged = isinstance(count, int) and count >= self._replicas
         if payloads:
             self._payloads.fill(payloads)

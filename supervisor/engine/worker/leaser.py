@@ -65,7 +65,7 @@ class Leaser:
             number=number, takeover=self._times.may_take_over, order=serving.order, woken=wanted.woken, waited=waited,
             weights=serving.weights, once=wanted.once,
         )  # fmt: skip
-        return self._acknowledging.once_acknowledged(lease)
+        return self._acknowledging.once_acknowledged(lease, self._identity.name)
 
     def granted(self, grant: Grant, sent_at: float) -> Granted:
         """`sent_at`: the server carried the lease out at this time or later (seconds of clock.boottime)."""

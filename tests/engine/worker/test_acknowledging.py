@@ -1,18 +1,20 @@
 """When a worker waits for replicas, and what counts before they have it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import hiredis
 import pytest
 
 from supervisor import clock
 from supervisor.engine.commands import queries
+from supervisor.engine.commands.writes import Grant
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.transport.dialer import ServerPatience
 from supervisor.engine.worker.acknowledging import Acknowledging
-from supervisor.engine.worker.exchange import Part
+from supervisor.engine.worker.exchange import Part, Wanted
 from supervisor.engine.worker.lease_times import LeaseTimes
 from supervisor.engine.worker.served_queues import ServedQueues
+from tests.engine.played import PlayedWorker
 
 
 @pytest.fixture
@@ -95,3 +97,48 @@ def test_part_that_redis_has_refused_counts_at_once(acknowledging):
 def test_two_waits_between_two_renewals_end_before_the_lease_does(acknowledging, times):
     times.ttl_s = 0.6
     assert times.ttl_s / 3 + 2 * acknowledging.wanted.within_s < times.ttl_s
+
+
+# a job that must not start twice
+
+
+@pytest.fixture
+def lone(server, namespace, live) -> Iterator[PlayedWorker]:
+    """A worker that waits for a replica, which its server does not have."""
+    live.config.set("acknowledge", 1)
+    played = PlayedWorker(server.url, namespace).start()
+    yield played
+    played.close()
+
+
+def lease(worker: PlayedWorker) -> list[Grant]:
+    """Begin an exchange that leases a job and starts none. Return a list that gets the answer."""
+    granted: list[Grant] = []
+    worker.session.exchange([Part(worker.session.leaser.command(Wanted(1, 0)), granted.append)])
+    return granted
+
+
+def test_job_has_started_for_whoever_takes_it_over_before_replicas_are_asked(lone, live):
+    """After a failover that has lost the worker as well, nothing else says that it may have started."""
+    live.queue("q").put("k", jid="a", at_most_once=True)
+    granted = lease(lone)
+    lone.turn_until(lambda: live.job("a").started)
+    lone.turn_until(lambda: granted)
+    assert not granted[0].acknowledged
+
+
+def test_job_goes_back_if_the_connection_is_lost_while_replicas_are_asked(lone, live):
+    live.queue("q").put("k", jid="a", at_most_once=True)
+    granted = lease(lone)
+    lone.turn_until(lambda: live.job("a").started)
+    lone.session.lose()
+    lone.start()
+    job = live.job("a")
+    assert (granted, job.state, job.started, job.interruptions) == ([], "waiting", False, 0)
+
+
+def test_lease_without_such_jobs_asks_no_replicas(lone, live):
+    live.queue("q").put("k", jid="a")
+    granted = lease(lone)
+    lone.turn_until(lambda: granted)
+    assert granted[0].acknowledged and not live.job("a").started
