@@ -103,9 +103,12 @@ class Group:
         until(lambda: self.primary() is not before and self.primary().role() == "master")
         return self.primary()
 
-    def join(self, member: Member) -> None:
-        """Start a server that was killed again, as a replica."""
-        member.start(*_WORDS, "--replicaof", f"127.0.0.1 {self.primary().port}")
+    def join(self, member: Member, *words: str) -> None:
+        """Start a server that was killed again, as a replica.
+
+        Until it has all that the primary has, an election may take it and lose the rest.
+        """
+        member.start(*_WORDS, *words, "--replicaof", f"127.0.0.1 {self.primary().port}")
         until(lambda: member.role() == "slave")
 
 

@@ -35,8 +35,23 @@ def start_with_a_held_job(stage, replica, **flags):
     stage.wait_for_starts(held)
     stage.wait_until_heard(1)
     assert stage.server.redis.wait(1, 5000) == 1
-    replica.send(signal.SIGSTOP)
+    cut_off(stage, replica)
     return pool, held
+
+
+def cut_off(stage, replica):
+    """Stop the replica, with nothing in its socket that it would read later."""
+    replica.send(signal.SIGSTOP)
+    stage.server.redis.client_kill_filter(_type="replica")
+
+
+def elect(group, replica):
+    """Let the primary die, and the replica take its place."""
+    old = group.primary()
+    old.kill()
+    replica.send(signal.SIGCONT)
+    group.await_election(old)
+    group.join(old, "--replica-priority", "0")  # two sentinels that are late would elect it, before it has the data
 
 
 @pytest.mark.slow
@@ -68,16 +83,72 @@ def test_outcome_that_the_new_primary_lacks_is_repeated(group_stage, group, repl
     pool, held = start_with_a_held_job(stage, replica, acknowledge=1)
     stage.open_gate("gate")
     pool.wait_for("redis.unacknowledged")
-    old = group.primary()
-    old.kill()
-    replica.send(signal.SIGCONT)
-    group.await_election(old)
-    group.join(old)
+    elect(group, replica)
     pool.wait_for("job.completed")
     stage.wait_until_ended([held])
     assert len(stage.ledger.starts(held)) == 1
     assert pool.drain() == 0
     assert [event["jid"] for event in pool.find("job.completed")] == [held] and pool.find("job.stale") == []
+    stage.assert_nothing_left()
+
+
+@pytest.fixture
+def storing(group_stage, replica):
+    """A pool, and a job that waits for its checkpoint, which only the primary has."""
+    stage = group_stage
+    pool = stage.start(acknowledge=1).wait_ready()
+    job = stage.queue.put("steps.after_gate", {"gate": stage.gate("gate")})
+    stage.wait_until_start_is_known(job)
+    stage.wait_until_heard(1)
+    assert stage.server.redis.wait(1, 5000) == 1
+    cut_off(stage, replica)
+    stage.open_gate("gate")
+    pool.wait_for("redis.unacknowledged")
+    assert stage.client.job(job).saved == "first" and not stored(pool)
+    return pool, job
+
+
+def stored(pool):
+    """Return which of its checkpoints the job takes for stored."""
+    return [event["line"] for event in pool.find("job.printed") if event["line"].startswith("stored")]
+
+
+@pytest.mark.slow
+def test_checkpoint_that_the_new_primary_lacks_is_repeated(group_stage, group, replica, storing):
+    stage, (pool, job) = group_stage, storing
+    elect(group, replica)
+    stage.wait_until_ended([job])
+    assert stored(pool) == ["stored: first", "stored: second"] and len(stage.ledger.starts(job)) == 1
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_job_whose_checkpoint_lacks_the_replica_can_be_cancelled(group_stage, replica, storing):
+    stage, (pool, job) = group_stage, storing
+    stage.client.cancel(job)
+    assert pool.wait_for("lease.lost")["reason"] == "cancelled"
+    replica.send(signal.SIGCONT)
+    pool.wait_for("redis.acknowledged")
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_jobs_run_though_the_account_may_not_ask_for_replicas(own_stage, own_server):
+    stage = own_stage
+    own_server.redis.execute_command("ACL", "SETUSER", "default", "-wait")
+    stage.client.config.set("acknowledge", 1)
+    pool = stage.start(lease_ttl="3s").wait_ready()
+    once = stage.queue.put("good.noop", at_most_once=True)
+    assert pool.wait_for("redis.unacknowledged")["message"].startswith("WAIT failed: NOPERM")
+    other = stage.queue.put("good.noop")
+    stage.wait_for_starts(other)
+    assert stage.ledger.starts(once) == [] and pool.find("redis.lost") == []
+    own_server.redis.execute_command("ACL", "SETUSER", "default", "+wait")
+    stage.client.config.set("acknowledge", 0)
+    stage.wait_until_ended([once, other])
+    assert pool.drain() == 0
     stage.assert_nothing_left()
 
 
