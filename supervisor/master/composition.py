@@ -269,7 +269,7 @@ class Parts:
             renewing, self.settling, relay,
             Chores(identity, serving, times, self.admission, self.maintenance, self.backlog, counts),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
-            Declaring(demand, events), TimesLookup(times, session.acknowledging, renewing), leasing,
+            Declaring(demand, events), TimesLookup(times, renewing), leasing,
         )  # fmt: skip
         waiting = Waiting(demand, leasing, renewing, serving, session.wakeups, session.listeners, self.idle_exit)
         replicas = ReplicaWatch(session.acknowledging, events)

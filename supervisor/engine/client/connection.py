@@ -248,7 +248,7 @@ def unanswered(shown: str, command: Command[Any], error: Exception) -> StoreUnav
 
 def check_acknowledged(shown: str, command: Command[Any], wanted: Acknowledgement, reply: object) -> None:
     """Raise OutcomeUnknown unless enough replicas have acknowledged a write. `reply`: to WAIT, or its error."""
-    if isinstance(reply, int) and reply >= wanted.replicas:
+    if wanted.is_met(reply):
         return
     said = f"{reply} have within {wanted.within_s:g} s" if isinstance(reply, int) else f"WAIT failed: {reply}"
     raise OutcomeUnknown(

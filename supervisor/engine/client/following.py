@@ -10,7 +10,7 @@ import redis as redis_py
 
 from supervisor.engine.transport.account import Credentials, NoAccount
 from supervisor.engine.transport.dial import Unreachable
-from supervisor.engine.transport.whereabouts import Whereabouts, is_replica
+from supervisor.engine.transport.whereabouts import Whereabouts, check_is_primary
 
 
 def connection_class(library: Any, is_tls: bool) -> type:
@@ -43,8 +43,10 @@ class _Following:
 
     def check(self, role: Any) -> None:
         """Take the reply to ROLE. Raises redis.ConnectionError if this is not the primary: reads would be stale."""
-        if is_replica(role):
-            raise redis_py.ConnectionError(f"{self.host}:{self.port} is to be the primary, and is a replica as yet")
+        try:
+            check_is_primary(f"{self.host}:{self.port}", role)
+        except Unreachable as error:
+            raise redis_py.ConnectionError(str(error)) from error
 
 
 class _SyncFollowing(_Following):

@@ -13,3 +13,7 @@ class Acknowledgement(NamedTuple):
     def command(self) -> tuple[Any, ...]:
         """The command behind the write, on its connection. It blocks that, and answers how many replicas have it."""
         return "WAIT", self.replicas, max(1, round(self.within_s * 1000))  # 0 would be for ever
+
+    def is_met(self, reply: object) -> bool:
+        """`reply`: to the command, or its error."""
+        return isinstance(reply, int) and reply >= self.replicas

@@ -4,8 +4,8 @@ import math
 from typing import Final, NamedTuple
 
 from supervisor.engine.transport.account import Credentials
-from supervisor.engine.transport.dial import BlockingConnection, Unreachable, dial
-from supervisor.engine.transport.whereabouts import Whereabouts, is_replica
+from supervisor.engine.transport.dial import BlockingConnection, dial
+from supervisor.engine.transport.whereabouts import Whereabouts, check_is_primary
 from supervisor.redis_url import nodes, redacted
 
 
@@ -40,8 +40,7 @@ class Dialer:
         url = self._whereabouts.server()
         connection = dial(url, min(timeout_s, self.patience.silence_s), self._credentials)
         try:
-            if is_replica(connection.call("ROLE")):
-                raise Unreachable(f"{redacted(url)} is to be the primary, and is a replica as yet")
+            check_is_primary(redacted(url), connection.call("ROLE"))
         except BaseException:
             connection.close()
             raise

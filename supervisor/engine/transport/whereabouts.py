@@ -90,9 +90,10 @@ class Whereabouts:
         return owner
 
 
-def is_replica(role: Any) -> bool:
-    """Return whether a server says so by its reply to ROLE. An ACL may forbid to ask."""
-    return isinstance(role, list) and role[:1] != [b"master"]
+def check_is_primary(shown: str, role: Any) -> None:
+    """Raise Unreachable if a server says that it is a replica. `role`: its reply to ROLE, or its error."""
+    if isinstance(role, list) and role[:1] != [b"master"]:
+        raise Unreachable(f"{shown} is to be the primary, and is a replica as yet")
 
 
 def _slot_of(key: str) -> int:

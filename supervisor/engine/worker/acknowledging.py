@@ -17,7 +17,6 @@ from supervisor import clock
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.payloads import SentBehind, once_jobs
-from supervisor.engine.commands.queries import Timing
 from supervisor.engine.commands.writes import Command, Grant, Renewal, Renewals
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.lease_times import LeaseTimes
@@ -34,24 +33,22 @@ class Acknowledging:
     def __init__(self, own_replicas: int | None, times: LeaseTimes) -> None:
         """`own_replicas`: how many must have each outcome; None: as Redis has it configured."""
         self._own_replicas = own_replicas
-        self.replicas = own_replicas or 0
         self._times = times
-        self._timeout_s = 1.0
         self._lacking: list[Part] = []  # parts that were carried out, and that too few replicas have
         self.is_short = False  # the latest exchange has left some
         self._asked = Acknowledgement(0, 0.0)  # by the latest WAIT of an exchange
         self._acknowledged: object = 0  # the reply to it, if the exchange under way has one
         self.look_at = math.inf  # when to ask again for what is lacking (monotonic s)
 
-    def keep(self, timing: Timing) -> None:
-        """Redis has answered what is configured."""
-        self.replicas = timing.acknowledge if self._own_replicas is None else self._own_replicas
-        self._timeout_s = timing.acknowledge_timeout_s
+    @property
+    def replicas(self) -> int:
+        """How many must have each outcome."""
+        return self._times.acknowledgement.replicas if self._own_replicas is None else self._own_replicas
 
     @property
     def wanted(self) -> Acknowledgement:
         """How long a connection waits for replicas: leases must be renewed meanwhile."""
-        within_s = _LOOK_WAIT_S if self.is_short else self._timeout_s
+        within_s = _LOOK_WAIT_S if self.is_short else self._times.acknowledgement.within_s
         return Acknowledgement(self.replicas, min(within_s, self._times.ttl_s * _PART_OF_TTL))
 
     @property
@@ -105,7 +102,7 @@ class Acknowledging:
 
         What Redis has refused has changed nothing, and counts.
         """
-        if not self.replicas or self.count >= self.replicas:
+        if self.wanted.is_met(self._acknowledged):
             return parts, []
         counting: list[Part] = []
         lacking: list[Part] = []
@@ -163,7 +160,7 @@ class _OnceAcknowledged:
         self._lease = lease
         self._starts = starts
         self._wanted = wanted
-        self._replicas = 0
+        self._asked = Acknowledgement(0, 0.0)
         self._is_acknowledged = True
         self.commands: Sequence[tuple[Any, ...]] = ()
         self.command = replace(lease, parse=self._parse, left_out=self._left_out)
@@ -174,14 +171,13 @@ class _OnceAcknowledged:
         jobs = once_jobs(reply)
         if not jobs:
             return self._payloads
-        wanted = self._wanted()
-        self._replicas = wanted.replicas
-        self.commands = (*self._payloads.commands, self._starts(jobs).wire(prefix), wanted.command)
+        self._asked = self._wanted()
+        self.commands = (*self._payloads.commands, self._starts(jobs).wire(prefix), self._asked.command)
         return self
 
     def fill(self, replies: Sequence[Any]) -> None:
         *payloads, _started, count = replies
-        self._is_acknowledged = isinstance(count, int) and count >= self._replicas
+        self._is_acknowledged = self._asked.is_met(count)
         if payloads:
             self._payloads.fill(payloads)
 

@@ -1,9 +1,10 @@
-"""How long leases last and how long peers wait, as Redis has it configured. Runs in the master. Does no I/O."""
+"""How long leases last, and peers and replicas may take, as Redis has it set. Runs in the master. Does no I/O."""
 
 from typing import Final
 
 from supervisor import clock
 from supervisor.engine.commands import queries
+from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.queries import Timing
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.transport.dialer import ServerPatience
@@ -23,6 +24,7 @@ class LeaseTimes:
         self.ttl_s = own_ttl_s or 30.0
         self.grace_s = 5.0
         self._shortest_grace_s = 5.0
+        self.acknowledgement = Acknowledgement(0, 1.0)
         self._takeover_at = 0.0
         self.is_due = False  # the next exchange reads the times
         self._stale_at = 0.0
@@ -36,6 +38,7 @@ class LeaseTimes:
         """Redis has answered the configured times."""
         self.ttl_s, self.grace_s = self.own_ttl_s or timing.heartbeat_s, timing.grace_s
         self._shortest_grace_s = timing.shortest_grace_s
+        self.acknowledgement = Acknowledgement(timing.acknowledge, timing.acknowledge_timeout_s)
         self.is_due, self._stale_at = False, clock.monotonic() + self.ttl_s / 4
 
     # when to read them again

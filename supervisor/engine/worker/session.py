@@ -153,9 +153,7 @@ class Session:
         if isinstance(timings, hiredis.ReplyError):
             self.times.read_again()
         else:
-            timing = self.times.query().parse(timings)
-            self.times.keep(timing)
-            self.acknowledging.keep(timing)
+            self.times.keep(self.times.query().parse(timings))
         self.times.spare_peers()
         # Mail may have been lost with the connection.
         self.serving.look_for_queues()

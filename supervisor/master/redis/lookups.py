@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Sequence
 from supervisor.engine.commands import queries, writes
 from supervisor.engine.commands.queries import OperatorRequest, Timing, Wish
 from supervisor.engine.commands.writes import MOST
-from supervisor.engine.worker.acknowledging import Acknowledging
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
@@ -104,9 +103,8 @@ class QueueLookup(Speaker):
 class TimesLookup(Speaker):
     """Reads the configured times now and then, with an exchange that there is anyway."""
 
-    def __init__(self, times: LeaseTimes, acknowledging: Acknowledging, renewing: Renewing) -> None:
+    def __init__(self, times: LeaseTimes, renewing: Renewing) -> None:
         self._times = times
-        self._acknowledging = acknowledging
         self._renewing = renewing
 
     def parts(self, now_at: float) -> Sequence[Part]:
@@ -117,5 +115,4 @@ class TimesLookup(Speaker):
 
     def _on_timing(self, timing: Timing) -> None:
         self._times.keep(timing)
-        self._acknowledging.keep(timing)
         self._renewing.on_times_read()
