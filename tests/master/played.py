@@ -79,7 +79,7 @@ class PlayedMaster:
             renewing, self.settling, relay,
             Chores(identity, serving, times, desk.admission, maintenance, backlog, counts),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
-            TimesLookup(times, session.acknowledging, renewing), leasing,
+            TimesLookup(times, renewing), leasing,
         )  # fmt: skip
         replicas = ReplicaWatch(session.acknowledging, events)
         waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners, self.idle_exit)
