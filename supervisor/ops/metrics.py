@@ -94,6 +94,9 @@ METRICS: Final[dict[str, Metric]] = {
     "leasehold_queue_oldest_seconds": Metric(
         "gauge", ("queue",), "For how long the oldest job waits that could start; 0: none does. max, not sum.",
     ),
+    "leasehold_queue_old_depends": Metric(
+        "gauge", ("queue",), "Jobs that have waited for other jobs for more than a day. max, not sum.",
+    ),
     "leasehold_queue_paused": Metric("gauge", ("queue",), "1 while nothing new is leased from it. max, not sum."),
     "leasehold_depths_age_seconds": Metric(
         "gauge", (), "How old the figures of the queues are; beyond 30 s they are not shown.",

@@ -80,7 +80,8 @@ class Depths(Counts):
 
     `front` and `entries` are parts of `waiting`. `ready` jobs are not held back by a pause, a paused lane or
     max-concurrency. `oldest_s` is the age of the oldest job that could be leased, None without one; entries have no
-    age, and a pause of the queue does not count. The query reads 100 jobs of the front, and of 100 lanes the first job
+    age, and a pause of the queue does not count. `old_depends` is the part of `depends` that has waited for other jobs
+    for more than a day. The query reads 100 jobs of the front, and of 100 lanes the first job
     of each of 16 priorities.
     """
 
@@ -88,6 +89,7 @@ class Depths(Counts):
     entries: int
     ready: int
     oldest_s: float | None
+    old_depends: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -605,7 +607,7 @@ def _parse_depths(reply: list[Any]) -> dict[str, Depths]:
 
 def _parse_depth(*row: Any) -> Depths:
     oldest_s = row[11] / 1000 if row[11] >= 0 else None
-    return Depths(*(*row[:7], row[7] != 0, *row[8:11], oldest_s), **_parse_pause(row[7]))
+    return Depths(*(*row[:7], row[7] != 0, *row[8:11], oldest_s, row[12]), **_parse_pause(row[7]))
 
 
 def _parse_pause(reply: object) -> dict[str, Any]:

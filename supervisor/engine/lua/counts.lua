@@ -7,14 +7,14 @@
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   offset: without queues, 1,000 known queues from here on, in the order of their first put
--- ARGV[3]   "1" to return the last four values of each queue
+-- ARGV[3]   "1" to return the last five values of each queue
 -- ARGV[4..] queues
 --
 -- Returns   array, one array per queue: queue, waiting (the front, all lanes, due jobs, jobs apart, parked jobs with
 --           room again, and entries), running, stalled, scheduled, depends, parked, recurring (the recurrences, not
 --           their jobs), and 0 unless the queue is paused: 1, or since when in ms, ":" and who paused it. On demand:
---           front, entries, how many waiting jobs could be leased now, and the age of the oldest of those in ms
---           (-1: there is none).
+--           front, entries, how many waiting jobs could be leased now, the age of the oldest of those in ms (-1: there
+--           is none), and how many jobs have been in state depends for more than a day.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include this_layout
@@ -22,6 +22,7 @@
 --- @include allowed
 --- @include depths
 --- @include limits
+local DAY_MS = 86400000
 local offset, in_depth, queues, answer = tonumber(ARGV[2]), ARGV[3] == "1", { unpack(ARGV, 4) }, {}
 if #queues == 0 then queues = redis.call("ZRANGE", P .. "queues", offset, offset + 999) end
 
@@ -48,6 +49,7 @@ for i, queue in ipairs(queues) do
   if in_depth then
     row[10], row[11], row[12] = front, entries, allowed(queue, waiting - in_paused_lanes(queue), 0)
     row[13] = age_of_oldest(queue, #queues, heads)
+    row[14] = redis.call("ZCOUNT", queue_key(queue, "depends"), "-inf", now - DAY_MS)
   end
   answer[i] = row
 end

@@ -42,7 +42,8 @@ _EVENTS: Final = {
 #: Metrics of queues. They have no sample without fresh figures: of several supervisors a reader takes the largest
 #: number, so one that has looked long ago would speak for all.
 _OF_QUEUES: Final = (
-    "leasehold_queue_jobs", "leasehold_queue_oldest_seconds", "leasehold_queue_paused", "leasehold_desired_replicas",
+    "leasehold_queue_jobs", "leasehold_queue_oldest_seconds", "leasehold_queue_old_depends", "leasehold_queue_paused",
+    "leasehold_desired_replicas",
 )  # fmt: skip
 QUEUE_STATES: Final = ("waiting", "ready", "running", "stalled", "scheduled", "depends", "parked")
 
@@ -196,6 +197,7 @@ class QueueMetrics:
                 ((queue, state), getattr(depths, state)) for queue, depths in by_queue.items() for state in QUEUE_STATES
             ],
             "leasehold_queue_oldest_seconds": [((queue,), each.oldest_s or 0.0) for queue, each in by_queue.items()],
+            "leasehold_queue_old_depends": [((queue,), each.old_depends) for queue, each in by_queue.items()],
             "leasehold_queue_paused": [((queue,), each.paused) for queue, each in by_queue.items()],
             "leasehold_desired_replicas": _one(backlog.desired),
         }
@@ -210,7 +212,9 @@ def _bounded(depths: Mapping[str, Depths]) -> Mapping[str, Depths]:
     if len(depths) <= MOST_QUEUES:
         return depths
     first, rest = dict(list(depths.items())[:MOST_QUEUES]), list(depths.values())[MOST_QUEUES:]
-    numbers = {name: sum(getattr(each, name) for each in rest) for name in (*QUEUE_STATES, "front", "entries")}
+    numbers = {
+        name: sum(getattr(each, name) for each in rest) for name in (*QUEUE_STATES, "front", "entries", "old_depends")
+    }
     oldest_s = max((each.oldest_s for each in rest if each.oldest_s is not None), default=None)
     paused = all(each.paused for each in rest)
     first[OTHER] = Depths(**numbers, recurring=0, paused=paused, oldest_s=oldest_s)

@@ -22,6 +22,16 @@ def test_an_empty_queue_has_no_oldest(client, depth):
     assert depth("nobody") == queries.Depths(0, 0, 0, 0, 0, 0, 0, False, 0, 0, 0, None)
 
 
+def test_jobs_that_wait_for_others_for_a_day_are_counted(q, clock, depth):
+    q.put("k", jid="parent", delay="3d")
+    q.put("k", depends=["parent"])
+    clock.tick(86_000)
+    q.put("k", depends=["parent"])
+    assert (depth().depends, depth().old_depends) == (2, 0)
+    clock.tick(500)
+    assert (depth().depends, depth().old_depends) == (2, 1)
+
+
 def test_oldest_counts_in_every_priority(q, clock, depth):
     q.put("k", jid="patient", priority=10)
     clock.tick(5)
