@@ -263,6 +263,8 @@ class Model:
         holder = self.claims.get((queue, claim), jid)
         if claim and holder != jid:
             return holder
+        if depends and "policy" not in options and content is None:  # entries of other programs wait
+            options["policy"] = old.policy if old and old.policy != "wait" else "fail"
         parents = list(old.parents if old and not depends else depends or ())
         self._refuse_circle(jid, parents)
         job = self._taken_away(old) if old else self._new(jid, queue, klass)

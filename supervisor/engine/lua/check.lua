@@ -35,7 +35,8 @@ local TYPES = {
   worker = "hash", held = "zset", mail = "list", bell = "list", failed = "zset", tag = "zset", stats = "hash",
   histogram = "hash", lane = "zset", laned = "string", lanes = "hash", limit = "hash", holders = "zset",
   starts = "list", unique = "hash", ended = "list", progress = "string", saved = "string", ["in"] = "list",
-  asks = "list", answer = "list", desired = "list", skills = "zset", shapes = "hash",
+  asks = "list", answer = "list", desired = "list", skills = "zset", shapes = "hash", parents = "string",
+  readers = "zset", keptresult = "string", keptfailure = "string",
 }
 local WHOLE = {
   complete = "zset", failed = "zset", groups = "zset", queues = "zset", ["tag-counts"] = "zset",
@@ -43,7 +44,7 @@ local WHOLE = {
   untold = "zset", options = "hash", announced = "hash", config = "string", tags = "string", tracked = "string",
   workers = "string", token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset",
   limits = "zset", cancelled = "zset", ["cancelled-by"] = "hash", idle = "zset",
-  quiet = "zset", declared = "hash",
+  quiet = "zset", declared = "hash", kept = "zset",
 }
 -- The parts of a queue. A queue with jobs in one of the first must be known.
 local PARTS = {
@@ -208,7 +209,7 @@ members["limits of a queue"] = judge_limit.check_time
 
 local NOT_JUDGED = {
   queues = true, ["workers-seen"] = true, untold = true, ["dependencies:"] = true, ["queues of a limit"] = true,
-  ["skills:"] = true, cancelled = true,
+  ["skills:"] = true, cancelled = true, ["readers:"] = true, kept = true,
 }
 
 local function judge_member(kind, of, name, member)
@@ -264,6 +265,20 @@ keys["saved:"] = function(name, jid)
   local rec = record_of(jid)
   if not rec then orphan(name, "job") else judge.saved(rec) end
 end
+
+keys["parents:"] = function(name, jid)
+  local rec = record_of(jid)
+  if not rec then orphan(name, "job") else judge.parents(rec) end
+end
+
+keys["readers:"] = function(name, jid)
+  if not record_of(jid) and not score_in("kept", jid) then orphan(name, "job") end
+end
+
+keys["keptresult:"] = function(name, jid)
+  if not score_in("kept", jid) then orphan(name, "entry of kept") end
+end
+keys["keptfailure:"] = keys["keptresult:"]
 
 keys["history:"] = function(name, jid)
   local rec = record_of(jid)

@@ -13,8 +13,8 @@
 -- Returns   array of the workers that were seen lately, or since then, as in layouts.lua: with any, nothing has
 --           changed.
 -- Errors    LAYOUT if the namespace has another layout than the verb begins with. REFUSED if it has ends of parents
---           that are still to be told, which layout 1 does not know (a sweep does that), or if there is no way back to
---           end.
+--           that are still to be told, or results of deleted jobs that dependents need, which layout 1 does not know (a
+--           sweep ends both), or if there is no way back to end.
 --           WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
 --- @include clock
@@ -71,6 +71,10 @@ if #living > 0 then return living end
 if verb == "back" and redis.call("EXISTS", P .. "untold") == 1 then
   error({ err = "REFUSED namespace " .. string.sub(P, 2, -3) .. " has dependents to be told that a parent has ended,"
     .. " which layout 1 does not know: run it again" })
+end
+if verb == "back" and redis.call("EXISTS", P .. "kept") == 1 then
+  error({ err = "REFUSED namespace " .. string.sub(P, 2, -3) .. " keeps results of deleted jobs for their dependents:"
+    .. " let these complete or cancel them, and do this again a minute later" })
 end
 local has_options = redis.call("EXISTS", P .. (was == "1" and "config" or "options")) == 1
 local renamed = verb == "up" and was == "1" and moves(true) or verb == "end" and moves(false) or {}

@@ -18,6 +18,17 @@
 --- @include clock
 --- @include stage
 local rec, how, given = read_job(ARGV[2]), ARGV[3], {}
+
+-- Return the lines of the first list that are not in the second one.
+local function without(lines, others)
+  local is_other, kept = {}, {}
+  for _, line in ipairs(others) do is_other[line] = true end
+  for _, line in ipairs(lines) do
+    if not is_other[line] then kept[#kept + 1] = line end
+  end
+  return kept
+end
+
 if not rec then return 0 end
 if rec.state ~= "depends" then
   refuse("DEPENDENCY", "job " .. rec.jid .. " is not in state depends but " .. (rec.state or "waiting"))
@@ -27,14 +38,19 @@ for i = 4, #ARGV do given[#given + 1] = ARGV[i] end
 if how == "on" then
   local why = stage.why_not(rec, given) or edges.why_too_many(rec.jid, #given, #edges.parents_of(rec.jid))
   if why then refuse("DEPENDENCY", why) end
-  local unmet, fatal = stage.unmet_parents(rec, given)
+  local unmet, ended, fatal = stage.sort_parents(rec, given)
   if fatal then kin.fail_with_parent(rec, fatal, "has failed") end
-  for _, parent in ipairs(fatal and {} or unmet) do edges.bind(rec, parent) end
+  if not fatal then stage.bind(rec, unmet, ended) end
+  local parents = results.parents_of(rec)
+  for _, parent in ipairs(without(given, parents)) do parents[#parents + 1] = parent end
+  results.set_parents(rec, parents)
 else
   local mine = {}
   local parents = edges.parents_of(rec.jid)
   for _, parent in ipairs(parents) do mine[parent] = true end
-  for _, parent in ipairs(how == "all" and parents or given) do
+  given = how == "all" and parents or given
+  results.set_parents(rec, without(results.parents_of(rec), given))
+  for _, parent in ipairs(given) do
     if mine[parent] and rec.state == "depends" then kin.satisfy(rec, parent) end
     mine[parent] = nil
   end

@@ -18,6 +18,7 @@ if layout.state == "2" then error({ err = "REFUSED the namespace is not on its w
 if layout.state == "back" then layout.state = "2" end
 --- @include this_layout
 --- @include record
+--- @include results
 local SIZED_IN_1 = 1024 -- bytes; the size of a smaller payload is not stored
 local jids, found = { unpack(ARGV, 2) }, 0
 read_ahead(jids)
@@ -25,6 +26,8 @@ for _, jid in ipairs(jids) do
   local rec = read_job(jid)
   if rec then
     found = found + 1
+    results.set_parents(rec, {}) -- layout 1 does not know them
+    drop(P .. "readers:" .. jid)
     rec.special = is_special(rec) and 1 or nil
     if (tonumber(rec.size) or 0) <= SIZED_IN_1 then rec.size = nil end
   end

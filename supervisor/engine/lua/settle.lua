@@ -82,6 +82,7 @@ local function finish(rec, result)
     completed = completed + 1
   else
     retention.erase_all({ jid })
+    if rec.kin then results.keep_new(jid, result) end
   end
   if rec.kin then kin.parent_done(jid) end
   return "1"
@@ -116,6 +117,7 @@ function verbs.advance(rec, at)
   rec.progress = nil
   if rec.saved then forget_saved(rec) end
   stage.begin(rec, queue)
+  results.set_parents(rec, parents)
   stage.lay_down(rec, now + delay, parents)
   if rec.state == "failed" then failed = failed + 1 end
   return "1"

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- sweep.lua — maintenance: take jobs of lost workers, put due recurrences, unpark jobs with room, fail expired jobs,
--- drop what has outlived its retention, forget idle queues. One call visits 200 queues, and 1,000 idle ones.
+-- drop what has outlived its retention and results that no dependent needs any more, forget idle queues. One call
+-- visits 200 queues, and 1,000 idle ones.
 --
 -- Called by: writes.sweep (supervisor/engine/commands/writes.py)
 -- Holds:     INV-4 no job stays with a lost worker; INV-6 a death only if it had started; INV-12 retention is enforced
@@ -108,6 +109,7 @@ end
 fail_expired()
 retention.prune_completed(0, count)
 retention.prune_failed(0, count)
+results.release()
 forget_workers()
 forget_days("days", "stats", setting("stats-history"))
 forget_days("histograms", "histogram", setting("histogram-history"))

@@ -62,7 +62,7 @@ class PutOptions(TypedDict, total=False):
     depends: Sequence[str | JobToPut]  # jobs that must complete first; unknown ones count as complete
     on_parent_failure: Literal[
         "wait", "fail", "run"
-    ]  # what a job does when a parent fails or is cancelled; default wait
+    ]  # what a job does when a parent fails or is cancelled; default fail
     lane: str | None  # the job's share of the queue; lanes with jobs take turns, by weight
     limit: str | None  # the job starts only while this limit has room
     unique: bool | str | None  # a key (True: klass and data) that no other job may have until this one ends
@@ -279,6 +279,14 @@ def _checked_policy(policy: object) -> str:
     if policy not in POLICIES:
         raise ValueError(f"on_parent_failure must be wait, fail or run: {policy!r:.100}")
     return str(policy)
+
+
+class ParentResult(NamedTuple):
+    """What a parent has left to a job that depended on it. Without both it returned nothing, or is unknown."""
+
+    jid: str
+    result: bytes | None = None  # JSON
+    failure: tuple[str, str] | None = None  # group and message
 
 
 # Records of leases.

@@ -55,7 +55,7 @@ def test_unknown_and_complete_jobs_count_as_done(client, q, states):
 def test_a_failed_parent_is_waited_for_until_it_completes(client, q, states):
     q.put("k", jid="a")
     q.lease("w")[0].fail("g", "m")
-    q.put("k", jid="c", depends=["a"])
+    q.put("k", jid="c", depends=["a"], on_parent_failure="wait")
     assert states("c") == ["depends"]
     client.unfail("g")
     complete(client, "a")
@@ -255,9 +255,19 @@ def test_a_failed_parent_means_what_the_policy_says(client, states, family, fail
     assert (failure["group"], failure["parent"]) == ("parent-failed", "parent")
 
 
-def test_the_policy_is_wait_unless_another_is_given(client, q):
+def test_a_job_fails_with_its_parent_unless_another_policy_is_given(client, q):
     q.put("k", jid="a")
     q.put("k", jid="c", depends=["a"])
+    assert client.job("c").on_parent_failure == "fail"
+    q.put("k", jid="c", on_parent_failure="run")
+    q.put("k", jid="c", depends=["a"])
+    assert client.job("c").on_parent_failure == "run", "an option that is left out keeps its value"
+
+
+def test_an_entry_of_another_program_waits_for_a_failed_parent(client, q, server, namespace):
+    q.put("k", jid="a")
+    server.redis.lpush(f"{{{namespace}}}:in:q", b'{"klass": "k", "jid": "c", "depends": ["a"]}')
+    q.lease("w", 1)
     assert client.job("c").on_parent_failure == "wait"
 
 

@@ -143,7 +143,7 @@ def test_completed_job_put_again_as_a_follow_up_is_not_dropped(client, q, ended)
 def test_dependents_of_a_dropped_failed_job_are_freed(client, q, clock):
     client.config.set("failed-history", 60)
     q.put("k", jid="parent")
-    q.put("k", jid="x", depends=["parent"])
+    q.put("k", jid="x", depends=["parent"], on_parent_failure="wait")
     q.lease("w")[0].fail("g", "m")
     clock.tick(60)
     client.sweep()

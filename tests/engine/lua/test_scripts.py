@@ -272,7 +272,8 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
             | {name: value.format(i=i) if isinstance(value, str) else value for name, value in options.items()}
             for i in range(6 if kind == "persistent" else 5)
         )
-    s.put("k", jid="waits-for-special", depends=["once-0", "persistent-0", "claimed-0", "awaited-0"])
+    parents = ["once-0", "persistent-0", "claimed-0", "awaited-0"]
+    s.put("k", jid="waits-for-special", depends=parents, on_parent_failure="wait")
     held = run(writes.lease("w", ["s"], 14, ttl_s=1000, number=1, now=time[0])).leases
     lost = run(writes.lease("gone", ["s"], 4, ttl_s=20, now=time[0])).leases
     run(writes.lease("gone", ["s"], 1, ttl_s=20, starting=0, now=time[0]))

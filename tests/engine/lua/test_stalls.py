@@ -309,7 +309,7 @@ def a_cancel_of_parents_of_many(stage):
 def a_cancel_of_what_many_wait_for(stage):
     put(stage, plain=True, n=5)
     for i in range(5):
-        put(stage, queue="o", first=1_000 + i * 1_000, depends=[f"j{i}"])
+        put(stage, queue="o", first=1_000 + i * 1_000, depends=[f"j{i}"], on_parent_failure="wait")
     assert calls_of(stage.client).call(bulk.cancel, bulk.Choice("q"), NAMES[:5]).number == 0
 
 

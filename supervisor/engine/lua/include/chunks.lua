@@ -10,3 +10,12 @@ local function in_chunks(command, values, key)
     end
   end
 end
+
+-- Return how many of these keys are there.
+local function count_existing(keys)
+  local n = 0
+  for first = 1, #keys, 1000 do
+    n = n + redis.call("EXISTS", unpack(keys, first, math.min(first + 999, #keys)))
+  end
+  return n
+end

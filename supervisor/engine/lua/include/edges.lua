@@ -3,6 +3,7 @@
 --- @module
 --- @include clock
 --- @include record
+--- @include results
 -- The end of a job frees all its dependents in one step, while Redis does nothing else.
 local MOST_CHILDREN = 1000
 -- A call adds and follows no more edges than it can in 50 ms, and it must be able to remove all edges of one job.
@@ -80,6 +81,7 @@ function edges.bind(child, parent)
   edges.changes(child.jid)
   place(P .. "dependencies:" .. child.jid, parent.jid, now)
   place(key, child.jid, math.max(now, edges.last_end() + 1))
+  results.expect_from(parent)
   parent.kin = 1
 end
 

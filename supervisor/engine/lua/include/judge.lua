@@ -261,10 +261,21 @@ function judge.saved(rec)
   change(rec, "saved", size)
 end
 
+function judge.parents(rec)
+  local name = "parents:" .. rec.jid
+  if judged[name] then return end
+  judged[name] = true
+  local are_there = is_there(name, "string")
+  if (rec.parents ~= nil) == are_there then return end
+  report("unsaid-rest", rec.jid, are_there and "has a list of parents, but its record does not say so"
+    or "has no list of parents, but its record says that it has", "set its record right")
+  change(rec, "parents", are_there and "1" or nil)
+end
+
 -- Return whether a job is more than record and data, or its end takes more than that of others.
 local SPECIAL = {
   "kin", "noted", "tagged", "tracked", "limit", "unique", "expires", "once", "persistent", "awaited", "progress",
-  "saved",
+  "saved", "parents",
 }
 function judge.is_more(rec)
   for _, field in ipairs(SPECIAL) do
@@ -278,7 +289,7 @@ function judge.rest(rec)
   local jid = rec.jid
   local score = rec.state == "complete" and score_in("complete", jid)
   if not score or score % 1 > 0 then return end
-  local parts = { "failure:", "result:", "history:", "tags:", "progress:", "saved:" }
+  local parts = { "failure:", "result:", "history:", "tags:", "progress:", "saved:", "parents:" }
   for i, part in ipairs(parts) do parts[i] = P .. part .. jid end
   if judge.is_more(rec) or redis.call("EXISTS", unpack(parts)) > 0 then
     report("unsaid-rest", jid, "is more than its record and its data, but complete does not say so", "wrote that it is")
@@ -299,6 +310,7 @@ function judge.job(jid)
   judge_claim.deadline(rec)
   if rec.progress then judge.progress(rec) end
   if rec.saved then judge.saved(rec) end
+  if rec.parents then judge.parents(rec) end
   if rec.tagged then judge.tags(rec) end
   if rec.tracked and not score_in("tracked-jobs", jid) then
     report("untracked-job", jid, "is tracked, but is not among the tracked jobs", "listed it there")

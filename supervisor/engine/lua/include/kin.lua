@@ -3,6 +3,7 @@
 --- @include clock
 --- @include edges
 --- @include moves
+--- @include results
 -- Remove one parent. A job without any left goes where its put would have placed it.
 function kin.satisfy(child, parent_jid)
   if edges.unbind(child.jid, parent_jid) > 0 then return end
@@ -63,7 +64,11 @@ local ends, is_propagating, reached = {}, false, 0
 local function propagate_to_child(child, how, parent_jid, why)
   if child.state ~= "depends" then
     -- it has failed with another of its parents, which failed with this one
+  elseif how == "gone" and child.policy == "run" then
+    results.leave_failure_to(child.jid, parent_jid, failure_of("gone", "the job " .. why))
+    kin.satisfy(child, parent_jid)
   elseif how == "done" or child.policy == "run" then
+    results.leave_to(child.jid, parent_jid)
     kin.satisfy(child, parent_jid)
   elseif how == "gone" then
     kin.fail_with_parent(child, parent_jid, why)

@@ -5,7 +5,7 @@
 --- @include chunks
 --- @include digits
 local zsets, sets, gone, strings, dropped, wakeups, counters = {}, {}, {}, {}, {}, {}, {}
-local lists, shifted, struck, messages, expiries, finishers = {}, {}, {}, {}, {}, {}
+local lists, shifted, struck, messages, expiries, finishers, renamed = {}, {}, {}, {}, {}, {}, {}
 local read_zsets = {} -- of these the type is known
 
 -- Put a member into a sorted set, or take it out (score false). The last change to a member counts.
@@ -91,6 +91,9 @@ local function drop(key)
   strings[key], lists[key], zsets[key] = nil, nil, nil
 end
 
+-- Give a key that is there another name. What the other one had is lost.
+local function rename(from, to) renamed[from] = to end
+
 -- Append to a list that keeps its last `most` values, for `ttl` ms if given.
 local function push(key, value, most, ttl)
   local list = lists[key] or { most = most, ttl = ttl }
@@ -142,7 +145,7 @@ local function finish_with(planner) finishers[#finishers + 1] = planner end
 local function abandon()
   local planned = {
     zsets, sets, gone, strings, dropped, wakeups, counters, nearest,
-    lists, shifted, struck, messages, expiries, finishers,
+    lists, shifted, struck, messages, expiries, finishers, renamed,
   }
   for _, one in ipairs(planned) do
     for key in pairs(one) do one[key] = nil end
@@ -223,6 +226,7 @@ local function commit()
   for counter, state in pairs(counters) do
     if state.raised ~= 0 and state.last + state.raised ~= 0 then redis.call("INCRBY", P .. counter, state.raised) end
   end
+  for from, to in pairs(renamed) do redis.call("RENAME", from, to) end
   in_chunks("UNLINK", dropped)
   in_chunks("MSET", values)
   for _, fields in ipairs(gone) do redis.call("HDEL", unpack(fields)) end

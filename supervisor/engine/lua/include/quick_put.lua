@@ -41,10 +41,7 @@ local function quick_put()
     keys[#keys + 1] = P .. "queue:" .. queue .. ":waiting"
     keys[#keys + 1] = P .. "bell:" .. queue
   end
-  local exist, others, wakeups, quiet = 0, 0, {}, nil
-  for first = 1, #keys, 1000 do
-    exist = exist + call("EXISTS", unpack(keys, first, math.min(first + 999, #keys)))
-  end
+  local exist, others, wakeups, quiet = count_existing(keys), 0, {}, nil
   local is_any_quiet = exist > 0 and call("ZCARD", P .. "quiet") > 0
   local is_any_idle = exist > 0 and call("ZCARD", P .. "idle") > 0
   if is_any_quiet then others = others + 1 end

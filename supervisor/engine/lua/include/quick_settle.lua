@@ -61,20 +61,20 @@ local function quick_settle()
   if keeps then
     local aged = call("ZCOUNT", complete, "-inf", now - age * 1000 + 0.5)
     n_old = math.min(math.max(aged, call("ZCARD", complete) + n - most), 2 * n + 16, 1000)
-    local old, tags = n_old > 0 and call("ZRANGE", complete, 0, n_old - 1, "WITHSCORES") or {}, {}
+    local old, more = n_old > 0 and call("ZRANGE", complete, 0, n_old - 1, "WITHSCORES") or {}, {}
     for i = 1, #old, 2 do
       local jid = old[i]
       if seen[jid] then return nil end
       gone[#gone + 1] = P .. "job:" .. jid
       gone[#gone + 1] = P .. "data:" .. jid
       if old[i + 1] % 1 ~= 0 then
-        tags[#tags + 1] = P .. "tags:" .. jid
-        for _, rest in ipairs({ "failure:", "result:", "history:", "progress:", "saved:" }) do
+        for _, others in ipairs({ "tags:", "readers:", "dependents:" }) do more[#more + 1] = P .. others .. jid end
+        for _, rest in ipairs({ "failure:", "result:", "history:", "progress:", "saved:", "parents:" }) do
           gone[#gone + 1] = P .. rest .. jid
         end
       end
     end
-    if #tags > 0 and call("EXISTS", unpack(tags)) > 0 then return nil end
+    if count_existing(more) > 0 then return nil end
   else
     for i = 5, last_jid do
       gone[#gone + 1] = P .. "job:" .. ARGV[i]

@@ -76,7 +76,7 @@ end
 -- Return whether a job has more than its record and data, or its end takes more than that of others.
 local function is_special(rec)
   return rec.kin or rec.noted or rec.tagged or rec.tracked or rec.limit or rec.unique or rec.expires or rec.once
-    or rec.persistent or rec.awaited or rec.progress or rec.saved
+    or rec.persistent or rec.awaited or rec.progress or rec.saved or rec.parents
 end
 
 -- Retention deletes a completed job without reading it: the score says whether there is more than record and data.
@@ -187,6 +187,7 @@ local function erase(jid)
   drop(P .. "history:" .. jid)
   drop(P .. "progress:" .. jid)
   drop(P .. "saved:" .. jid)
+  drop(P .. "parents:" .. jid)
 end
 
 -- Delete a job that has only record and data, and for which nothing was planned.

@@ -1,6 +1,7 @@
 -- retention.lua: which ended jobs are kept, and which are deleted.
 --- @module
 --- @include moves
+--- @include results
 --- @include tagging
 -- Return whether one call has removed as many edges and tags as it should.
 function retention.is_spent() return edges.is_spent() or tagging.is_spent() end
@@ -9,7 +10,7 @@ function retention.is_spent() return edges.is_spent() or tagging.is_spent() end
 -- only now, as many as one call should.
 function retention.erase_all(jids, key)
   if #jids == 0 then return end
-  local keys = {}
+  local keys, needed = {}, results.needed_of(jids)
   for i, jid in ipairs(jids) do keys[i] = P .. "tags:" .. jid end
   for i, names in ipairs(redis.call("MGET", unpack(keys))) do
     if key and tagging.is_spent() then return end
@@ -18,6 +19,7 @@ function retention.erase_all(jids, key)
       drop(keys[i])
       tagging.unindex(jids[i], lines_of(names))
     end
+    if needed[jids[i]] then results.keep(jids[i]) end
     erase(jids[i])
   end
 end

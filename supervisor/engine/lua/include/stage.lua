@@ -90,32 +90,45 @@ function stage.why_not(rec, parents)
   return edges.why_too_many(rec.jid, #parents, 0) or rec.kin and edges.why_circular(rec.jid, parents)
 end
 
--- Return which of these jobs have not ended, and one whose failure fails the job. Unknown ones count as complete.
-function stage.unmet_parents(rec, parents)
-  local unmet, fatal = {}, nil
+-- Return which of these jobs have not ended, which have, and one whose failure fails the job. Unknown ones count as
+-- complete.
+function stage.sort_parents(rec, parents)
+  local unmet, ended, fatal = {}, {}, nil
   for _, jid in ipairs(parents) do
     local parent = read_job(jid)
     if parent and parent.state == "failed" and rec.policy then
       fatal = fatal or rec.policy == "fail" and jid
-    elseif parent and parent.state ~= "complete" then
-      unmet[#unmet + 1] = parent
+      ended[#ended + 1] = parent
+    elseif parent then
+      local met = parent.state == "complete" and ended or unmet
+      met[#met + 1] = parent
     end
   end
-  return unmet, fatal
+  return unmet, ended, fatal
+end
+
+-- Have a job wait for its parents, and find the results of those that have ended.
+function stage.bind(rec, unmet, ended)
+  for _, parent in ipairs(unmet) do edges.bind(rec, parent) end
+  for _, parent in ipairs(ended) do
+    results.expect_from(parent)
+    results.leave_to(rec.jid, parent.jid)
+    parent.kin = 1
+  end
 end
 
 -- Put a job into the place where its new stage begins.
 function stage.lay_down(rec, due, parents)
-  local unmet, fatal = NONE, nil
-  if #parents > 0 then unmet, fatal = stage.unmet_parents(rec, parents) end
+  local unmet, ended, fatal = NONE, NONE, nil
+  if #parents > 0 then unmet, ended, fatal = stage.sort_parents(rec, parents) end
   local waits = due and due > now
   if fatal or #unmet > 0 or waits then rec.seq = next_seq() end
+  if not fatal then stage.bind(rec, unmet, ended) end
   if fatal then
     kin.fail_for(rec, fatal, "depends, has failed")
   elseif #unmet > 0 then
     rec.state, rec.due = "depends", waits and due or nil
     place(queue_key(rec.queue, "depends"), rec.jid, now)
-    for _, parent in ipairs(unmet) do edges.bind(rec, parent) end
   elseif waits then
     moves.to_scheduled(rec, due)
   else
@@ -176,6 +189,7 @@ function stage.put(verb, queue, jid, klass, kind, data, due, options)
     rec.klass = klass
     stage.set_data(rec, kind, data)
   end
+  if verb ~= "move" and not waits then results.set_parents(rec, parents) end
   if options.tags then tagging.set(rec, lines_of(options.tags)) end
   if rec.tracked or has_listeners() then publish_job_event("job.put", rec) end
   stage.lay_down(rec, due, parents)
@@ -211,6 +225,10 @@ end
 function stage.put_one(at)
   local put, after = read_put(at)
   stage.check_room(put[2])
+  local options = put[8]
+  if options.depends and options.depends ~= "" and not options.policy then -- entries of other programs wait
+    options.policy = (read_job(put[3]) or options).policy or "fail"
+  end
   local answer, why = stage.put(unpack(put, 1, 8))
   if not answer then refuse("DEPENDENCY", why) end
   return answer, after
