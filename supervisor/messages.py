@@ -5,10 +5,12 @@ Must not do I/O. Three sockets carry the messages:
 control  master <-> zygote    one JSON array per packet, the message's name first, descriptors beside it
 jobs     master  -> child     one job per packet (`pack_job`); the master keeps a duplicate of the receiving end
 talk     master <-> child     outcomes, readiness, progress, checkpoints and their answers, notices (`pack_outcome`,
-                              `pack_ready`, `pack_progress`, `pack_checkpoint`, `pack_stored`, `pack_notice`);
+                              `pack_ready`, `pack_progress`, `pack_checkpoint`, `pack_stored`, `pack_wanted`,
+                              `pack_page`, `pack_notice`);
                               `pack_completion` packs what follows a completion
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from struct import Struct
@@ -16,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from supervisor.engine.model.jobs import MOST_FOLLOWERS
+from supervisor.engine.model.jobs import MOST_FOLLOWERS, ParentResult
 from supervisor.engine.model.validation import STATE_BYTES, checked_progress
 
 #: Stands for a control message that is too long for a packet. The message is in the memfd beside it.
@@ -35,6 +37,9 @@ INLINE_COMPLETION_BYTES: Final = 128 * 1024
 MAX_RESULT_BYTES: Final = 64 * 1024
 MAX_MESSAGE_CHARS: Final = 4 * 1024
 MAX_TRACEBACK_CHARS: Final = 16 * 1024
+#: Most results of parents that a child asks for at once, and how many bytes of them one packet holds beside the first.
+MOST_RESULTS: Final = 64
+_MOST_PAGE_BYTES: Final = 160 * 1024
 #: Upper bound of a completion with everything that follows it.
 MAX_COMPLETION_BYTES: Final = 257 * 1024 * 1024
 #: Upper bound of the head, which holds everything but the data. Decoded JSON takes many times its size.
@@ -312,6 +317,7 @@ class Verb(IntEnum):
     )
     CHECKPOINT = 8  # no outcome; body: number and state (JSON) to store; the handler waits for `Stored`
     MISFIT = 9  # the data do not fit the parameters, and the handler was not called; body: Trouble as JSON
+    RESULTS = 13  # no outcome: the handler waits for results of parents (`ResultsPage`); body: ResultsWanted
     HEARD = 10  # no outcome: a job that runs beside others was interrupted, so it alone is to blame if it does not end
 
 
@@ -525,6 +531,31 @@ def unpack_checkpoint(body: bytes) -> Checkpoint:
     return Checkpoint(_CHECKPOINT_HEAD.unpack_from(body)[0], state)
 
 
+_WANTED: Final = Struct("<QII")
+
+
+class ResultsWanted(NamedTuple):
+    """A job wants what its parents have left, from this one on, and at most `most`."""
+
+    number: int  # of the question, counted per child
+    first: int
+    most: int
+
+
+def pack_wanted(token: int, wanted: ResultsWanted) -> bytes:
+    return pack_outcome(Verb.RESULTS, token, 0.0, _WANTED.pack(*wanted))
+
+
+def unpack_wanted(body: bytes) -> ResultsWanted:
+    """Raises ValueError for anything that `pack_wanted` does not make."""
+    if len(body) != _WANTED.size:
+        raise ValueError(f"no question for results: {body[:100]!r}")
+    wanted = ResultsWanted(*_WANTED.unpack(body))
+    if not 1 <= wanted.most <= MOST_RESULTS:
+        raise ValueError(f"a question for {wanted.most} results, the limit is {MOST_RESULTS}")
+    return wanted
+
+
 # talk: master -> child -----------------------------------------------------------------------------------------------
 
 
@@ -565,8 +596,43 @@ def pack_stored(stored: Stored) -> bytes:
     return _STORED.pack(_STORED_MARK, *stored)
 
 
-def unpack_word(packet: bytes) -> Notice | Stored:
+_PAGE: Final = Struct("<B")
+_PAGE_MARK: Final = 2  # cannot begin a JSON text either
+
+
+class ResultsPage(NamedTuple):
+    """The answer to ResultsWanted: as many of the results as one packet holds, one or more."""
+
+    number: int
+    total: int  # of the job's parents
+    results: Sequence[ParentResult] = ()
+
+
+def pack_page(page: ResultsPage) -> bytes:
+    rows: list[orjson.Fragment] = []
+    size_bytes = 0
+    for jid, result, failure in page.results:
+        row = orjson.dumps((jid, result and result.decode(errors="replace"), failure))
+        size_bytes += len(row)
+        if rows and size_bytes > _MOST_PAGE_BYTES:
+            break
+        rows.append(orjson.Fragment(row))
+    return _PAGE.pack(_PAGE_MARK) + orjson.dumps((page.number, page.total, rows))
+
+
+def _unpack_page(packet: bytes) -> ResultsPage:
+    number, total, rows = orjson.loads(packet[_PAGE.size :])
+    results = [
+        ParentResult(jid, result and result.encode(), failure and (failure[0], failure[1]))
+        for jid, result, failure in rows
+    ]
+    return ResultsPage(number, total, results)
+
+
+def unpack_word(packet: bytes) -> Notice | Stored | ResultsPage:
     """Unpack a packet that the master sent on `talk`."""
+    if packet[0] == _PAGE_MARK:
+        return _unpack_page(packet)
     if packet[0] == _STORED_MARK:
         _mark, number, kept = _STORED.unpack(packet)
         return Stored(number, kept)

@@ -224,6 +224,7 @@ def test_asyncio_is_for_async_handlers_and_the_async_client_alone():
     assert {module for module in FILES if "asyncio" in foreign(module)} <= {
         "supervisor.child.event_loop",
         "supervisor.child.shared_checkpoints",
+        "supervisor.child.shared_results",
         "supervisor.child.shared_child",
         "supervisor.child.shared_run",
         "supervisor.child.talk",

@@ -4,12 +4,14 @@ Must not import redis, nor send anything itself: `child/talk.py` does.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Unpack, overload
 
 import orjson
 
 from supervisor import clock
+from supervisor.child import parent_results
 from supervisor.engine.model.job_to_put import JobToPut, as_jids
 from supervisor.engine.model.jobs import (
     MOST_FOLLOWERS,
@@ -32,7 +34,16 @@ from supervisor.engine.model.validation import (
     to_new_data,
     to_state,
 )
-from supervisor.messages import MAX_HEAD_BYTES, Blob, Completion, Follower, JobMessage, ProgressReport, Stage
+from supervisor.messages import (
+    MAX_HEAD_BYTES,
+    Blob,
+    Completion,
+    Follower,
+    JobMessage,
+    ProgressReport,
+    ResultsPage,
+    Stage,
+)
 
 #: Room for what follows one completion: the data of one job of the largest size, and 512 KiB for everything else.
 ROOM_BYTES: Final = DATA_BYTES + 512 * 1024
@@ -81,9 +92,11 @@ class JobContext:
         report: Callable[[int, ProgressReport], None],
         store: Callable[[int, bytes], None],
         read_notices: Callable[[], None] = lambda: None,
+        ask_results: Callable[[int, int, int], ResultsPage] = lambda *_: ResultsPage(0, 0),
     ) -> None:
         """`report` takes the token and progress, at most every PROGRESS_S. `store` takes the token and a checkpoint,
-        and returns when it is stored. `read_notices` never waits; it is called at most every NOTICES_S.
+        and returns when it is stored. `read_notices` never waits; it is called at most every NOTICES_S. `ask_results`
+        takes the token, the first parent and a number of them, and blocks until it has the answer.
         """
         (
             self.token, self.jid, self.klass, self.queue, self.priority, self.failures, self.deaths, self.interruptions,
@@ -98,6 +111,7 @@ class JobContext:
         self._report = report
         self._store = store
         self._read_notices = read_notices
+        self._ask_results = ask_results
 
     @property
     def attempt(self) -> int:
@@ -119,6 +133,16 @@ class JobContext:
         Checkpoints of this start do not change it.
         """
         return orjson.loads(self._saved) if self._saved else None
+
+    @_Once
+    def results(self) -> dict[str, Any]:
+        """What the jobs of `depends` have returned, by jid, in the order in which they were given.
+
+        Read at the first use, which blocks for a round trip for each 160 KiB of them, and longer while Redis is away.
+        A parent that has failed, under `on_parent_failure="run"`, is there as a JobFailed. None stands for a parent
+        that returned nothing, or was unknown. Raises LeaseLost.
+        """
+        return parent_results.read_all(partial(self._ask_results, self.token))
 
     def __repr__(self) -> str:
         return f"<JobContext {self.klass} {self.jid} attempt {self.attempt}>"

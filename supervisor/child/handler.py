@@ -6,12 +6,15 @@ jobs for it. Must not import redis.
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack, overload
+
+import orjson
 
 from supervisor.child.parameters import Parameters, WrongShape, is_plain, parameters_of
 from supervisor.child.typed_put import DEFAULT_QUEUE, HandlerOptions, TypedPut
+from supervisor.engine.model.errors import JobFailed
 from supervisor.engine.model.job_to_put import JobToPut
 from supervisor.engine.model.validation import in_seconds
 from supervisor.messages import MAX_DELAY_S, HandlerSettings
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
+T = TypeVar("T")
 
 DEFAULT_ROOT: Final = "handlers"
 
@@ -124,6 +128,30 @@ class Handler(Generic[P, R]):
     def with_options(self, **options: Unpack[HandlerOptions]) -> TypedPut[P]:
         """Return `put`, `aput` and `job` with other options: those of `Queue.put`, the queue, and the client."""
         return self._typed.with_options(**options)
+
+    # results
+
+    @overload
+    def result_of(self: "Handler[P, Coroutine[Any, Any, T]]", job: "JobContext", jid: str | None = None) -> T: ...
+    @overload
+    def result_of(self, job: "JobContext", jid: str | None = None) -> R: ...
+    def result_of(self, job: "JobContext", jid: str | None = None) -> Any:
+        """Return what a parent of this job has returned, which was a job of this handler.
+
+        `jid`: which parent; None: the only one. The result has the type of the return annotation. Raises JobFailed for
+        a parent that has failed, LookupError for a jid that is none of the parents, and what `job.results` raises.
+        """
+        results = job.results
+        if jid is None and len(results) == 1:
+            jid = next(iter(results))
+        if jid is None or jid not in results:
+            which = "so say which one" if jid is None else f"and {jid!r} is none of them"
+            raise LookupError(f"job {job.jid} has {len(results)} parents, {which}: job.results has them by jid")
+        result = results[jid]
+        if isinstance(result, JobFailed):
+            raise result
+        adapter = self.result_adapter
+        return result if adapter is None else adapter.validate_json(orjson.dumps(result))
 
     @property
     def plain_options(self) -> dict[str, Any]:

@@ -28,10 +28,11 @@ from supervisor.child.handlers import Interrupted, SoftTimeout
 from supervisor.child.outcome_sender import send_outcome
 from supervisor.child.parameters import WrongShape
 from supervisor.child.shared_checkpoints import SharedCheckpoints
+from supervisor.child.shared_results import SharedResults
 from supervisor.child.shared_run import SharedContext, SharedRun, current, make_task
 from supervisor.child.talk import LOSSES
 from supervisor.linux import kernel
-from supervisor.messages import TIMEOUT, JobMessage, Notice, ProgressReport, Verb
+from supervisor.messages import TIMEOUT, JobMessage, Notice, ProgressReport, ResultsPage, Verb
 from supervisor.sandbox.workdir import Workdir
 
 #: Packets of one socket that are read before the loop goes on with the jobs.
@@ -64,6 +65,7 @@ class SharedChild:
         self._loop.set_task_factory(make_task)
         self._runs: dict[int, SharedRun] = {}  # by token
         self._checkpoints = SharedCheckpoints(self._loop, talk, self._runs, self._read_talk)
+        self._results = SharedResults(self._loop, talk, self._runs, self._read_talk)
         self._outputs = shared_output.install(has_marks=not has_terminal)
         self._pid = os.getpid()
         self._klass = ""  # of the last job
@@ -126,12 +128,14 @@ class SharedChild:
             except BlockingIOError:
                 return
             if not packet:  # the master is gone, and the zygote is about to end this process
-                self._checkpoints.at_end = True
+                self._checkpoints.at_end = self._results.at_end = True
                 self._loop.remove_reader(self._talk.fileno())
                 return
             word = messages.unpack_word(packet)
             if isinstance(word, Notice):
                 self._on_notice(word)
+            elif isinstance(word, ResultsPage):
+                self._results.answered(word)
             else:
                 self._checkpoints.stored(word)
 
@@ -157,7 +161,7 @@ class SharedChild:
         checkpoints = self._checkpoints
         job = SharedContext(
             message, self._workdir.path, self._report, checkpoints.store, checkpoints.store_and_wait,
-            self._look_for_notices,
+            self._look_for_notices, self._results.ask,
         )  # fmt: skip
         run = SharedRun(job, self._handlers[message.klass])
         self._runs[message.token] = run

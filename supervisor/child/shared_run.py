@@ -16,7 +16,7 @@ from supervisor.child import around
 from supervisor.child.context import JobContext
 from supervisor.child.handler import Handler
 from supervisor.engine.model.validation import to_state
-from supervisor.messages import JobMessage, Notice, ProgressReport
+from supervisor.messages import JobMessage, Notice, ProgressReport, ResultsPage
 
 #: The run whose code runs now, in its tasks and in threads that have a copy of their context.
 current: Final[contextvars.ContextVar["SharedRun | None"]] = contextvars.ContextVar("leasehold_run", default=None)
@@ -33,8 +33,9 @@ class SharedContext(JobContext):
         store: Callable[[int, bytes], None],
         store_and_wait: Callable[[int, bytes], Awaitable[None]],
         read_notices: Callable[[], None],
+        ask_results: Callable[[int, int, int], ResultsPage],
     ) -> None:
-        super().__init__(message, f"{workdir}/{message.token}", report, store, read_notices)
+        super().__init__(message, f"{workdir}/{message.token}", report, store, read_notices, ask_results)
         self._store_and_wait = store_and_wait
 
     @property

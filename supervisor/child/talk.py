@@ -1,8 +1,8 @@
-"""The child's end of `talk`: notices, and the answers to checkpoints. Runs in children.
+"""The child's end of `talk`: notices, and the answers to checkpoints and questions. Runs in children.
 
 Owns the socket. Must not decide what an interruption means: it only raises it in the handler.
 
-Readers: the thread that waits for the answer to a checkpoint; without one, the signal handler and any thread that reads
+Readers: the thread that waits for an answer; without one, the signal handler and any thread that reads
 `should_stop`. No reader takes a lock, because the signal handler may have interrupted the lock's holder. So a reader
 may, very rarely, take the answer that another thread is about to wait for; that thread polls again soon.
 """
@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import threading
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor import messages
@@ -20,7 +21,7 @@ from supervisor.child.context import JobContext
 from supervisor.child.handlers import Interrupted, SoftTimeout
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.linux import kernel
-from supervisor.messages import TIMEOUT, Notice, ProgressReport, Stored
+from supervisor.messages import TIMEOUT, Notice, ProgressReport, ResultsPage, ResultsWanted, Stored
 
 if TYPE_CHECKING:
     import asyncio
@@ -63,10 +64,11 @@ class Talk:
         self._last: Notice | None = None  # may come before its job runs
         self._due: Notice | None = None  # not raised yet
         self._raised: Notice | None = None
-        self._checkpointing = threading.RLock()  # one checkpoint at a time
+        self._waiting = threading.RLock()  # one thread at a time waits for an answer
         self._reader = 0  # the thread that waits for an answer, and so reads everything
         self._number = 0  # of the last checkpoint
         self._answer = Stored(0, True)
+        self._page = ResultsPage(0, 0)  # the answer to the last question
         self._void_token = 0  # of the job whose lease is lost
         self._at_end = False  # the master has closed its end
 
@@ -152,6 +154,8 @@ class Talk:
             word = messages.unpack_word(packet)
             if isinstance(word, Notice):
                 self._accept(word)
+            elif isinstance(word, ResultsPage):
+                self._page = word
             elif word.number > self._answer.number:
                 self._answer = word
 
@@ -201,17 +205,13 @@ class Talk:
         if os.getpid() != self._pid:
             raise RuntimeError("job.checkpoint was called in a fork of the job's process: call it in that itself")
         in_main = threading.get_ident() == self._main
-        with self._checkpointing:
-            before, self._reader = self._reader, threading.get_ident()
-            try:
+        with self._waiting:
+            with self._as_reader():
                 number = self._ask(token, state, in_main)
-                self._wait(token, number, in_main)
+                self._wait(token, lambda: self._answer.number >= number, in_main)
                 is_lost = self._void_token == token or not (self._answer.kept or self._answer.number > number)
                 if is_lost and in_main:
                     self._interruptible_token = 0  # LeaseLost says it; no notice may come in between
-            finally:
-                self._reader = before
-                self._read()  # while we waited, the signal handler read nothing
             if is_lost:
                 raise self._lost(token, in_main)
         due = self._due
@@ -221,18 +221,31 @@ class Talk:
             self._raise_here(due, in_main)
         signal.pthread_kill(self._main, kernel.NOTICE_SIGNAL)
 
+    @contextlib.contextmanager
+    def _as_reader(self) -> Iterator[None]:
+        before, self._reader = self._reader, threading.get_ident()
+        try:
+            yield
+        finally:
+            self._reader = before
+            self._read()  # while we waited, the signal handler read nothing
+
     def _ask(self, token: int, state: bytes, in_main: bool) -> int:
         with self._sending:
-            if self._job is None or self._job.token != token:
-                raise LeaseLost("the job has ended: nothing can be stored for its next start; end its threads with it")
-            if self._void_token == token:
-                raise self._lost(token, in_main)
+            self._check_holds(token, in_main)
             self._number += 1
             self._talk.send(messages.pack_checkpoint(token, self._number, state))
             return self._number
 
-    def _wait(self, token: int, number: int, in_main: bool) -> None:
-        while self._answer.number < number and self._void_token != token:
+    def _check_holds(self, token: int, in_main: bool) -> None:
+        """Raise LeaseLost if the job has ended, or its lease is lost."""
+        if self._job is None or self._job.token != token:
+            raise LeaseLost("the job has ended: nothing can be stored for it any more; end its threads with it")
+        if self._void_token == token:
+            raise self._lost(token, in_main)
+
+    def _wait(self, token: int, is_answered: Callable[[], bool], in_main: bool) -> None:
+        while not is_answered() and self._void_token != token:
             due = self._due
             if in_main and due is not None and self._is_due():
                 self._raise_here(due, in_main)
@@ -242,6 +255,33 @@ class Talk:
                 self._read()
                 if not in_main and self._is_due():
                     signal.pthread_kill(self._main, kernel.NOTICE_SIGNAL)
+
+    # results of parents
+
+    def ask_results(self, token: int, first: int, count: int) -> ResultsPage:
+        """Ask for results of the job's parents, and wait for the answer. Raises LeaseLost.
+
+        A wait raises notices in the main thread, except those that are left to the next checkpoint.
+        """
+        if os.getpid() != self._pid:
+            raise RuntimeError("job.results was read in a fork of the job's process: read it in that itself")
+        in_main = threading.get_ident() == self._main
+        with self._waiting:
+            while (page := self._ask_once(token, first, count, in_main)) is None:
+                pass  # a signal handler of the job's own has asked in between
+        return page
+
+    def _ask_once(self, token: int, first: int, count: int, in_main: bool) -> ResultsPage | None:
+        with self._as_reader():
+            with self._sending:
+                self._check_holds(token, in_main)
+                self._number += 1
+                number = self._number
+                self._talk.send(messages.pack_wanted(token, ResultsWanted(number, first, count)))
+            self._wait(token, lambda: self._page.number >= number, in_main)
+        if self._page.number < number:
+            raise self._lost(token, in_main)
+        return self._page if self._page.number == number else None
 
     def _raise_here(self, due: Notice, in_main: bool) -> None:
         """Raise the notice out of the handler's call. If a thread, or another task than the handler's own, has made

@@ -80,6 +80,7 @@ from supervisor.master.redis.idle_exit import IdleExit
 from supervisor.master.redis.leasing import Leasing
 from supervisor.master.redis.lookups import QueueLookup, TimesLookup
 from supervisor.master.redis.maintenance import Maintenance
+from supervisor.master.redis.questions import Questions
 from supervisor.master.redis.redis_pump import RedisPump
 from supervisor.master.redis.renewing import Renewing
 from supervisor.master.redis.replica_watch import ReplicaWatch
@@ -267,6 +268,7 @@ class Parts:
         relay = RequestRelay(identity, serving, requests, self.idle_exit)
         speakers = (  # in the order in which Redis carries out what they say
             renewing, self.settling, relay,
+            Questions(self.ledger, self.lease_answers),
             Chores(identity, serving, times, self.admission, self.maintenance, self.backlog, counts),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
             Declaring(demand, events), TimesLookup(times, renewing), leasing,

@@ -17,19 +17,19 @@ from supervisor.child.handlers import Interrupted, SoftTimeout, registered
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Queue
 from supervisor.engine.client.sync_handles import Job, Lease
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import parent_results, writes
 from supervisor.engine.commands.queries import Depths
 from supervisor.engine.model.outcomes import REFUSED, TOO_MANY_QUEUES, Outcome, Released
 from supervisor.engine.model.recurring import declared
 from supervisor.engine.model.validation import Duration, in_seconds
 from supervisor.master.model import outcome_rules
-from supervisor.messages import HandlerSettings, ProgressReport
+from supervisor.messages import HandlerSettings, ProgressReport, ResultsPage
 from supervisor.testing import puts
 from supervisor.testing.faults import Crashed, Faults, Trial
 from supervisor.testing.in_process import Ended
 from supervisor.testing.kit import NAMESPACE, Kit
 from supervisor.testing.pool import RunningPool
-from supervisor.testing.recording import RecordingContext, message_for, message_of
+from supervisor.testing.recording import RecordingContext, message_for, message_of, page_of
 from supervisor.testing.run import Run
 
 WORKER: Final = "leasehold-test"
@@ -212,9 +212,12 @@ class Leasehold:
         def store(_token: int, state: bytes) -> None:
             lease.checkpoint(orjson.Fragment(state))
 
+        def ask_results(_token: int, first: int, most: int) -> ResultsPage:
+            return ResultsPage(0, *calls_of(self.client).run(parent_results.read(lease.jid, first, most)))
+
         return RecordingContext(
             message_of(lease), self._kit.in_process.workdir, report, store,
-            lambda point: self._faults.reach(point, lease.klass),
+            lambda point: self._faults.reach(point, lease.klass), ask_results,
         )  # fmt: skip
 
     def _settle(self, lease: Lease, ended: Ended, settings: HandlerSettings) -> None:
@@ -258,16 +261,24 @@ class Leasehold:
 
     # one handler alone
 
-    def context(self, wanted: str | Handler[..., Any], data: Any = None, **record: Any) -> RecordingContext:
+    def context(
+        self,
+        wanted: str | Handler[..., Any],
+        data: Any = None,
+        *,
+        results: Mapping[str, Any] | None = None,
+        **record: Any,
+    ) -> RecordingContext:
         """Return a JobContext for a call of a handler, of a job that lies in no queue.
 
-        It records `puts`, `reported` and `checkpoints`. `record`: jid, queue, priority, failures, deaths,
-        interruptions, tags, lane, saved, trace, waited_s, persistent, token. Raises TypeError or ValueError.
+        It records `puts`, `reported` and `checkpoints`. `results`: of its parents, by jid. `record`: jid, queue,
+        priority, failures, deaths, interruptions, tags, lane, saved, trace, waited_s, persistent, token. Raises
+        TypeError or ValueError.
         """
         klass = self._klass_of(wanted)
         return RecordingContext(
             message_for(klass, data, record), self._kit.in_process.workdir, lambda *_: None, lambda *_: None,
-            lambda point: self._faults.reach(point, klass),
+            lambda point: self._faults.reach(point, klass), lambda *_: page_of(results or {}),
         )  # fmt: skip
 
     # faults

@@ -1,15 +1,16 @@
 """A handler's context that records what the handler does, and has faults. Used in the process of pytest."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import orjson
 
 from supervisor.child.context import JobContext
+from supervisor.engine.model.errors import JobFailed
 from supervisor.engine.model.job_to_put import JobToPut
-from supervisor.engine.model.jobs import LeaseRecord, new_jid
+from supervisor.engine.model.jobs import LeaseRecord, ParentResult, new_jid
 from supervisor.engine.model.validation import UNSET, Duration, to_data
-from supervisor.messages import JobMessage, ProgressReport
+from supervisor.messages import JobMessage, ProgressReport, ResultsPage
 from supervisor.testing.faults import Crashed
 
 _FIELDS: Final = frozenset(
@@ -49,6 +50,17 @@ def message_for(klass: str, data: object, record: dict[str, Any]) -> JobMessage:
     return JobMessage(**{**given, **counts, **rest, **record}, saved=None if saved is None else orjson.dumps(saved))
 
 
+def page_of(results: Mapping[str, Any]) -> ResultsPage:
+    """Return results of parents as a job reads them. A JobFailed stands for a parent that has failed."""
+    rows = [
+        ParentResult(jid, failure=(result.group, result.message))
+        if isinstance(result, JobFailed)
+        else ParentResult(jid, orjson.dumps(result))
+        for jid, result in results.items()
+    ]
+    return ResultsPage(0, len(rows), rows)
+
+
 class RecordingContext(JobContext):
     """A JobContext that keeps what its handler does: `puts`, `reported` and `checkpoints`, in order."""
 
@@ -59,9 +71,10 @@ class RecordingContext(JobContext):
         report: Callable[[int, ProgressReport], None],
         store: Callable[[int, bytes], None],
         reach: Callable[[str], None],
+        ask_results: Callable[[int, int, int], ResultsPage],
     ) -> None:
         """`reach(point)` is told where the handler is, and raises what is to happen there."""
-        super().__init__(message, workdir, report, store)
+        super().__init__(message, workdir, report, store, ask_results=ask_results)
         self.puts: list[JobToPut] = []
         self.reported: list[tuple[float, str]] = []
         self.checkpoints: list[Any] = []

@@ -45,6 +45,10 @@ _KEPT = (
     "histogram:",
     "progress:",
     "saved:",
+    "parents:",
+    "readers:",
+    "keptresult:",
+    "keptfailure:",
 )
 _KEPT_WHOLE = {
     "complete",
@@ -67,6 +71,7 @@ _KEPT_WHOLE = {
     "cancelled",
     "cancelled-by",
     "declared",
+    "kept",
 }
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from supervisor import Client, Fail, Interrupted, JobContext, NoServer, Retry, StoreUnavailable, handler
+from supervisor import Client, Fail, Interrupted, JobContext, JobFailed, NoServer, Retry, StoreUnavailable, handler
 from supervisor.child.handlers import HandlersError
 from supervisor.engine.embedded import embedded
 from supervisor.engine.embedded.embedded import EmbeddedError
@@ -75,6 +75,32 @@ def test_job_runs_with_its_parameters_and_keeps_its_result(leasehold):
     assert (run.jid, run.outcome, run.check()) == (jid, "completed", {"user": 7})
     job = leasehold.client.job(jid)
     assert (job.state, job.queue, job.result) == ("complete", "mail", {"user": 7})
+
+
+@handler(name="sum_up")
+def sum_up(job: JobContext) -> list[object]:
+    return [getattr(result, "group", result) for result in job.results.values()]
+
+
+def test_results_of_parents_flow_to_a_job(leasehold):
+    parents = [welcome.put(user=3), refuses.with_options(retries=0).put(how="fail")]
+    jid = sum_up.with_options(depends=parents, on_parent_failure="run").put()
+    runs = leasehold.run()
+    assert runs[-1].jid == jid
+    assert runs[-1].result == [{"user": 3}, "no-money"]
+
+
+def test_context_has_the_results_that_the_test_gives(leasehold):
+    failed = JobFailed("b", "ValueError", "no")
+    assert sum_up(leasehold.context(sum_up, results={"a": 1, "b": failed})) == [1, "ValueError"]
+    context = leasehold.context(sum_up, results={"a": {"user": 3}})
+    assert welcome.result_of(context) == welcome.result_of(context, "a") == {"user": 3}
+    with pytest.raises(LookupError, match="has 1 parents, and 'c' is none of them"):
+        welcome.result_of(context, "c")
+    with pytest.raises(LookupError, match="has 0 parents, so say which one"):
+        welcome.result_of(leasehold.context(sum_up))
+    with pytest.raises(JobFailed, match="job b failed in group ValueError: no"):
+        welcome.result_of(leasehold.context(sum_up, results={"b": failed}))
 
 
 def test_wrong_data_is_broken_and_calls_no_handler(leasehold):

@@ -81,6 +81,8 @@ class Dispatcher:
             self._reports.progress(running, said.body)
         elif said.verb == Verb.CHECKPOINT:
             self._reports.checkpoint(child, running, said.body)
+        elif said.verb == Verb.RESULTS:
+            self._reports.question(running, said.body)
         elif said.verb == Verb.HEARD:
             run.has_answered = True
         elif said.verb == Verb.OVERFLOWED:

@@ -1,4 +1,4 @@
-"""Keeps the progress and the checkpoints of running jobs for the next exchange. Runs in the master."""
+"""Keeps the progress, the checkpoints and the questions of running jobs for the next exchange. Runs in the master."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from supervisor import clock
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.ledger import Ledger
-from supervisor.messages import unpack_checkpoint, unpack_progress
+from supervisor.messages import unpack_checkpoint, unpack_progress, unpack_wanted
 
 #: A child reports progress at most twice a second. The reserve is for reports that wait while child or master stands
 #: still.
@@ -35,6 +35,10 @@ class JobReports:
             child.talk.answer_checkpoint(checkpoint.number, kept=False)
         elif not self._reports.add_checkpoint(running, checkpoint):
             self._count(running)
+
+    def question(self, running: HeldLease, body: bytes) -> None:
+        """The job asks for results of its parents, and waits. Raises ValueError for nonsense."""
+        self._reports.questions[running.lease.token] = running, unpack_wanted(body)
 
     def _count(self, running: HeldLease) -> None:
         running.report_count += 1

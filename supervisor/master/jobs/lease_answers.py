@@ -1,13 +1,17 @@
-"""Acts on what Redis says of running jobs: a checkpoint is stored, or a lease is lost. Runs in the master."""
+"""Acts on what Redis says of running jobs: a checkpoint is stored, results of parents, or a lease is lost. Runs in the
+master.
+"""
 
 from collections.abc import Sequence
 
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.jobs.placing import Placing
+from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.slots import Slots
+from supervisor.messages import ResultsPage, pack_page
 from supervisor.ops.events import Events
 
 
@@ -30,11 +34,21 @@ class LeaseAnswers:
 
     def stored(self, held: HeldLease, number: int, kept: bool) -> None:
         """Tell the child whether Redis has the checkpoint. `kept` False: the lease is lost."""
-        child = self._slots.get(held.child_number)
-        # Another child may have the number by now. A child that has answered the job gets the answer too, because a
-        # thread that the job has left may wait for it.
-        if child is not None and child.asked_at == held.child_asked_at:
+        child = self._child_of(held)
+        if child is not None:
             child.talk.answer_checkpoint(number, kept)
+
+    def results(self, held: HeldLease, page: ResultsPage) -> None:
+        """Give the child the results of parents that the job has asked for."""
+        child = self._child_of(held)
+        if child is not None:
+            child.talk.send(pack_page(page))
+
+    def _child_of(self, held: HeldLease) -> ChildHandle | None:
+        """Return the child that has the job, or has answered it: a thread that the job has left may wait."""
+        child = self._slots.get(held.child_number)
+        # Another child may have the number by now.
+        return child if child is not None and child.asked_at == held.child_asked_at else None
 
     def lost(self, lost: Sequence[tuple[HeldLease, str]]) -> None:
         """Stop the jobs of these leases, each for a reason of `Interrupted.reason`: cancelled, lease-lost.

@@ -1,4 +1,4 @@
-"""Keeps starts, progress and checkpoints of running jobs until an exchange takes them to Redis. Runs in the master.
+"""Keeps what running jobs have to tell Redis, and to ask it, until that can be sent. Runs in the master.
 
 No I/O.
 """
@@ -11,7 +11,7 @@ from supervisor import clock
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.validation import STATE_BYTES
 from supervisor.master.model.held_lease import HeldLease
-from supervisor.messages import Checkpoint, ProgressReport
+from supervisor.messages import Checkpoint, ProgressReport, ResultsWanted
 
 #: Each job may store checkpoints at this rate: the largest one every 50 ms, small ones without a limit. All of them go
 #: into Redis' append-only file.
@@ -29,6 +29,8 @@ class PendingReports:
         self._checkpointed: dict[int, HeldLease] = {}  # by token
         # By token, with the checkpoint's number: in the exchange under way, or in one that got no answer.
         self._storing: dict[int, tuple[HeldLease, int]] = {}
+        #: By token: a job asks for results of its parents, one question at a time.
+        self.questions: dict[int, tuple[HeldLease, ResultsWanted]] = {}
 
     @property
     def any(self) -> bool:

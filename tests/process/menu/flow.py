@@ -1,0 +1,57 @@
+"""Handlers whose results flow to the jobs that depend on them."""
+
+from menu import enter, wait_at
+from supervisor import JobContext, JobFailed, handler
+
+
+def shown(result):
+    return [result.group, result.message] if isinstance(result, JobFailed) else result
+
+
+@handler
+def give(job: JobContext, result: object = None, gate: str | None = None) -> object:
+    if gate:
+        wait_at(gate)
+    return result
+
+
+@handler
+def fail(job: JobContext) -> None:
+    raise LookupError("there is no such thing")
+
+
+@handler
+def collect(job: JobContext, gate: str | None = None) -> list[object]:
+    if gate:
+        enter(job)
+        wait_at(gate)
+    return [[jid, shown(result)] for jid, result in job.results.items()]
+
+
+@handler
+def hand_on(job: JobContext) -> None:
+    """Put the results into a queue that no supervisor serves."""
+    job.put("elsewhere", "flow.give", list(job.results.values()))
+
+
+@handler
+def digest(job: JobContext) -> list[object]:
+    """Large results take many packets."""
+    return [len(job.results), sum(len(result) for result in job.results.values()), *list(job.results)[:3]]
+
+
+@handler(concurrency=10)
+async def collect_beside(job: JobContext) -> list[object]:
+    return [[jid, shown(result)] for jid, result in job.results.items()]
+
+
+@handler
+def add(job: JobContext, left: int, right: int) -> tuple[int, int]:
+    return left, right
+
+
+@handler
+def typed(job: JobContext) -> list[object]:
+    pair = add.result_of(job)
+    assert isinstance(pair, tuple), pair
+    return list(pair)
