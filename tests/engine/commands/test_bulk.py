@@ -94,8 +94,8 @@ def test_changed_job_is_left_alone(client, queue, act, server, namespace):
 
 def test_parent_is_cancelled_with_all_dependents_or_not_at_all(client, queue):
     for jid, parents in (("a", []), ("b", ["a"]), ("c", ["b"]), ("alone", [])):
-        queue.put("k", jid=jid, depends=parents)
-    client.queue("other").put("k", jid="other", depends=["c"])
+        queue.put("k", jid=jid, depends=parents, on_parent_failure="wait")
+    client.queue("other").put("k", jid="other", depends=["c"], on_parent_failure="wait")
     everything = Choice("q", states=NOT_ENDED)
     assert calls_of(client).call(bulk.cancel, everything, ["a", "b", "c", "alone"]) == BulkResult(1, ["c", "b", "a"])
     client.cancel("other")

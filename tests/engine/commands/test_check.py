@@ -121,7 +121,7 @@ def fill(ns: Namespace) -> None:
     q.put("k", jid="waiting", priority=3, tags=["red"])
     q.put("k", jid="later", delay=100)
     q.put("k", jid="parent")
-    q.put("k", jid="child", depends=["parent", "running"], delay=500)
+    q.put("k", jid="child", depends=["parent", "running"], on_parent_failure="wait", delay=500)
     q.put("k", jid="heir", depends=["failing"], on_parent_failure="wait")
     q.put("k", jid="expired")
     ns.run(writes.track("expired", now=START))

@@ -162,7 +162,7 @@ def test_list_of_large_jobs_is_cheap(client, listed, kind, cpu_ms):
 def large_job(client, size):
     """A failed job with more than one reply has room for."""
     client.queue("q").put("k", LARGE, jid="j")
-    client.queue("q").put_many({"klass": "k", "depends": ["j"]} for _ in range(3))
+    client.queue("q").put_many({"klass": "k", "depends": ["j"], "on_parent_failure": "wait"} for _ in range(3))
     (lease,) = client.queue("q").lease("w")
     lease.checkpoint("s" * 60_000)
     client.log("j", "l" * 4_000)

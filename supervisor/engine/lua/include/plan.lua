@@ -222,11 +222,11 @@ local function commit()
     if state.raised ~= 0 and state.last + state.raised == 0 then drop(P .. counter) end
   end
   local values = flat(strings)
-  --   From here on nothing is read.
+  --   From here on nothing is read. An account may lack the right to rename.
+  for from, to in pairs(renamed) do redis.call("RENAME", from, to) end
   for counter, state in pairs(counters) do
     if state.raised ~= 0 and state.last + state.raised ~= 0 then redis.call("INCRBY", P .. counter, state.raised) end
   end
-  for from, to in pairs(renamed) do redis.call("RENAME", from, to) end
   in_chunks("UNLINK", dropped)
   in_chunks("MSET", values)
   for _, fields in ipairs(gone) do redis.call("HDEL", unpack(fields)) end
