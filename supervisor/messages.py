@@ -6,7 +6,7 @@ control  master <-> zygote    one JSON array per packet, the message's name firs
 jobs     master  -> child     one job per packet (`pack_job`); the master keeps a duplicate of the receiving end
 talk     master <-> child     outcomes, readiness, progress, checkpoints and their answers, notices (`pack_outcome`,
                               `pack_ready`, `pack_progress`, `pack_checkpoint`, `pack_stored`, `pack_wanted`,
-                              `pack_page`, `pack_notice`);
+                              `pack_page`, `pack_chunk`, `pack_taken`, `pack_notice`);
                               `pack_completion` packs what follows a completion
 """
 
@@ -319,6 +319,7 @@ class Verb(IntEnum):
     MISFIT = 9  # the data do not fit the parameters, and the handler was not called; body: Trouble as JSON
     RESULTS = 13  # no outcome: the handler waits for results of parents (`ResultsPage`); body: ResultsWanted
     HEARD = 10  # no outcome: a job that runs beside others was interrupted, so it alone is to blame if it does not end
+    CHUNK = 11  # no outcome; body: a chunk as `engine/model/chunks.py` packs it; `Taken` follows
 
 
 _OUTCOME_HEAD: Final = Struct("<BQQQQ")  # verb, token, run time in µs, processor time in µs, bytes
@@ -556,6 +557,15 @@ def unpack_wanted(body: bytes) -> ResultsWanted:
     return wanted
 
 
+#: A handler waits in `job.stream` before it sends more than this ahead of the last `Taken`.
+MOST_CHUNKS: Final = 64
+MOST_CHUNK_BYTES: Final = 128 * 1024
+
+
+def pack_chunk(token: int, chunk: bytes) -> bytes:
+    return pack_outcome(Verb.CHUNK, token, 0.0, chunk)
+
+
 # talk: master -> child -----------------------------------------------------------------------------------------------
 
 
@@ -629,10 +639,28 @@ def _unpack_page(packet: bytes) -> ResultsPage:
     return ResultsPage(number, total, results)
 
 
-def unpack_word(packet: bytes) -> Notice | Stored | ResultsPage:
+_TAKEN: Final = Struct("<BQQ")
+_TAKEN_MARK: Final = 1  # cannot begin a JSON text either
+
+
+class Taken(NamedTuple):
+    """Redis has taken so many chunks of the job with this token, or never will: its lease is lost."""
+
+    token: int
+    chunks: int
+
+
+def pack_taken(taken: Taken) -> bytes:
+    return _TAKEN.pack(_TAKEN_MARK, *taken)
+
+
+def unpack_word(packet: bytes) -> Notice | Stored | ResultsPage | Taken:
     """Unpack a packet that the master sent on `talk`."""
     if packet[0] == _PAGE_MARK:
         return _unpack_page(packet)
+    if packet[0] == _TAKEN_MARK:
+        _mark, token, chunks = _TAKEN.unpack(packet)
+        return Taken(token, chunks)
     if packet[0] == _STORED_MARK:
         _mark, number, kept = _STORED.unpack(packet)
         return Stored(number, kept)

@@ -121,7 +121,10 @@ class Child:
         self._jobs = jobs
         self._socket = talk
         self._talk = Talk(talk)
-        self._job_calls = self._talk.report, self._talk.checkpoint, self._talk.read_notices, self._talk.ask_results
+        self._job_calls = (
+            self._talk.report, self._talk.checkpoint, self._talk.read_notices, self._talk.ask_results,
+            self._talk.stream,
+        )  # fmt: skip
         self._workdir = workdir
         self._handlers = handlers
         self._jobs_per_child = boot.jobs_per_child

@@ -12,6 +12,7 @@ import orjson
 
 from supervisor import clock
 from supervisor.child import parent_results
+from supervisor.engine.model.chunks import to_chunk
 from supervisor.engine.model.job_to_put import JobToPut, as_jids
 from supervisor.engine.model.jobs import (
     MOST_FOLLOWERS,
@@ -93,10 +94,12 @@ class JobContext:
         store: Callable[[int, bytes], None],
         read_notices: Callable[[], None] = lambda: None,
         ask_results: Callable[[int, int, int], ResultsPage] = lambda *_: ResultsPage(0, 0),
+        stream: Callable[[int, bytes], None] = lambda _token, _chunk: None,
     ) -> None:
         """`report` takes the token and progress, at most every PROGRESS_S. `store` takes the token and a checkpoint,
         and returns when it is stored. `read_notices` never waits; it is called at most every NOTICES_S. `ask_results`
-        takes the token, the first parent and a number of them, and blocks until it has the answer.
+        takes the token, the first parent and a number of them, and blocks until it has the answer. `stream` takes the
+        token and a packed chunk, and may wait for room.
         """
         (
             self.token, self.jid, self.klass, self.queue, self.priority, self.failures, self.deaths, self.interruptions,
@@ -112,6 +115,7 @@ class JobContext:
         self._store = store
         self._read_notices = read_notices
         self._ask_results = ask_results
+        self._stream = stream
 
     @property
     def attempt(self) -> int:
@@ -259,6 +263,27 @@ class JobContext:
         Elsewhere the loop has no other job, and is blocked. Raises what `checkpoint` raises.
         """
         self.checkpoint(state)
+
+    def stream(self, chunk: Any) -> None:
+        """Give a chunk to those who read this job's stream (`client.stream(jid)`): bytes, or JSON; at most 64 KiB.
+
+        It is sent at once. The call waits only while 64 chunks or 128 KiB are on their way to Redis. So a handler is
+        slowed down to 1 MiB/s, where each chunk counts 64 bytes more, and waits while Redis is away. A coroutine that
+        has to wait blocks the loop. Any thread may call it.
+
+        All that was streamed is stored before the job's end. The stream keeps its last 4 MiB. A new start of the job
+        goes on behind what the last one has streamed: readers see it by `attempt`.
+
+        Raises LeaseLost if this supervisor has lost the job; TypeError or ValueError for what is no chunk.
+        """
+        self._stream(self.token, to_chunk(chunk))
+
+    async def astream(self, chunk: Any) -> None:
+        """Stream a chunk as `stream` does. It does not block the loop of a handler with `concurrency=`.
+
+        Elsewhere the loop has no other job, and is blocked. Raises what `stream` raises.
+        """
+        self.stream(chunk)
 
     @property
     def should_stop(self) -> bool:

@@ -30,9 +30,10 @@ from supervisor.child.parameters import WrongShape
 from supervisor.child.shared_checkpoints import SharedCheckpoints
 from supervisor.child.shared_results import SharedResults
 from supervisor.child.shared_run import SharedContext, SharedRun, current, make_task
+from supervisor.child.shared_streams import SharedStreams
 from supervisor.child.talk import LOSSES
 from supervisor.linux import kernel
-from supervisor.messages import TIMEOUT, JobMessage, Notice, ProgressReport, ResultsPage, Verb
+from supervisor.messages import TIMEOUT, JobMessage, Notice, ProgressReport, ResultsPage, Taken, Verb
 from supervisor.sandbox.workdir import Workdir
 
 #: Packets of one socket that are read before the loop goes on with the jobs.
@@ -66,6 +67,7 @@ class SharedChild:
         self._runs: dict[int, SharedRun] = {}  # by token
         self._checkpoints = SharedCheckpoints(self._loop, talk, self._runs, self._read_talk)
         self._results = SharedResults(self._loop, talk, self._runs, self._read_talk)
+        self._streams = SharedStreams(self._loop, talk, self._runs, self._read_talk)
         self._outputs = shared_output.install(has_marks=not has_terminal)
         self._pid = os.getpid()
         self._klass = ""  # of the last job
@@ -128,7 +130,7 @@ class SharedChild:
             except BlockingIOError:
                 return
             if not packet:  # the master is gone, and the zygote is about to end this process
-                self._checkpoints.at_end = self._results.at_end = True
+                self._checkpoints.at_end = self._results.at_end = self._streams.at_end = True
                 self._loop.remove_reader(self._talk.fileno())
                 return
             word = messages.unpack_word(packet)
@@ -136,6 +138,8 @@ class SharedChild:
                 self._on_notice(word)
             elif isinstance(word, ResultsPage):
                 self._results.answered(word)
+            elif isinstance(word, Taken):
+                self._streams.taken(word)
             else:
                 self._checkpoints.stored(word)
 
@@ -147,6 +151,7 @@ class SharedChild:
         if notice.reason in LOSSES:
             run.is_void = True
             self._checkpoints.give_up(notice.token)
+            run.room.set()
         if notice.at_checkpoint:
             run.checkpoint_cause = notice
         elif not notice.gently:
@@ -158,10 +163,10 @@ class SharedChild:
     def _begin(self, message: JobMessage, fds: list[int]) -> None:
         if message.payload is None:
             message = message.filled(kernel.read_memfd(fds[0]))
-        checkpoints = self._checkpoints
+        checkpoints, streams = self._checkpoints, self._streams
         job = SharedContext(
             message, self._workdir.path, self._report, checkpoints.store, checkpoints.store_and_wait,
-            self._look_for_notices, self._results.ask,
+            self._look_for_notices, self._results.ask, streams.send, streams.send_and_wait,
         )  # fmt: skip
         run = SharedRun(job, self._handlers[message.klass])
         self._runs[message.token] = run
@@ -229,6 +234,7 @@ class SharedChild:
         job.report_progress()
         del self._runs[job.token]
         self._checkpoints.give_up(job.token)
+        run.room.set()
         if not self._runs:
             self._clean_up()
         send_outcome(self._talk, verb, job.token, run_s, parts)

@@ -13,8 +13,10 @@ from typing import Any, Final
 
 from supervisor import clock
 from supervisor.child import around
+from supervisor.child.chunk_window import ChunkWindow
 from supervisor.child.context import JobContext
 from supervisor.child.handler import Handler
+from supervisor.engine.model.chunks import to_chunk
 from supervisor.engine.model.validation import to_state
 from supervisor.messages import JobMessage, Notice, ProgressReport, ResultsPage
 
@@ -34,9 +36,12 @@ class SharedContext(JobContext):
         store_and_wait: Callable[[int, bytes], Awaitable[None]],
         read_notices: Callable[[], None],
         ask_results: Callable[[int, int, int], ResultsPage],
+        stream: Callable[[int, bytes], None],
+        stream_and_wait: Callable[[int, bytes], Awaitable[None]],
     ) -> None:
-        super().__init__(message, f"{workdir}/{message.token}", report, store, read_notices, ask_results)
+        super().__init__(message, f"{workdir}/{message.token}", report, store, read_notices, ask_results, stream)
         self._store_and_wait = store_and_wait
+        self._stream_and_wait = stream_and_wait
 
     @property
     def workdir(self) -> Path:
@@ -50,11 +55,14 @@ class SharedContext(JobContext):
     async def acheckpoint(self, state: Any) -> None:
         await self._store_and_wait(self.token, to_state("state", state))
 
+    async def astream(self, chunk: Any) -> None:
+        await self._stream_and_wait(self.token, to_chunk(chunk))
+
 
 class SharedRun:
     __slots__ = (
-        "cause", "checkpoint_cause", "ends", "handler", "has_begun", "is_void", "job", "raised", "started_at", "task",
-        "tasks",
+        "cause", "checkpoint_cause", "ends", "handler", "has_begun", "is_void", "job", "raised", "room", "started_at",
+        "task", "tasks", "window",
     )  # fmt: skip
 
     def __init__(self, job: SharedContext, handler: Handler[..., Any]) -> None:
@@ -69,6 +77,8 @@ class SharedRun:
         self.cause: Notice | None = None  # why its task was cancelled
         self.checkpoint_cause: Notice | None = None  # its next checkpoint is to interrupt it, for this reason
         self.is_void = False  # its lease is lost: nothing is stored for it any more
+        self.window = ChunkWindow()
+        self.room = asyncio.Event()  # the window may have room, or the job is over
 
     def cancel(self, cause: Notice) -> None:
         """Interrupt the handler where it awaits."""

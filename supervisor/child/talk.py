@@ -1,4 +1,4 @@
-"""The child's end of `talk`: notices, and the answers to checkpoints and questions. Runs in children.
+"""The child's end of `talk`: notices, and the answers to checkpoints, questions and chunks. Runs in children.
 
 Owns the socket. Must not decide what an interruption means: it only raises it in the handler.
 
@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor import messages
+from supervisor.child.chunk_window import ChunkWindow
 from supervisor.child.context import JobContext
 from supervisor.child.handlers import Interrupted, SoftTimeout
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.linux import kernel
-from supervisor.messages import TIMEOUT, Notice, ProgressReport, ResultsPage, ResultsWanted, Stored
+from supervisor.messages import TIMEOUT, Notice, ProgressReport, ResultsPage, ResultsWanted, Stored, Taken
 
 if TYPE_CHECKING:
     import asyncio
@@ -69,6 +70,8 @@ class Talk:
         self._number = 0  # of the last checkpoint
         self._answer = Stored(0, True)
         self._page = ResultsPage(0, 0)  # the answer to the last question
+        self._streaming = threading.RLock()  # so that chunks keep their order
+        self._window = ChunkWindow()
         self._void_token = 0  # of the job whose lease is lost
         self._at_end = False  # the master has closed its end
 
@@ -89,6 +92,7 @@ class Talk:
 
     def begin(self, job: JobContext) -> None:
         self._job = job
+        self._window = ChunkWindow()
         if self._last is not None and self._last.token == job.token:
             job.tell_to_stop()
 
@@ -156,6 +160,9 @@ class Talk:
                 self._accept(word)
             elif isinstance(word, ResultsPage):
                 self._page = word
+            elif isinstance(word, Taken):
+                if self._job is not None and word.token == self._job.token:
+                    self._window.taken(word.chunks)
             elif word.number > self._answer.number:
                 self._answer = word
 
@@ -303,6 +310,33 @@ class Talk:
         else:
             signal.pthread_kill(self._main, kernel.NOTICE_SIGNAL)
         return LeaseLost("the lease of this job is not this supervisor's any more: nothing is stored; end the work")
+
+    # chunks
+
+    def stream(self, token: int, chunk: bytes) -> None:
+        """Send a packed chunk. Waits while many are on their way. Raises LeaseLost.
+
+        A wait raises notices in the main thread, except those that are left to the next checkpoint.
+        """
+        if os.getpid() != self._pid:
+            raise RuntimeError("job.stream was called in a fork of the job's process: call it in that itself")
+        in_main = threading.get_ident() == self._main
+        with self._streaming:
+            if self._window.is_half_full:
+                self.read_notices()
+            while not self._send_chunk(token, chunk, in_main):
+                with self._waiting, self._as_reader():
+                    self._wait(token, lambda: self._job is None or self._window.has_room(len(chunk)), in_main)
+
+    def _send_chunk(self, token: int, chunk: bytes, in_main: bool) -> bool:
+        """Return False if the chunk has no room."""
+        with self._sending:
+            self._check_holds(token, in_main)
+            if not self._window.has_room(len(chunk)):
+                return False
+            self._window.add(len(chunk))
+            self._talk.send(messages.pack_chunk(token, chunk))
+            return True
 
 
 def _is_current(task: "asyncio.Task[Any]") -> bool:

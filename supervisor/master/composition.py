@@ -86,6 +86,7 @@ from supervisor.master.redis.renewing import Renewing
 from supervisor.master.redis.replica_watch import ReplicaWatch
 from supervisor.master.redis.resuming import Resuming
 from supervisor.master.redis.settling import Settling
+from supervisor.master.redis.streaming import Streaming
 from supervisor.master.redis.waiting import Waiting
 from supervisor.master.report.http_answers import HttpAnswers
 from supervisor.master.report.http_listener import HttpListener
@@ -267,7 +268,7 @@ class Parts:
         requests = OperatorRequests(self.controls, self.status.status, self.slots, self.stack_dump)
         relay = RequestRelay(identity, serving, requests, self.idle_exit)
         speakers = (  # in the order in which Redis carries out what they say
-            renewing, self.settling, relay,
+            renewing, Streaming(identity, self.ledger.chunks, self.lease_answers, renewing), self.settling, relay,
             Questions(self.ledger, self.lease_answers),
             Chores(identity, serving, times, self.admission, self.maintenance, self.backlog, counts),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),

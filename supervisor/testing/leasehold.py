@@ -215,9 +215,12 @@ class Leasehold:
         def ask_results(_token: int, first: int, most: int) -> ResultsPage:
             return ResultsPage(0, *calls_of(self.client).run(parent_results.read(lease.jid, first, most)))
 
+        def stream(token: int, chunk: bytes) -> None:
+            calls_of(self.client).call(writes.stream, WORKER, [writes.Streamed(lease.jid, token, None, [chunk])])
+
         return RecordingContext(
             message_of(lease), self._kit.in_process.workdir, report, store,
-            lambda point: self._faults.reach(point, lease.klass), ask_results,
+            lambda point: self._faults.reach(point, lease.klass), ask_results, stream,
         )  # fmt: skip
 
     def _settle(self, lease: Lease, ended: Ended, settings: HandlerSettings) -> None:
@@ -271,8 +274,8 @@ class Leasehold:
     ) -> RecordingContext:
         """Return a JobContext for a call of a handler, of a job that lies in no queue.
 
-        It records `puts`, `reported` and `checkpoints`. `results`: of its parents, by jid. `record`: jid, queue,
-        priority, failures, deaths, interruptions, tags, lane, saved, trace, waited_s, persistent, token. Raises
+        It records `puts`, `reported`, `checkpoints` and `streamed`. `results`: of its parents, by jid. `record`: jid,
+        queue, priority, failures, deaths, interruptions, tags, lane, saved, trace, waited_s, persistent, token. Raises
         TypeError or ValueError.
         """
         klass = self._klass_of(wanted)

@@ -6,6 +6,7 @@ from typing import Any, Final
 import orjson
 
 from supervisor.child.context import JobContext
+from supervisor.engine.model.chunks import to_chunk, unpack
 from supervisor.engine.model.errors import JobFailed
 from supervisor.engine.model.job_to_put import JobToPut
 from supervisor.engine.model.jobs import LeaseRecord, ParentResult, new_jid
@@ -62,7 +63,7 @@ def page_of(results: Mapping[str, Any]) -> ResultsPage:
 
 
 class RecordingContext(JobContext):
-    """A JobContext that keeps what its handler does: `puts`, `reported` and `checkpoints`, in order."""
+    """A JobContext that keeps what its handler does: `puts`, `reported`, `checkpoints` and `streamed`, in order."""
 
     def __init__(
         self,
@@ -72,12 +73,14 @@ class RecordingContext(JobContext):
         store: Callable[[int, bytes], None],
         reach: Callable[[str], None],
         ask_results: Callable[[int, int, int], ResultsPage],
+        stream: Callable[[int, bytes], None] = lambda _token, _chunk: None,
     ) -> None:
         """`reach(point)` is told where the handler is, and raises what is to happen there."""
-        super().__init__(message, workdir, report, store, ask_results=ask_results)
+        super().__init__(message, workdir, report, store, ask_results=ask_results, stream=stream)
         self.puts: list[JobToPut] = []
         self.reported: list[tuple[float, str]] = []
         self.checkpoints: list[Any] = []
+        self.streamed: list[Any] = []
         self.has_crashed = False
         self._reach = reach
         self._reached: dict[str, int] = {}
@@ -117,3 +120,9 @@ class RecordingContext(JobContext):
         super().checkpoint(state)
         self.checkpoints.append(orjson.loads(orjson.dumps(state)))
         self.reach(f"checkpoint {number}")
+
+    def stream(self, chunk: Any) -> None:
+        if self.has_crashed:
+            raise Crashed("stream")
+        super().stream(chunk)
+        self.streamed += [value for _cost, value in unpack(to_chunk(chunk))]

@@ -33,6 +33,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 #: Keys that a namespace may keep for good, by the part after its prefix.
 _KEPT = (
+    "stream:",
     "job:",
     "data:",
     "failure:",
@@ -552,6 +553,11 @@ class Stage:
             if not (key.startswith("bell:") and size <= 1):
                 left[key] = size
         return left
+
+    def forget(self, pool: Pool) -> None:
+        """Forget a killed worker, whose record would live until max-worker-age."""
+        self.client.deregister(pool.worker)
+        self.server.redis.delete(f"{self.prefix}mail:{pool.worker}")
 
     def assert_nothing_left(self, *, waiting: Iterable[str] = (), directories: bool = False) -> None:
         """After the last pool has ended: no process, no file, and in Redis no lease, worker, mail or wake-up key.

@@ -442,3 +442,17 @@ def test_places_and_arguments_are_checked(leasehold: Leasehold):
         leasehold.assert_put(7)  # type: ignore[arg-type]
     with pytest.raises(NoServer):
         raise NoServer("x")
+
+
+def test_what_a_handler_streams_can_be_read(leasehold):
+    @handler(name="shop.streams")
+    def streams(job):
+        job.stream("a")
+        job.stream({"b": 1})
+
+    context = leasehold.context(streams)
+    streams(context)
+    assert context.streamed == ["a", {"b": 1}]
+    jid = leasehold.client.queue("default").put("shop.streams")
+    leasehold.run(jid)
+    assert list(leasehold.client.stream(jid)) == ["a", {"b": 1}]

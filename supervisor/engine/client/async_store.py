@@ -26,6 +26,7 @@ from supervisor.engine.client.connection import (
     unread,
 )
 from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
+from supervisor.engine.client.job_stream import AsyncJobStream, StreamReading
 from supervisor.engine.client.pools import uncounted_connection
 from supervisor.engine.client.shared_line import (
     LOST,
@@ -38,7 +39,7 @@ from supervisor.engine.client.shared_line import (
     packed,
 )
 from supervisor.engine.commands.acknowledge import Acknowledgement
-from supervisor.engine.commands.writes import Command
+from supervisor.engine.commands.writes import Command, follow
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
 from supervisor.engine.model.scripts import check_server
 
@@ -248,6 +249,10 @@ class AsyncStore:
     def events(self, wanted: EventFilter) -> AsyncEventStream:
         """Return a stream of events, which makes its own connection."""
         return AsyncEventStream(self._pool, self._shown, wanted)
+
+    def stream(self, reading: StreamReading) -> AsyncJobStream:
+        """Return a reader of a job's stream, which makes its own connection."""
+        return AsyncJobStream(self._pool, self._shown, reading, lambda jid: self.run(follow(jid)))
 
     async def close(self) -> None:
         """Close all connections. A later call connects again."""

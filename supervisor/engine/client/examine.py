@@ -32,7 +32,7 @@ _IN_SCRIPTS: Final = tuple(
     MGET K | MSET K v | PEXPIRE K 1 | PTTL K | PUBLISH C v | PUBSUB NUMSUB C | RENAME K K | RPUSH K v | SET K v
     STRLEN K | TIME | TYPE K | UNLINK K | ZADD K 1 m | ZCARD K | ZCOUNT K 0 1 | ZMSCORE K m | ZRANGE K 0 1
     ZRANGEBYSCORE K 0 1 | ZRANK K m | ZREM K m | ZREMRANGEBYRANK K 0 1 | ZREVRANGE K 0 1 | ZREVRANGEBYSCORE K 1 0
-    ZSCORE K m
+    ZSCORE K m | XADD K 1-1 f v | XLEN K
     """.replace("\n", "|").split("|")
     if line.strip()
 )
@@ -40,7 +40,10 @@ _OF_A_WORKER: Final = (
     *("EVALSHA 0 1 K", "BLPOP K 1", "BLMOVE K K RIGHT RIGHT 1", "LLEN K", "UNLINK K"),
     *("MGET K", "ZRANGEBYSCORE K 0 1"),  # of large payloads
 )
-_OF_COMMANDS: Final = ("SUBSCRIBE C", "SCAN 0", "HSCAN K 0", "ZSCAN K 0")  # of `events` and of `check`
+_OF_COMMANDS: Final = (
+    *("SUBSCRIBE C", "XREAD STREAMS K 0", "XRANGE K - +"),  # of `events` and of streams
+    *("SCAN 0", "HSCAN K 0", "ZSCAN K 0"),  # of `check`
+)
 _ON_CHANNELS: Final = frozenset({"PUBLISH C v", "SUBSCRIBE C"})
 #: Asks the server which commands this account may run. ARGV: for each the number of its words, and these.
 _MAY: Final = """#!lua flags=no-writes

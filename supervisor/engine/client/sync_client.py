@@ -42,6 +42,7 @@ from supervisor.engine.client.connection import (
     shown_address,
 )
 from supervisor.engine.client.event_stream import EventFilter, EventStream
+from supervisor.engine.client.job_stream import BEGINNING, JobStream, StreamReading
 from supervisor.engine.client.pools import pool_like, pool_of
 from supervisor.engine.client.sync_calls import Calls
 from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
@@ -443,6 +444,19 @@ class Client:
         `tracked` limits it to tracked jobs. This call is no round trip. The stream has its own connection.
         """
         return self._store.events(EventFilter(self._namespace, queue, jid, worker, tracked))
+
+    def stream(self, jid: str, *, position: str = BEGINNING, timeout: Duration | None = None) -> JobStream:
+        """Return an iterator over the chunks that a job's handler streams, which ends when the job has ended.
+
+        It yields each chunk as `job.stream` was given it: bytes, or what JSON keeps. `position`: "beginning", "end"
+        (only what is to come), or the `position` of another stream of the job. `timeout`: the longest time without a
+        chunk; then TimeoutError is raised. If the job starts again, `attempt` of the stream rises with its next chunk.
+        A stream keeps its last 4 MiB, until an hour after the job's end.
+
+        This call is no round trip. The stream has its own connection. Raises TypeError or ValueError. The iterator
+        raises JobNotFound if there is no such job.
+        """
+        return self._store.stream(StreamReading(self._namespace, jid, position, timeout, self._store.poll_s))
 
 
 class Config:

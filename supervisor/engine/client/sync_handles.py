@@ -21,6 +21,7 @@ from supervisor.engine.client.answers import (
 from supervisor.engine.client.records import PartialJob, PartialRecurring, fill, fill_lease
 from supervisor.engine.client.sync_calls import Calls
 from supervisor.engine.commands import writes
+from supervisor.engine.model.chunks import to_chunks
 from supervisor.engine.model.jobs import JobRecord, LeaseRecord
 from supervisor.engine.model.outcomes import Answer, Completed, Died, Failed, Outcome, Released, Retried
 from supervisor.engine.model.recurring import RecurChanges, Recurring
@@ -55,6 +56,15 @@ class Lease(LeaseRecord):
         """
         [expires_unix] = self._calls.call(writes.renew, self.worker, checkpoint_of(self, state))
         return renewed(self, expires_unix)
+
+    def stream(self, *chunks: Any) -> None:
+        """Append chunks to what readers of the job's stream get: bytes or JSON, of at most 64 KiB each.
+
+        Together they have at most 128 KiB. Raises LeaseLost, TypeError or ValueError.
+        """
+        packed = to_chunks(chunks)
+        [is_held] = self._calls.call(writes.stream, self.worker, [writes.Streamed(self.jid, self.token, None, packed)])
+        held(self, is_held or None)
 
     def complete(
         self,

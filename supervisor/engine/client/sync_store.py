@@ -29,8 +29,9 @@ from supervisor.engine.client.connection import (
 )
 from supervisor.engine.client.event_stream import EventFilter, EventStream
 from supervisor.engine.client.following import OurProvider
+from supervisor.engine.client.job_stream import JobStream, StreamReading
 from supervisor.engine.commands.acknowledge import Acknowledgement
-from supervisor.engine.commands.writes import Command
+from supervisor.engine.commands.writes import Command, follow
 from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from supervisor.engine.model.scripts import check_server
 
@@ -168,6 +169,10 @@ class Store:
     def events(self, wanted: EventFilter) -> EventStream:
         """Return a stream of events, which makes its own connection."""
         return EventStream(self._pool, self._shown, wanted)
+
+    def stream(self, reading: StreamReading) -> JobStream:
+        """Return a reader of a job's stream, which makes its own connection."""
+        return JobStream(self._pool, self._shown, reading, lambda jid: self.run(follow(jid)))
 
     def close(self) -> None:
         """Close all connections. A later call connects again."""

@@ -131,6 +131,28 @@ class Renewal(NamedTuple):
     state: bytes = b""
 
 
+class Streamed(NamedTuple):
+    """`chunks` that one lease streams, as `to_chunk` packs them.
+
+    `before`: how many it has streamed earlier, so that they can be sent again. None: they are sent once.
+    """
+
+    jid: str
+    token: int
+    before: int | None
+    chunks: Sequence[bytes]
+
+
+class Followed(NamedTuple):
+    """The stream of a job: how the job has ended, empty if it has not, and the id of the stream's last entry.
+
+    `state` is "gone" if only the stream is left, which says at its end how the job has ended.
+    """
+
+    state: str
+    position: str
+
+
 @dataclass(frozen=True, slots=True)
 class ResumeResult:
     """The result of a resume.
@@ -242,6 +264,19 @@ def renew(
             script = scripts.within_memory(scripts.RENEW)
         args += (jid, token, "1" if started else "", kind, raw, *report, state)
     return Command(script, tuple(args), _parse_renewals)
+
+
+def stream(worker: str, entries: Sequence[Streamed], *, now: float | None = None) -> Command[list[bool]]:
+    """Append chunks of up to 1,000 leases to the streams of their jobs. Answers of each lease whether it is held.
+
+    What is sent again with its `before` changes nothing. A server with full memory refuses them all with an error
+    beginning with OOM.
+    """
+    checked_batch("entries", entries)
+    args: list[Argument] = [now_ms(now), checked_name("worker", worker)]
+    for jid, token, before, chunks in entries:
+        args += (jid, token, "" if before is None else before, len(chunks), b"".join(chunks))
+    return Command(scripts.STREAM, tuple(args), lambda reply: [answer == ord("1") for answer in reply])
 
 
 def settle(
@@ -653,6 +688,12 @@ def wait_for(jid: str, *, now: float | None = None) -> Command[str | None]:
     """
     args = now_ms(now), checked_name("jid", jid)
     return Command(scripts.AWAIT, args, lambda reply: None if reply is None else reply.decode())
+
+
+def follow(jid: str, *, now: float | None = None) -> Command[Followed | None]:
+    """Have the end of a job told in its stream. Answers None if there is no such job."""
+    args = now_ms(now), checked_name("jid", jid)
+    return Command(scripts.FOLLOW, args, lambda reply: reply and Followed(*(word.decode() for word in reply)))
 
 
 def configure(

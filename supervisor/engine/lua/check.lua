@@ -36,7 +36,7 @@ local TYPES = {
   histogram = "hash", lane = "zset", laned = "string", lanes = "hash", limit = "hash", holders = "zset",
   starts = "list", unique = "hash", ended = "list", progress = "string", saved = "string", ["in"] = "list",
   asks = "list", answer = "list", desired = "list", skills = "zset", shapes = "hash", parents = "string",
-  readers = "zset", keptresult = "string", keptfailure = "string",
+  readers = "zset", keptresult = "string", keptfailure = "string", stream = "stream",
 }
 local WHOLE = {
   complete = "zset", failed = "zset", groups = "zset", queues = "zset", ["tag-counts"] = "zset",
@@ -321,6 +321,8 @@ keys["skills:"] = function(name) must_end(name, DAY_MS) end
 keys["shapes:"] = function(name) must_end(name, DAY_MS) end
 keys["mail:"] = function(name) must_end(name, HOUR_MS) end
 keys["ended:"] = function(name) must_end(name, HOUR_MS) end
+-- Until its job has ended, a stream lives for days after its last chunk.
+keys["stream:"] = function(name, jid) must_end(name, record_of(jid) and 7 * DAY_MS or HOUR_MS) end
 keys["asks:"] = function(name) must_end(name, HOUR_MS) end
 keys["answer:"] = function(name) must_end(name, HOUR_MS) end
 keys["desired:"] = function(name) must_end(name, HOUR_MS) end

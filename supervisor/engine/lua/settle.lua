@@ -73,7 +73,7 @@ local function finish(rec, result)
   if rec.limit then limits.give_back(rec) end
   if rec.saved then forget_saved(rec) end
   if rec.noted then drop(P .. "failure:" .. jid) end -- each failure has a line in the history
-  moves.ended(rec)
+  moves.ended(rec, "complete")
   publish_job_event("job.completed", rec, { worker = worker })
   if KEEP then
     rec.state = "complete"

@@ -71,3 +71,7 @@ class Namespace:
     def ended(self, jid: str) -> str:
         """Return the list that Job.wait blocks on. A token in it says that the job has ended."""
         return f"{self.prefix}ended:{jid}"
+
+    def stream(self, jid: str) -> str:
+        """Return the stream of what the job's handler has streamed."""
+        return f"{self.prefix}stream:{jid}"

@@ -120,6 +120,7 @@ MOVE = load("move")
 LEASE = load("lease")
 SETTLE = load("settle")
 RENEW = load("renew")
+STREAM = load("stream")
 RESUME = load("resume")
 SWEEP = load("sweep")
 DEREGISTER = load("deregister")
@@ -167,6 +168,7 @@ FIND = load("find")
 EACH = load("each")
 CANCELLED = load("cancelled")
 AWAIT = load("await")
+FOLLOW = load("follow")
 SERVE = load("serve")
 WISH = load("wish")
 ASK = load("ask")
@@ -187,6 +189,7 @@ OF_A_WORKER = (
     LEASE,
     SETTLE,
     RENEW,
+    STREAM,
     RESUME,
     SWEEP,
     SPAWN,

@@ -83,6 +83,8 @@ class Dispatcher:
             self._reports.checkpoint(child, running, said.body)
         elif said.verb == Verb.RESULTS:
             self._reports.question(running, said.body)
+        elif said.verb == Verb.CHUNK:
+            self._reports.chunk(running, said.body)
         elif said.verb == Verb.HEARD:
             run.has_answered = True
         elif said.verb == Verb.OVERFLOWED:

@@ -1,8 +1,9 @@
-"""Keeps the progress, the checkpoints and the questions of running jobs for the next exchange. Runs in the master."""
+"""Keeps what running jobs report, stream and ask until the next exchange. Runs in the master."""
 
 from typing import Final
 
 from supervisor import clock
+from supervisor.engine.model.chunks import check_chunk
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.ledger import Ledger
@@ -17,6 +18,7 @@ _REPORTS_PER_S: Final = 4
 class JobReports:
     def __init__(self, ledger: Ledger) -> None:
         self._reports = ledger.reports
+        self._chunks = ledger.chunks
 
     def progress(self, running: HeldLease, body: bytes) -> None:
         """Keep the job's progress for the next exchange. Raises ValueError for nonsense, and for too many reports."""
@@ -39,6 +41,12 @@ class JobReports:
     def question(self, running: HeldLease, body: bytes) -> None:
         """The job asks for results of its parents, and waits. Raises ValueError for nonsense."""
         self._reports.questions[running.lease.token] = running, unpack_wanted(body)
+
+    def chunk(self, running: HeldLease, body: bytes) -> None:
+        """Keep a chunk for the next exchange. Raises ValueError for nonsense, and for more than may be under way."""
+        check_chunk(body)
+        if not running.lost_reason:
+            self._chunks.add(running, body)
 
     def _count(self, running: HeldLease) -> None:
         running.report_count += 1

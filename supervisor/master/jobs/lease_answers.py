@@ -1,6 +1,4 @@
-"""Acts on what Redis says of running jobs: a checkpoint is stored, results of parents, or a lease is lost. Runs in the
-master.
-"""
+"""Acts on what Redis says of running jobs: what is stored, results of parents, or a lost lease. Runs in the master."""
 
 from collections.abc import Sequence
 
@@ -37,6 +35,12 @@ class LeaseAnswers:
         child = self._child_of(held)
         if child is not None:
             child.talk.answer_checkpoint(number, kept)
+
+    def taken(self, held: HeldLease, count: int) -> None:
+        """Tell the child how many chunks of the job Redis has."""
+        child = self._child_of(held)
+        if child is not None:
+            child.talk.answer_chunks(held.lease.token, count)
 
     def results(self, held: HeldLease, page: ResultsPage) -> None:
         """Give the child the results of parents that the job has asked for."""

@@ -1,7 +1,7 @@
 """Carries all messages between one child and the master except jobs. Runs in the master. Never blocks.
 
-The socket pair `talk` brings outcomes, progress and checkpoints, and takes notices and the answers to checkpoints. Only
-the child has the other end, so its end means that the child is gone.
+The socket pair `talk` brings outcomes, progress, checkpoints and chunks, and takes notices, and answers to the latter
+two. Only the child has the other end, so its end means that the child is gone.
 """
 
 import os
@@ -15,7 +15,7 @@ from supervisor.linux import foreign_files, kernel
 from supervisor.linux.kernel import Memfd
 from supervisor.master.model import packets
 from supervisor.master.model.held_lease import HeldLease
-from supervisor.messages import MOST_BESIDE, Outcome, Stored, Verb
+from supervisor.messages import MOST_BESIDE, Outcome, Stored, Taken, Verb
 
 #: Most packets of one child in one turn: more than its socket holds, and few enough not to delay other children.
 MOST_PACKETS: Final = 1024
@@ -123,6 +123,10 @@ class ChildTalk:
     def answer_checkpoint(self, number: int, kept: bool) -> None:
         """Tell whether Redis has a checkpoint. No signal is needed: the thread that made it reads the socket."""
         self.send(messages.pack_stored(Stored(number, kept)))
+
+    def answer_chunks(self, token: int, count: int) -> None:
+        """Tell how many chunks of a job Redis has."""
+        self.send(messages.pack_taken(Taken(token, count)))
 
     def close(self) -> None:
         foreign_files.close_socket(self._ours)

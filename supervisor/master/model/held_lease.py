@@ -1,8 +1,9 @@
 """One lease in the master's hands: its job, the rules of the run, and how it ended. Runs in the master. No I/O."""
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from supervisor.engine.commands.writes import Streamed
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import Outcome
 from supervisor.engine.worker.exchange import Fence
@@ -10,6 +11,18 @@ from supervisor.linux.kernel import Memfd
 from supervisor.master.model.memory import first_sample_s
 from supervisor.master.model.outcome_rules import NO_END, End
 from supervisor.messages import Checkpoint, HandlerSettings, ProgressReport
+
+
+@dataclass(slots=True, eq=False)
+class HeldStream:
+    """What a job streams. Under way are the chunks that Redis has not taken."""
+
+    taken: int = 0
+    sent: int = 0  # taken, refused, or in an exchange that was not answered
+    chunks: list[bytes] = field(default_factory=list)  # that wait for their first exchange, as packed
+    chunk_bytes: int = 0
+    refused: list[Streamed] = field(default_factory=list)  # by a Redis whose memory is full
+    next_at: float = 0.0  # none may go before
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -36,6 +49,7 @@ class HeldLease:
     checkpoint: Checkpoint | None = None  # the last one, until it goes with an exchange
     has_checkpoint: bool = False  # a checkpoint exists, of this run or of an earlier one
     next_checkpoint_at: float = 0.0  # a checkpoint may not be stored before
+    stream: HeldStream | None = None
     fence: Fence | None = None  # how long the lease is certainly ours, if the job is stopped after that
 
     # lost

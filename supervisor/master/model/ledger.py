@@ -14,6 +14,7 @@ from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import LARGE_DATA_BYTES, Completed, Outcome
 from supervisor.engine.model.validation import UNSET
 from supervisor.master.model.held_lease import HeldLease
+from supervisor.master.model.pending_chunks import PendingChunks
 from supervisor.master.model.pending_reports import PendingReports
 
 #: Most data in one exchange, unless one outcome alone has more. Redis drops a connection that sends 1 GB at once.
@@ -30,6 +31,7 @@ class Ledger:
         self.ready: deque[HeldLease] = deque()
         self._held: dict[int, HeldLease] = {}  # by token: all except settling ones
         self.reports = PendingReports(self._held)
+        self.chunks = PendingChunks()
         self._ended: deque[HeldLease] = deque()
         self._settling: list[HeldLease] = []
         self._unsettled_bytes = 0  # data of all outcomes that are not settled
@@ -79,6 +81,7 @@ class Ledger:
         held.lost_reason = why
         self._drop(held)
         self.reports.drop_checkpoint(held.lease.token)
+        self.chunks.drop(held.lease.token)
         if held in self.ready:
             self.ready.remove(held)
 

@@ -57,6 +57,10 @@ JSON = [
     Bad(object(), "object"), Bad({1, 2}, "set"), Bad({"a": [object()]}, "object"), Bad("\ud800", "surrogates"),
     Bad({1: 2}, "str"), Bad(1j, "complex"),
 ]  # fmt: skip
+BAD_CHUNKS = [
+    *(Bad(["fine", bad.value], bad.shown, "chunk") for bad in JSON), Bad([b"x" * 65_537], "65537", "chunk"),
+    Bad([b""] * 100_000, "131072"),
+]  # fmt: skip
 DATA = [*JSON, Bad(memoryview(bytearray(DATA_BYTES + 1)), str(DATA_BYTES + 1))]
 #: Values that are no list of names.
 NO_LISTS = [None, 5, True, "q", b"q"]
@@ -202,6 +206,10 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
         {},
         {"queue": names(None), "jid": names(None), "worker": names(None), "tracked": BOOLS},
     ),
+    "Client.stream": (
+        {"jid": "j"},
+        {"jid": names(), "position": [None, 5, b"end", "", "1", "1-", "-1-1"], "timeout": ["soon", b"1", [], True]},
+    ),
     "Queue.put": ({"klass": "k"}, {"klass": names(), "data": DATA, "durable": BOOLS, **NEW_JOB}),
     "Queue.add": ({"klass": "k"}, {"klass": names(), "data": DATA, "durable": BOOLS, **NEW_JOB}),
     "Queue.put_many": ({"jobs": []}, {"jobs": JOBS, "durable": BOOLS}),
@@ -249,6 +257,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Config.all": ({}, {}),
     "Lease.renew": ({}, {"data": DATA}),
     "Lease.checkpoint": ({"state": 1}, {"state": [*JSON, Bad("s" * STATE_BYTES, str(STATE_BYTES))]}),
+    "Lease.stream": ({"chunks": [1]}, {"chunks": BAD_CHUNKS}),
     "Lease.complete": (
         {},
         {

@@ -28,6 +28,18 @@ def client(proxy, namespace):
         yield client
 
 
+def looks_then(proxy, act):
+    """Do something in a thread, once a reader has looked again."""
+
+    def wait():
+        with proxy.news:
+            before = proxy.seen.count("XRANGE")
+            assert proxy.news.wait_for(lambda: proxy.seen.count("XRANGE") > before, 20 * PATIENCE)
+        act()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 @pytest.fixture
 def later(proxy):
     """Do something once a call has looked twice."""
@@ -85,6 +97,50 @@ def test_async_calls_look_as_well(server, namespace, proxy, later):
 
     with Client(server.url, namespace) as direct:
         later(lambda: direct.queue("q").put("k", jid="a"))
+        asyncio.run(play())
+
+
+def test_reader_of_a_stream_looks_and_misses_nothing(server, namespace, client, proxy):
+    with Client(server.url, namespace) as direct:
+        direct.queue("q").put("k", jid="a")
+        (lease,) = direct.queue("q").lease("w")
+        stream = client.stream("a", timeout=20 * PATIENCE)
+        lease.stream("one", "two")
+        assert [next(stream), next(stream)] == ["one", "two"]
+        looks_then(proxy, lambda: lease.stream("three"))
+        assert next(stream) == "three"
+        looks_then(proxy, lease.complete)
+        assert (list(stream), stream.state) == ([], "complete")
+        assert list(client.stream("a")) == ["one", "two", "three"]
+
+
+def test_looking_reader_ends_by_its_timeout_and_by_close(server, namespace, proxy):
+    with Client(proxy.url, namespace, poll=30) as client:
+        client.queue("q").put("k", jid="a")
+        with pytest.raises(TimeoutError, match="nothing has come of job a"):
+            next(client.stream("a", timeout=INTERVAL_S))
+        stream = client.stream("a")
+        looks_then(proxy, stream.close)
+        assert list(stream) == []
+
+
+def test_async_reader_of_a_stream_looks_as_well(server, namespace, proxy):
+    async def play():
+        async with AsyncClient(proxy.url, namespace, poll=INTERVAL_S) as client:
+            stream = client.stream("a", position="end", timeout=20 * PATIENCE)
+            looks_then(proxy, lambda: (lease.stream("new"), lease.complete()))
+            assert [chunk async for chunk in stream] == ["new"]
+            assert stream.state == "complete"
+        async with AsyncClient(proxy.url, namespace, poll=30) as client:
+            direct.queue("q").put("k", jid="b")
+            loop, stream = asyncio.get_running_loop(), client.stream("b")
+            looks_then(proxy, lambda: asyncio.run_coroutine_threadsafe(stream.close(), loop).result())
+            assert [chunk async for chunk in stream] == []
+
+    with Client(server.url, namespace) as direct:
+        direct.queue("q").put("k", jid="a")
+        (lease,) = direct.queue("q").lease("w")
+        lease.stream("old")
         asyncio.run(play())
 
 

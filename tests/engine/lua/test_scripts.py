@@ -17,6 +17,7 @@ from supervisor.engine.commands import bulk, check, lanes, limits, queries, upgr
 from supervisor.engine.commands.check import ScanPage
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model import scripts
+from supervisor.engine.model.chunks import to_chunk
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.jobs import LeaseRecord, new_job
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Misfit, Released, Retried, Returned, Unknown
@@ -109,7 +110,7 @@ def test_lines_fit_the_page():
 def test_flags_allow_oom_and_mark_read_only_scripts():
     flags = {script.name: script.text.split("\n")[0] for script in scripts.ALL}
     assert {name for name, line in flags.items() if line == "#!lua"} == {
-        "put", "log", "recur", "declare", "await",
+        "put", "log", "recur", "declare", "await", "stream",
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "timing", "names", "list", "peek", "tagged", "tags", "tracked", "workers", "worker",
@@ -131,7 +132,8 @@ def test_an_include_is_put_in_once():
 WRAPPED = """
 local redis = (function(real)
   local WRITES = { SET = 1, MSET = 1, HSET = 1, HDEL = 1, ZADD = 1, ZREM = 1, UNLINK = 1, DEL = 1, INCRBY = 1,
-    RPUSH = 1, LREM = 1, LTRIM = 1, PEXPIRE = 1, ZREMRANGEBYSCORE = 1, ZREMRANGEBYRANK = 1, PUBLISH = 1, RENAME = 1 }
+    RPUSH = 1, LREM = 1, LTRIM = 1, PEXPIRE = 1, ZREMRANGEBYSCORE = 1, ZREMRANGEBYRANK = 1, PUBLISH = 1, RENAME = 1,
+    XADD = 1 }
   local fail_at, noting = tonumber(KEYS[2]), KEYS[3] ~= ""
   local calls, writing = 0, false
   local function call(command, ...)
@@ -279,10 +281,13 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     run(writes.lease("gone", ["s"], 1, ttl_s=20, starting=0, now=time[0]))
     for jid in (held[0].jid, "awaited-0", "awaited-4", "once-1", "persistent-5"):
         run(writes.wait_for(jid, now=time[0]))
+        run(writes.follow(jid, now=time[0]))
+    run(writes.stream("w", [writes.Streamed(one.jid, one.token, 0, [b"xxx"]) for one in held[::3]], now=time[0]))
     progress = [writes.Renewal(one.jid, one.token, progress=(0.5, "half"), state=b"[1]") for one in held[::3]]
     run(writes.renew("w", progress, now=time[0]))
     run(writes.settle("gone", [Returned(one) if one.persistent else Released(one) for one in lost[:2]], now=time[0]))
     s.put("k", jid="has-failed", lane="e", unique="failed", limit="few")
+    run(writes.follow("has-failed", now=time[0]))
     run(writes.fail("has-failed", "g", "m", now=time[0]))
     # In front of a lane that is paused; set aside in it; parked in turn.
     lane = s.lane("c")
@@ -676,6 +681,13 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     ),
 }  # fmt: skip
 EVERYTHING = bulk.Choice(tag="t")
+
+
+def special_streams(stage: Stage) -> Command[Any]:
+    entries = [writes.Streamed(one.jid, one.token, n % 2, [to_chunk(n)]) for n, one in enumerate(stage.held.values())]
+    return writes.stream("w", entries, now=NOW)
+
+
 # The same where fill_special() was.
 SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "renew: what is special": renewals,
@@ -722,6 +734,8 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "drop: entries by content": lambda _: lanes.drop("s", "in", 0, content=lanes.Content("json", b"1"), now=NOW),
     "await": lambda _: writes.wait_for("awaited-1", now=NOW),
     "await: once more": lambda _: writes.wait_for("awaited-0", now=NOW),
+    "follow": lambda _: writes.follow("awaited-1", now=NOW),
+    "stream: of special ones": special_streams,
     "serve": lambda _: writes.serve("w", ["q", "s"], "round-robin", now=NOW),
     "wish": lambda _: queries.wish("w"),
     "cancelled": lambda _: queries.cancelled("x"),
@@ -818,6 +832,12 @@ def plain_renewals(stage: Stage) -> Command[Any]:
     return writes.renew("w", entries, number=3, now=NOW)
 
 
+def plain_streams(stage: Stage) -> Command[Any]:
+    held = [(one.jid, one.token) for one in stage.held.values()]
+    entries = [writes.Streamed(*one, 0, [to_chunk(1), to_chunk(b"x" * 700)]) for one in held[:3]]
+    return writes.stream("w", [*entries, writes.Streamed("waiting-0", 1, 0, [to_chunk(2)])], now=NOW)
+
+
 EVERY_PLAIN = [f"{place}-{i}" for place in PLAIN for i in range(3)]
 OF_Q, OF_HELD = bulk.Choice("q"), bulk.Choice("held")
 #: What a call of an operator does to one job.
@@ -840,6 +860,7 @@ PLAIN_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
         "w2", [*map(Completed, stage.held.values())], number=1, now=NOW
     ),
     "renew: plain": plain_renewals,
+    "stream": plain_streams,
     "resume: plain": lambda stage: writes.resume(
         "w", 3, [(one.jid, one.token) for one in stage.held.values()][:4], now=NOW
     ),

@@ -26,12 +26,6 @@ def start_two(stage):
     return pools
 
 
-def forget(stage, pool):
-    """Forget killed workers, whose records would live until max-worker-age."""
-    stage.client.deregister(pool.worker)
-    stage.server.redis.delete(f"{stage.prefix}mail:{pool.worker}")
-
-
 def assert_once_but_for_one(stage, jobs):
     """Assert that only the job that a killed supervisor ran was run again. Its start may not have been known yet."""
     starts = [len(stage.ledger.starts(job.jid)) for job in jobs]
@@ -65,7 +59,7 @@ def test_interval_fires_once_though_one_of_two_supervisors_dies(stage):
     )
     assert_once_but_for_one(stage, jobs)
     assert sum(job.deaths for job in jobs) <= 1
-    forget(stage, first)
+    stage.forget(first)
     assert second.drain() == 0
     stage.assert_nothing_left()
 
@@ -94,7 +88,7 @@ def test_missed_cron_times_fire_once_though_a_supervisor_dies(stage):
         stage.client.unrecur(f"r{number}")
     assert_once_but_for_one(stage, everything)
     assert {start.jid for start in stage.ledger.starts()} == expected
-    forget(stage, pools[0])
+    stage.forget(pools[0])
     assert pools[1].drain() == 0
     stage.assert_nothing_left()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from supervised import HERE, ROOT, Pool, Stage
 
-from tests.lengths import LONG
+from tests.lengths import LONG, PATIENCE
 
 #: The code before the addresses of sentinels and Clusters. It has layout 2, as this code has.
 BEFORE = "7dea7c180bcab1705ea766a683d2567100649a2b"
@@ -80,4 +80,14 @@ def test_releases_replace_each_other_under_load_and_lose_nothing(stage, releases
     assert stage.client.check() == []
     for pool in pools:
         assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_reader_of_a_stream_sees_the_end_of_a_job_that_the_release_before_runs(stage, releases):
+    (jid,) = releases.put("this", 1)
+    stream = stage.client.stream(jid, timeout=60 * PATIENCE)
+    pool = releases.supervisor("before")
+    assert (list(stream), stream.state) == ([], "complete")
+    assert pool.drain() == 0
     stage.assert_nothing_left()

@@ -11,6 +11,7 @@
 --- @include lines
 --- @include apart
 --- @include claims
+--- @include streams
 -- Jobs that this script gives to a worker. Until its end they are stored as waiting.
 moves.given = {}
 
@@ -68,6 +69,7 @@ function leaving.depends(rec)
 end
 
 function leaving.failed(rec)
+  if rec.streamed then streams.forget(rec) end
   tally(rec.queue, "failed", -1, redis.call("ZSCORE", P .. "failed", rec.jid) or now)
   place(P .. "failed", rec.jid, false)
   if not rec.group then return end -- half written: a check repairs it
@@ -76,6 +78,7 @@ function leaving.failed(rec)
 end
 
 function leaving.complete(rec)
+  if rec.streamed then streams.forget(rec) end
   note_present(rec)
   place(P .. "complete", rec.jid, false)
   rec.turn = nil
@@ -112,10 +115,11 @@ function moves.leave(rec)
   rec.ready = nil
 end
 
--- A job completes, fails or is deleted: end its claim, its deadline and its waiters.
-function moves.ended(rec)
+-- A job completes, fails or is cancelled: end its claim, its deadline, its stream and its waiters.
+function moves.ended(rec, state)
   if rec.unique then claims.release(rec) end
   if rec.expires then place(P .. "expiring", rec.jid, false) end
+  if rec.streamed then streams.finish(rec, state) end
   if not rec.awaited then return end
   for _ = 1, math.min(rec.awaited, 100) do push(P .. "ended:" .. rec.jid, "1", 100, 60000) end
   rec.awaited = nil
@@ -207,7 +211,7 @@ end
 
 function moves.to_failed(rec, group, failure)
   local worker = holders[rec.jid]
-  moves.ended(rec)
+  moves.ended(rec, "failed")
   rec.state, rec.group = "failed", group
   place(P .. "failed", rec.jid, now)
   place(P .. "failed:" .. group, rec.jid, now)

@@ -5,7 +5,7 @@
 --- @include chunks
 --- @include digits
 local zsets, sets, gone, strings, dropped, wakeups, counters = {}, {}, {}, {}, {}, {}, {}
-local lists, shifted, struck, messages, expiries, finishers, renamed = {}, {}, {}, {}, {}, {}, {}
+local lists, shifted, struck, messages, expiries, finishers, renamed, entries = {}, {}, {}, {}, {}, {}, {}, {}
 local read_zsets = {} -- of these the type is known
 
 -- Put a member into a sorted set, or take it out (score false). The last change to a member counts.
@@ -88,7 +88,7 @@ local function store(key, value) strings[key] = value end
 -- Remove a key of any type, and drop what was planned for it; later plans hold.
 local function drop(key)
   dropped[#dropped + 1] = key
-  strings[key], lists[key], zsets[key] = nil, nil, nil
+  strings[key], lists[key], zsets[key], entries[key] = nil, nil, nil, nil
 end
 
 -- Give a key that is there another name. What the other one had is lost.
@@ -99,6 +99,14 @@ local function push(key, value, most, ttl)
   local list = lists[key] or { most = most, ttl = ttl }
   list[#list + 1] = value
   lists[key] = list
+end
+
+-- Append an entry, its id and its fields, to a stream of Redis that this script has read. Entries before the id `from`
+-- go, and all of them after `ttl` ms.
+local function append(key, entry, from, ttl)
+  local stream = entries[key] or {}
+  stream[#stream + 1], stream.from, stream.ttl = entry, from, ttl
+  entries[key] = stream
 end
 
 -- Take the last `n` values off a list.
@@ -145,7 +153,7 @@ local function finish_with(planner) finishers[#finishers + 1] = planner end
 local function abandon()
   local planned = {
     zsets, sets, gone, strings, dropped, wakeups, counters, nearest,
-    lists, shifted, struck, messages, expiries, finishers, renamed,
+    lists, shifted, struck, messages, expiries, finishers, renamed, entries,
   }
   for _, one in ipairs(planned) do
     for key in pairs(one) do one[key] = nil end
@@ -192,6 +200,12 @@ local function write_list(key, list)
   if list.ttl then redis.call("PEXPIRE", key, list.ttl) end
 end
 
+-- An entry that another program has overtaken is refused, and changes nothing.
+local function write_stream(key, stream)
+  for _, entry in ipairs(stream) do redis.pcall("XADD", key, "MINID", "=", stream.from, unpack(entry)) end
+  redis.call("PEXPIRE", key, stream.ttl)
+end
+
 local function flat(pairs_of_strings)
   local values = {}
   for key, value in pairs(pairs_of_strings) do
@@ -204,7 +218,7 @@ end
 local function commit()
   for _, planner in ipairs(finishers) do planner() end
   if layout.state == "new" then -- the first write marks the layout
-    local is_write = #sets > 0 or next(strings) or next(lists)
+    local is_write = #sets > 0 or next(strings) or next(lists) or next(entries)
     for _, members in pairs(zsets) do
       for _, score in pairs(members) do is_write = is_write or score end
     end
@@ -233,6 +247,7 @@ local function commit()
   for _, fields in ipairs(sets) do redis.call("HSET", unpack(fields)) end
   for key, members in pairs(zsets) do write_zset(key, members) end
   for key, list in pairs(lists) do write_list(key, list) end
+  for key, stream in pairs(entries) do write_stream(key, stream) end
   for _, value in ipairs(struck) do redis.call("LREM", value[1], -1, value[2]) end
   for key, n in pairs(shifted) do redis.call("LTRIM", key, 0, -n - 1) end
   for key, ttl in pairs(expiries) do redis.call("PEXPIRE", key, ttl) end

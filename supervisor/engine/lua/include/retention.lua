@@ -61,7 +61,7 @@ function retention.cancel(rec, by)
   cancelled_by[rec.jid], cancelled_count = by, cancelled_count + 1
   publish_job_event("job.cancelled", rec, { worker = select(2, owner_of(rec)), by = by ~= "" and by or nil })
   moves.take_away(rec)
-  moves.ended(rec)
+  moves.ended(rec, "cancelled")
   retention.erase_all({ rec.jid })
 end
 
