@@ -21,6 +21,7 @@ COMMANDS = {
     "run": ("commands.run", "lease jobs and run them in a pool of child processes"),
     "put": ("commands.put", "put a job into a queue"),
     "recur": ("commands.recur", "put a job repeatedly, by an interval or cron"),
+    "outbox": ("commands.outbox", "put the jobs that SQL transactions have left in an outbox"),
     "queues": ("commands.queues", "show what waits, runs and stalls in each queue; delete one"),
     "lane": ("commands.lane", "the lanes of a queue: show, weigh, pause, delete"),
     "limit": ("commands.limit", "limit how many jobs of a key run, or start in a time"),

@@ -100,7 +100,7 @@ def test_what_reads_takes_json(command):
 
 def test_all_commands_are_looked_at_here():
     assert set(SHORTEST) == set(COMMANDS) - {
-        *("run", "demo", "doctor", "healthcheck", "completion", "bench", "handlers", "stubs")
+        *("run", "demo", "doctor", "healthcheck", "completion", "bench", "handlers", "stubs", "outbox")
     }
     assert set(STATES) == {*queries.STATES, "recurring"}
 
@@ -114,6 +114,11 @@ def test_no_server_is_69_without_the_password(shell, monkeypatch, command):
 
 BAD_NAME = "x" * 65
 WRONG = [
+    (["outbox"], "DATABASE"),
+    (["outbox", "app.db"], "sqlite:///PATH"),
+    (["outbox", "sqlite:///app.db", "--poll", "soon"], "--poll 'soon'"),
+    (["outbox", "sqlite:///app.db", "--poll", "0"], "--poll '0'"),
+    (["outbox", "sqlite:///app.db", "--batch", "many"], "--batch 'many'"),
     (["drain"], "WORKER, or --all"),
     (["drain", "w", "--all"], "WORKER, or --all"),
     (["drain", "--all", "--timeout", "soon"], "--timeout 'soon'"),
