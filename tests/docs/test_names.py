@@ -92,7 +92,7 @@ def test_every_named_metric_and_alert_exists(page):
     # The option of the plugin of pytest, and the tables of an outbox.
     known = {"leasehold_handlers", "leasehold_outbox", "leasehold_outbox_name"}
     assert [each for name in named if name not in known for each in figures.unknown(name)] == []
-    assert set(re.findall(r"\bLeasehold[A-Z]\w+", text)) <= ALERTS | {"LeaseholdError"}
+    assert set(re.findall(r"\bLeasehold[A-Z]\w+", text)) <= ALERTS | {"LeaseholdError", "LeaseholdBackend"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=path_of)

@@ -1,0 +1,11 @@
+"""The application for INSTALLED_APPS. Used in applications, and runs in zygote and children."""
+
+from django.apps import AppConfig
+
+
+class LeaseholdApp(AppConfig):  # type: ignore[misc]  # Django ships no types
+    """It brings `manage.py leasehold`."""
+
+    name = "supervisor.contrib.django"
+    label = "leasehold"
+    verbose_name = "Leasehold"
