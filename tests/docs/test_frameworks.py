@@ -1,8 +1,29 @@
 """The applications of the page on frameworks. tests/contrib/django/ has those of Django."""
 
+import pytest
+
+from supervisor.engine.client.sync_client import Client
 from tests.docs.pages import ROOT, blocks
 
 PAGE = ROOT / "supervisor/docs/frameworks.md"
+
+
+def test_fastapi_application_puts_a_job(server, namespace, monkeypatch):
+    pytest.importorskip("fastapi", reason="FastAPI is not installed here")
+    pytest.importorskip("httpx", reason="httpx, which FastAPI's test client needs, is not installed here")
+    from fastapi.testclient import TestClient
+
+    monkeypatch.setenv("LEASEHOLD_REDIS_URL", server.url)
+    monkeypatch.setenv("LEASEHOLD_NAMESPACE", namespace)
+    [shown] = [block for block in blocks(PAGE, "python") if "FastAPI" in block]
+    application = {"__name__": "app"}
+    exec(shown, application)
+    with TestClient(application["app"]) as browser:
+        jid = browser.post("/orders/7").json()
+        assert browser.post("/orders/x").status_code == 422
+    with Client(server.url, namespace) as client:
+        [job] = client.queue("mail").jobs("waiting")
+        assert (job.jid, job.klass, job.data) == (jid, "mail.receipt", {"order": 7})
 
 
 def test_settings_for_django_name_what_there_is():
