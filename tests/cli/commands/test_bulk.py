@@ -170,7 +170,7 @@ def test_fail_and_priority_take_those_of_a_tag(shell, jobs, queue, filled):
 def test_jobs_that_others_need_are_left_and_named(shell, jobs, queue):
     queue.put("k", jid="parent", tags=["red"])
     queue.put("k", jid="free", tags=["red"])
-    queue.put("k", jid="child", depends=["parent"])
+    queue.put("k", jid="child", depends=["parent"], on_parent_failure="wait")
     said = shell("cancel", "--tag", "red", "--yes")
     assert (said.code, said.out) == (1, "cancelled 1 of 2 jobs\n")
     assert said.err == "leasehold: not cancelled, for other jobs wait for it: parent\n"
@@ -181,7 +181,7 @@ def test_a_dependency_chain_is_cancelled_across_steps(shell, jobs, queue, monkey
     monkeypatch.setattr(steps, "STEP", 2)
     queue.put("k", jid="j0")
     for number in range(1, 7):
-        queue.put("k", jid=f"j{number}", depends=[f"j{number - 1}"])
+        queue.put("k", jid=f"j{number}", depends=[f"j{number - 1}"], on_parent_failure="wait")
     assert shell.line("cancel", "--queue", "q", "--yes") == "cancelled 7 jobs"
     assert queue.counts().total == 0
 

@@ -211,7 +211,12 @@ def test_queues_shows_every_state(cli, client):
     high.lease("worker", 2, ttl=60)
     client.queue("low").put("a.b")
     none = {"stalled": 0, "depends": 0, "parked": 0, "recurring": 0, "front": 0, "entries": 0, "paused": False}
-    none |= {"paused_by": None, "paused_unix": None, "served_by": None}  # "worker" leases, and nobody knows from where
+    none |= {
+        "paused_by": None,
+        "paused_unix": None,
+        "served_by": None,
+        "old_depends": 0,
+    }  # "worker" leases, and nobody knows from where
     rows = json.loads(cli.good("queues", "--json"))
     assert all(0 <= row.pop("oldest_s") < 60 for row in rows)
     assert rows == [

@@ -15,8 +15,8 @@ RECURRING = {
     "trace", "tz", "unique",
 }  # fmt: skip
 QUEUE = {
-    "depends", "entries", "front", "oldest_s", "parked", "paused", "paused_by", "paused_unix", "queue", "ready",
-    "recurring", "running", "scheduled", "served_by", "stalled", "waiting",
+    "depends", "entries", "front", "old_depends", "oldest_s", "parked", "paused", "paused_by", "paused_unix", "queue",
+    "ready", "recurring", "running", "scheduled", "served_by", "stalled", "waiting",
 }  # fmt: skip
 LANE = {"lane", "parked", "paused", "paused_by", "paused_unix", "running", "stalled", "waiting", "weight"}
 LIMIT = {"in_use", "key", "parked", "rate", "running", "set_by", "set_unix"}

@@ -190,6 +190,7 @@ def test_queues_counts_every_state(shell, jobs, queue):
         "paused_unix": None,
         "front": 0,
         "entries": 0,
+        "old_depends": 0,
         "served_by": None,
     }  # "w" leases, and nobody knows from where
     assert said == [{**first, **depths, "ready": 1}, {**empty, **depths, "ready": 0, "oldest_s": None}]

@@ -35,7 +35,7 @@ def test_cancel_names_jobs_left_and_is_1(shell, jobs, queue):
 
 def test_a_job_that_another_waits_for_is_not_cancelled_without_it(shell, jobs, queue):
     queue.put("k", jid="parent")
-    queue.put("k", jid="child", depends=["parent"])
+    queue.put("k", jid="child", depends=["parent"], on_parent_failure="wait")
     said = shell.refused(1, "cancel", "parent")
     assert "parent" in said and "child" in said
     assert state_of(jobs, "parent") == "waiting"

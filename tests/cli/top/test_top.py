@@ -146,7 +146,7 @@ def test_a_cancel_reports_success_or_the_reason(jobs):
     jobs.queue("q").lease("w")[0].complete()
     assert carry_out(jobs, Action("cancel", "done")) == Result("done was not cancelled: it is complete", Tone.NOTICE)
     jobs.queue("q").put("k", jid="first")
-    jobs.queue("q").put("k", jid="second", depends=["first"])
+    jobs.queue("q").put("k", jid="second", depends=["first"], on_parent_failure="wait")
     said = carry_out(jobs, Action("cancel", "first"))
     assert "second" in said.text and said.tone is Tone.ALARM
 
