@@ -114,7 +114,7 @@ def supervisor(command, **options):
             process.communicate(timeout=60)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_djangos_own_tests_of_backends_pass(python, djangos_tests, server, namespace, measured):
     environment = {
         **without_settings(), "LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace,
