@@ -38,8 +38,8 @@ class ConfigError(Exception):
         super().__init__("\n".join(self.problems))
 
 
-DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", re.ASCII)
-DURATION_UNITS_S = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)", re.ASCII)
+DURATION_UNITS_S = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)", re.ASCII)
 SIZE_UNITS_BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 #: Control characters, and the surrogates that Python decodes non-UTF-8 bytes to.
@@ -61,10 +61,10 @@ LAST_EXCHANGE_S = 1.0
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of `30`, `30s`, `500ms`, `5m`, `2h`. Raises ValueError saying what is expected."""
+    """Return the seconds of `30`, `30s`, `500ms`, `5m`, `2h`, `7d`. Raises ValueError saying what is expected."""
     match = DURATION.fullmatch(text)
     if not match:
-        raise ValueError("is not a duration; write it like 30, 30s, 500ms, 5m or 2h")
+        raise ValueError("is not a duration; write it like 30, 30s, 500ms, 5m, 2h or 7d")
     seconds = float(match[1]) * DURATION_UNITS_S[match[2]]
     if seconds > LONGEST_S:
         raise ValueError("is longer than ten years; check the unit")

@@ -185,7 +185,7 @@ def test_durations(text, seconds):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-1", "1d", "5 m", "m", "1e3", "nan", "inf", "1.", ".5s", "1h30m", "٣s", "9" * 400]
+    "text", ["", "-1", "1w", "5 m", "m", "1e3", "nan", "inf", "1.", ".5s", "1h30m", "٣s", "9" * 400]
 )
 def test_an_invalid_duration_is_refused(text):
     with pytest.raises(ValueError, match=r"write it like|longer than"):

@@ -215,7 +215,7 @@ def test_backoff_function_returning_nonsense_is_a_value_error(registry, answer):
 @pytest.mark.parametrize(
     ("argument", "value"),
     [
-        *(("timeout", value) for value in (-1, float("nan"), float("inf"), "", "soon", "-1", "1d", True, [], {})),
+        *(("timeout", value) for value in (-1, float("nan"), float("inf"), "", "soon", "-1", "1w", True, [], {})),
         *(("retries", value) for value in (-1, 1.0, "3", True, [], 2**53 + 1, 10**30)),
         *(("max_deaths", value) for value in (-1, 1.5, "3", False, 10**30)),
         *(("backoff", value) for value in (-1, True, "soon", [], [-1], [1, "x"], {}, 1e10, float("nan"))),

@@ -19,7 +19,7 @@ examples:
   leasehold config heartbeat-emails 5m         # of queue emails alone
   leasehold config heartbeat-emails --unset    # back to the default
 
-They hold for all supervisors of the namespace, from the next lease on. Times are seconds, or like 30s, 5m, 2h."""
+They hold for all supervisors of the namespace, from the next lease on. Times are seconds, or like 30s, 5m, 2h, 7d."""
 
 
 def add(subparsers: Subparsers) -> None:

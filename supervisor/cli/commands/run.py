@@ -21,7 +21,7 @@ examples:
   leasehold run --order weighted --queue high:3 --queue 'email-*' --queue '!email-bulk'
   LEASEHOLD_PROCESSES=auto LEASEHOLD_QUEUE=high,default leasehold run
 
-Durations: 30, 30s, 500ms, 5m, 2h. Every flag is also a variable: --job-timeout 5m is LEASEHOLD_JOB_TIMEOUT=5m.
+Durations: 30, 30s, 500ms, 5m, 2h, 7d. Every flag is also a variable: --job-timeout 5m is LEASEHOLD_JOB_TIMEOUT=5m.
 Signals: TERM, INT drain; QUIT hands everything back at once; HUP reloads the handlers; TTIN, TTOU: one process more,
 or fewer; USR1 logs the stacks of all children; USR2 pauses, CONT resumes."""
 

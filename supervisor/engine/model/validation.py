@@ -16,7 +16,7 @@ from supervisor.config import LONGEST_POLL_S, SHORTEST_POLL_S, parse_duration
 from supervisor.engine.model.bounds import DATA_BYTES as DATA_BYTES
 from supervisor.engine.model.keys import checked_name
 
-#: A duration: seconds, a text such as 30s, 500ms, 5m or 2h, or a timedelta.
+#: A duration: seconds, a text such as 30s, 500ms, 5m, 2h or 7d, or a timedelta.
 Duration = float | str | timedelta
 
 PROGRESS_CHARS = 1000

@@ -81,7 +81,7 @@ BAD = [
     ({"at": date(2031, 7, 1)}, TypeError, "at must be a number of seconds, not date"),
     ({"at": "2031-07-01"}, TypeError, "at must be a number of seconds, not str"),
     ({"delay": "soon"}, ValueError, "delay must be seconds, a duration or a timedelta: 'soon' is not a duration"),
-    ({"delay": "1d"}, ValueError, "write it like 30, 30s, 500ms, 5m or 2h"),
+    ({"delay": "1w"}, ValueError, "write it like 30, 30s, 500ms, 5m, 2h or 7d"),
     ({"delay": "-5s"}, ValueError, "'-5s' is not a duration"),
     ({"delay": timedelta(seconds=-1)}, ValueError, "delay must be 0 or more: -1.0"),
     ({"delay": True}, TypeError, "delay must be a number of seconds, not bool"),
