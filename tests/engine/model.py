@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.engine import model_entries
 from tests.engine.model_apart import LIVES, Apart, Skills, is_lacked, klass_of
-from tests.engine.model_jobs import UNSET, Endless, Hold, Job, Lost, Missing, Recurring, Refused
+from tests.engine.model_jobs import NEVER, UNSET, Endless, Hold, Job, Lost, Missing, Recurring, Refused
 from tests.engine.model_lanes import Lanes
 from tests.engine.model_limits import WHEN_FREE, Limit
 
@@ -177,7 +177,7 @@ class Model:
                 times.add(job.put_at + job.expires)
             if job.state == "running":
                 times |= {job.expires_at, job.expires_at + self.option_ms("grace", job.queue)}
-            elif job.due_at is not None:
+            elif job.due_at not in (None, NEVER):
                 times.add(job.due_at)
         return times
 
@@ -277,7 +277,8 @@ class Model:
         if options.get("persistent") and job.once:
             job.once = None
         job.persistent = job.persistent and not options.get("once")
-        job.klass, job.entry, job.progress, job.saved = klass, None, None, None
+        job.forget_starts()
+        job.klass, job.entry, job.progress = klass, None, None
         job.give(data)
         self._index_tags(jid, before if old else [], job.tags)
         self._begin_stage(job, queue)
@@ -382,6 +383,7 @@ class Model:
             self.checks[job.queue][job.limit] = 0
         job.state, job.parked, job.apart, job.aside = "nowhere", False, False, False
         job.hold, job.started, job.due_at, job.group, job.parents = None, False, None, None, {}
+        job.waits_for = None
         if frees and job.limit:
             self._mark_for_check(job.limit)
 
@@ -412,7 +414,7 @@ class Model:
 
     def _complete(self, job: Job) -> None:
         self._leave(job)
-        job.saved = None
+        job.forget_starts()
         self._release_claim(job)
         job.state, job.turn, job.ended_at, job.watched = "complete", None, self.now, False
         for child in self.children(job.jid):
@@ -1044,6 +1046,7 @@ class Model:
         started: bool = False,
         progress: tuple[float, str] | None = None,
         state: Any = None,
+        step: str | None = None,
     ) -> int:
         job = self._held(hold)
         job.started = job.started or started
@@ -1052,7 +1055,9 @@ class Model:
             job.give(data)
         if progress is not None:
             job.progress = (*progress, self.now)
-        if state is not None:
+        if step is not None:
+            job.steps[step] = state
+        elif state is not None:
             job.saved = state
         job.expires_at = self.now + self.option_ms("heartbeat", job.queue)
         return job.expires_at
@@ -1103,7 +1108,8 @@ class Model:
         self._refuse_circle(job.jid, list(depends))
         if data is not UNSET:
             job.give(data)
-        job.progress = job.saved = None
+        job.progress = None
+        job.forget_starts()
         self._leave(job)
         self._begin_stage(job, queue)
         self._lay_down(job, self.now + delay, depends)
@@ -1150,6 +1156,22 @@ class Model:
         else:
             self._back_unstarted(job)
 
+    def suspend(self, hold: Hold, name: str, timeout: int | None = None) -> bool:
+        """The handler waits for a signal. A wait of this name that has begun keeps its time."""
+        job = self._held(hold)
+        if job.persistent or job.once:
+            raise Endless
+        if name not in job.signals:
+            job.waits.setdefault(name, NEVER if timeout is None else self.now + timeout)
+        self._leave(job)
+        job.begun, job.unknown_at = True, None
+        if name in job.signals or job.waits[name] <= self.now:
+            self._to_front(job)
+        else:
+            self._schedule(job, job.waits[name])
+            job.waits_for = name
+        return True
+
     def died(self, hold: Hold, reason: str) -> str:
         return self._die(self._held(hold), reason)
 
@@ -1163,6 +1185,15 @@ class Model:
         if job is None or job.state != "running":
             return False
         self._interrupt(job, job.started or bool(job.once))
+        return True
+
+    def signal(self, jid: str, name: str, value: Any) -> bool:
+        job = self.jobs.get(jid)
+        if job is None or job.state == "complete":
+            return False
+        job.signals[name] = value
+        if job.waits_for == name:
+            self._to_front(job)
         return True
 
     def set_priority(self, jid: str, priority: int) -> int:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 UNSET: Any = object()
+NEVER = 2**53  # when a wait without a time-out is over
 
 
 class Refused(Exception):
@@ -19,7 +20,7 @@ class Lost(Exception):
 
 
 class Endless(Exception):
-    """A persistent job cannot complete."""
+    """A persistent job cannot complete, and a job that must not start twice cannot wait."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,16 @@ class Job:
     since: int = 0  # when it came back into its queue
     progress: tuple[float, str, int] | None = None
     saved: Any = None  # its last checkpoint
+    signals: dict[str, Any] = field(default_factory=dict)
+    waits: dict[str, int] = field(default_factory=dict)  # when each is over
+    steps: dict[str, Any] = field(default_factory=dict)
+    waits_for: str | None = None
     ended_at: int = 0
     tie: int = 0  # the engine's order of completions in the same millisecond
+
+    def forget_starts(self) -> None:
+        """Drop what earlier starts of this stage have left for the next one."""
+        self.saved, self.signals, self.waits, self.steps = None, {}, {}, {}
 
     def give(self, data: Any) -> None:
         """Replace the data."""

@@ -19,6 +19,7 @@ ARGUMENTS = {
     "retry": 4,
     "fail": 4,
     "release": 3,
+    "suspend": 2,
     "died": 3,
     "unknown": 1,
     "misfit": 2,

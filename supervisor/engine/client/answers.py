@@ -80,7 +80,7 @@ def worker_of(outcomes: Sequence[Outcome]) -> str:
     """Return the worker whose leases these outcomes end. Raises TypeError or ValueError naming the argument."""
     for outcome in outcomes:
         if not isinstance(outcome, Outcome):
-            raise TypeError(f"outcomes must be Completed, Retried, Failed, Released or Died: {outcome!r:.100}")
+            raise TypeError(f"outcomes must be ends of leases, such as Completed or Failed: {outcome!r:.100}")
     workers = {outcome.lease.worker for outcome in outcomes}
     if len(workers) > 1:
         raise ValueError(f"outcomes must all be of one worker's leases, not of {', '.join(sorted(workers))}")

@@ -33,6 +33,8 @@ STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "job.retried": ("worker", "remaining"),
     "job.released": ("worker", "reason"),
     "job.returned": ("worker",),
+    "job.suspended": ("worker", "signal"),
+    "job.signalled": ("signal",),
     "job.died": ("worker", "reason", "state", "deaths"),
     "job.cancelled": ("worker", "by"),
     "job.stalled": ("worker",),

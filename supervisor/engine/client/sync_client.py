@@ -248,6 +248,15 @@ class Client:
         """
         return self._calls.call(writes.cancel, jids, by=by)
 
+    def signal(self, jid: str, name: str, value: Any = None) -> bool:
+        """Send a job a signal: `job.wait(name)` in its handler returns the value, JSON of at most 64 KiB.
+
+        A job that waits for it goes to the front of its queue. Else the signal is kept until the handler waits; a later
+        one of the same name replaces it. Returns False if the job is gone or complete. Raises LeaseholdError for the
+        101st name of a job.
+        """
+        return self._calls.call(writes.signal, jid, name, value)
+
     def cancelled(self, jid: str) -> Cancelled | None:
         """Return when and by whom a job was cancelled. None: it was not, or Redis has forgotten it.
 

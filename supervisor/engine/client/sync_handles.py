@@ -22,8 +22,19 @@ from supervisor.engine.client.records import PartialJob, PartialRecurring, fill,
 from supervisor.engine.client.sync_calls import Calls
 from supervisor.engine.commands import writes
 from supervisor.engine.model.chunks import to_chunks
+from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import JobRecord, LeaseRecord
-from supervisor.engine.model.outcomes import Answer, Completed, Died, Failed, Outcome, Released, Retried
+from supervisor.engine.model.outcomes import (
+    ENDLESS,
+    Answer,
+    Completed,
+    Died,
+    Failed,
+    Outcome,
+    Released,
+    Retried,
+    Suspended,
+)
 from supervisor.engine.model.recurring import RecurChanges, Recurring
 from supervisor.engine.model.validation import UNSET, Duration
 
@@ -102,6 +113,17 @@ class Lease(LeaseRecord):
         Returns False if the lease is lost.
         """
         return self._settle(Released(self, started)) is True
+
+    def suspend(self, name: str, timeout: Duration | None = None) -> bool:
+        """End the lease until the job gets the signal `name`, or for `timeout` seconds. It spends nothing.
+
+        The next lease has it in `signals`. Returns False if the lease is lost. Raises LeaseholdError for a persistent
+        or an at-most-once job, which cannot start again.
+        """
+        answer = self._settle(Suspended(self, name, timeout))
+        if answer == ENDLESS:
+            raise LeaseholdError(f"job {self.jid} cannot wait: it is persistent, or must not start twice")
+        return answer is True
 
     def died(self, reason: str) -> str:
         """Count a death, and return the job's new state: waiting, scheduled or failed. Raises LeaseLost."""

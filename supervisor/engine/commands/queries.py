@@ -28,6 +28,7 @@ from supervisor.engine.model.entries import payload_of_kind
 from supervisor.engine.model.jobs import DEFAULT_RETRIES, JobRecord, Progress
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
 from supervisor.engine.model.recurring import Recurring, parse_recurring
+from supervisor.engine.model.replay import NEVER_MS
 from supervisor.engine.model.validation import checked_int, milliseconds
 
 #: The states by which the jobs of a queue are listed. parked: waiting for room in a limit.
@@ -495,7 +496,7 @@ def parse_row(row: list[Any]) -> JobRecord:
         deaths=int(fields.get("deaths", 0)),
         interruptions=int(fields.get("interruptions", 0)),
         put_unix=int(fields["put"]) / 1000,
-        due_unix=_unix(due_ms),
+        due_unix=_unix(due_ms) if due_ms < NEVER_MS else None,
         expires_unix=_unix(expires_ms),
         worker=worker if held else None,
         token=int(token) if held and token.isdecimal() else None,
@@ -518,6 +519,8 @@ def parse_row(row: list[Any]) -> JobRecord:
         at_most_once=fields.get("once") == "1",
         progress=_progress(progress) if progress else None,
         saved=_decoded(saved) if saved else None,
+        waiting_for=fields.get("waits_for") if state == b"scheduled" else None,
+        signal_count=int(fields.get("signals", 0)),
         trace=fields.get("trace"),
         unknown_unix=_unix(fields.get("unknown")) if state in {b"scheduled", b"waiting"} else None,
         has_own_retries="retries" in fields,

@@ -34,6 +34,7 @@ from supervisor.engine.model.outcomes import (
 )
 from supervisor.engine.model.queue_order import Queues, checked_order
 from supervisor.engine.model.recurring import Declared, DueCron, Recurring, changes_of, new_recurrence, parse_due
+from supervisor.engine.model.replay import SIGNAL_BYTES
 from supervisor.engine.model.scripts import Script
 from supervisor.engine.model.validation import (
     EXACT_INT,
@@ -120,7 +121,7 @@ class Renewal(NamedTuple):
     """One lease to renew.
 
     `started`: the job has begun. `data` replaces the job's data. `progress` is a fraction and a text. `state` is a
-    checkpoint as JSON, from `to_state`.
+    checkpoint as JSON, from `to_state`; or the result of the `step` of this name.
     """
 
     jid: str
@@ -129,6 +130,7 @@ class Renewal(NamedTuple):
     data: Any = UNSET
     progress: tuple[float, str] | None = None
     state: bytes = b""
+    step: str = ""
 
 
 class Streamed(NamedTuple):
@@ -248,13 +250,13 @@ def renew(
 ) -> Command[Renewals]:
     """Renew up to 1,000 leases. Answers the new expiry of each in unix seconds, LOST, or GONE for a cancelled job.
 
-    A `number` below the worker's last one stores no checkpoint. If one renewal brings more than 64 KiB of data, a
-    server with full memory refuses them all with an error beginning with OOM.
+    A `number` below the worker's last one stores no checkpoint and no step. If one renewal brings more than 64 KiB of
+    data, a server with full memory refuses them all with an error beginning with OOM.
     """
     checked_batch("entries", entries)
     args: list[Argument] = [now_ms(now), checked_name("worker", worker), _number(number), _ttl(ttl_s)]
     script = scripts.RENEW
-    for jid, token, started, data, progress, state in entries:
+    for jid, token, started, data, progress, state, step in entries:
         report: tuple[Argument, ...] = ("", "")
         if progress is not None:
             fraction, text = checked_progress(*progress)
@@ -262,7 +264,7 @@ def renew(
         kind, raw = to_new_data("data", data)
         if len(raw) > LARGE_DATA_BYTES:
             script = scripts.within_memory(scripts.RENEW)
-        args += (jid, token, "1" if started else "", kind, raw, *report, state)
+        args += (jid, token, "1" if started else "", kind, raw, *report, step, state)
     return Command(script, tuple(args), _parse_renewals)
 
 
@@ -295,7 +297,7 @@ def settle(
     rest: list[Argument] = []
     for index, outcome in enumerate(outcomes):
         if not isinstance(outcome, Outcome):
-            raise TypeError(f"outcomes must be Completed, Retried, Failed, Released or Died: {outcome!r:.100}")
+            raise TypeError(f"outcomes must be ends of leases, such as Completed or Failed: {outcome!r:.100}")
         arguments = outcome.arguments(worker, when_unix)
         granted_ms = getattr(outcome.lease, "granted_ms", None)
         if not rest and granted_ms is not None and arguments[0] == "complete" and len(arguments) == _COMPLETE:
@@ -458,6 +460,17 @@ def _back(queue: str | None, count: int, klass: str | None, data: object) -> tup
 def release(jids: Sequence[str], *, now: float | None = None) -> Command[list[bool]]:
     """Take up to 1,000 running jobs from their workers, to the front. Answers False for each that does not run."""
     return Command(scripts.RELEASE, (now_ms(now), *checked_jids("jids", jids)), _parse_bools)
+
+
+def signal(jid: str, name: str, value: object = None, *, now: float | None = None) -> Command[bool]:
+    """Send a job a signal, in place of an earlier one of this name. Answers False if it is gone or complete.
+
+    Redis answers an error beginning with REFUSED for the 101st signal of a job.
+    """
+    text = to_json("value", value)
+    if len(text) > SIGNAL_BYTES:
+        raise ValueError(f"value must have at most {SIGNAL_BYTES} bytes as JSON, not {len(text)}")
+    return Command(scripts.SIGNAL, (now_ms(now), checked_name("jid", jid), checked_name("name", name), text), bool)
 
 
 def set_priority(jid: str, priority: int, *, now: float | None = None) -> Command[bool]:

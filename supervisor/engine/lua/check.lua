@@ -36,7 +36,7 @@ local TYPES = {
   histogram = "hash", lane = "zset", laned = "string", lanes = "hash", limit = "hash", holders = "zset",
   starts = "list", unique = "hash", ended = "list", progress = "string", saved = "string", ["in"] = "list",
   asks = "list", answer = "list", desired = "list", skills = "zset", shapes = "hash", parents = "string",
-  readers = "zset", keptresult = "string", keptfailure = "string", stream = "stream",
+  readers = "zset", replay = "hash", keptresult = "string", keptfailure = "string", stream = "stream",
 }
 local WHOLE = {
   complete = "zset", failed = "zset", groups = "zset", queues = "zset", ["tag-counts"] = "zset",
@@ -279,6 +279,11 @@ keys["keptresult:"] = function(name, jid)
   if not score_in("kept", jid) then orphan(name, "entry of kept") end
 end
 keys["keptfailure:"] = keys["keptresult:"]
+
+keys["replay:"] = function(name, jid)
+  local rec = record_of(jid)
+  if not rec then orphan(name, "job") else judge.replay(rec) end
+end
 
 keys["history:"] = function(name, jid)
   local rec = record_of(jid)

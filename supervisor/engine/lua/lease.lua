@@ -27,10 +27,11 @@
 --           beside; or, of a job with a full record, an array klass, queue, data, for how many ms it could have been
 --           leased, and the rest: nil, or an array priority, retries, timeout, max_deaths, kind of data (nil = json,
 --           "1" = bytes, "entry"), failures, deaths, interruptions, tags, lane, marks ("p" = persistent, "o" = at most
---           once, "l" = it has a slot of a limit, "f" = it came from the front), its checkpoint as JSON, its trace.
---           In place of large data is its size, an integer: the caller reads data:<jid> by MGET, and then, by
---           ZRANGEBYSCORE, which jobs held:<worker> has under these tokens. With another token the lease is lost, and
---           the data is of a later stage.
+--           once, "l" = it has a slot of a limit, "f" = it came from the front), its checkpoint as JSON, its trace, how
+--           many bytes of signals, waits and steps it has: the caller reads replay:<jid> by HGETALL.
+--           In place of large data is its size, an integer: the caller reads data:<jid> by MGET. After either it reads,
+--           by ZRANGEBYSCORE, which jobs held:<worker> has under these tokens. With another token the lease is lost,
+--           and what was read is of a later stage.
 --           A number below the worker's last one, or behind a wait below that of its last resume, gets no job: it
 --           comes from a dead connection.
 --           If an entry of another program raises an error, the entry fails and this call gives no job.
@@ -163,7 +164,7 @@ local function row_of(rec, data)
   local row = {
     rec.priority or false, rec.retries or false, rec.timeout or false, rec.max_deaths or false, rec.bytes or false,
     rec.failures or false, rec.deaths or false, rec.interruptions or false, tags, rec.lane or false, marks,
-    saved or false, rec.trace or false,
+    saved or false, rec.trace or false, rec.replay or false,
   }
   for _, value in ipairs(row) do rest = rest or value and row end
   local waited = math.max(now - (rec.ready or rec.since or rec.put), 0) -- since it was due, came back, or was put

@@ -8,11 +8,12 @@
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   worker
--- ARGV[3]   number of the exchange; "" = none. A number below the worker's last one stores no checkpoint: it comes from
---           a dead connection, and there may be a newer one.
+-- ARGV[3]   number of the exchange; "" = none. A number below the worker's last one stores no checkpoint and no step:
+--           it comes from a dead connection, and there may be a newer one.
 -- ARGV[4]   ttl in ms; "" = the heartbeat of the job's queue
 -- ARGV[5..] per lease: jid, token, "1" if the job is known to have started else "", kind of new data ("", "json" or
---           "bytes"), the data | "", progress as a fraction | "", and its text, checkpoint as JSON | ""
+--           "bytes"), the data | "", progress as a fraction | "", and its text, name of a step | "", its result or a
+--           checkpoint as JSON | ""
 --
 -- Returns   array: now in ms, then one per lease: its new expiry in ms, "" if it is lost, or "gone" if the job is gone,
 --           exists, followed by ":" and who cancelled it, if known.
@@ -23,6 +24,7 @@
 --- @include config
 --- @include events
 --- @include record
+--- @include replay
 local worker, number, ttl, answers, has_any = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), { now }, false
 
 -- Store the job's last progress report.
@@ -43,17 +45,18 @@ local function is_late()
 end
 
 -- The record keeps the checkpoint's size, from which a lease computes the size of its reply.
-local function save(jid, state)
+local function save(jid, step, state)
   if is_late() then return end
+  if step ~= "" then return replay.save_step(read_job(jid), step, state) end
   store(P .. "saved:" .. jid, state)
   read_job(jid).saved = #state
 end
 
 local jids = {}
-for at = 5, #ARGV, 8 do jids[#jids + 1] = ARGV[at] end
+for at = 5, #ARGV, 9 do jids[#jids + 1] = ARGV[at] end
 read_ahead(jids)
-for at = 5, #ARGV, 8 do
-  local jid, token, started, kind, data, fraction, text, state = unpack(ARGV, at, at + 7)
+for at = 5, #ARGV, 9 do
+  local jid, token, started, kind, data, fraction, text, step, state = unpack(ARGV, at, at + 8)
   local rec = read_job(jid)
   if rec and rec.owner == token .. ":" .. worker and rec.state == "running" then
     local expiry = now + (ttl or setting_ms("heartbeat", rec.queue))
@@ -61,7 +64,7 @@ for at = 5, #ARGV, 8 do
     if started == "1" then rec.started = rec.started or 1 end
     if kind ~= "" then set_data(rec, kind, data) end
     if fraction ~= "" then store_progress(jid, tonumber(fraction), text) end
-    if state ~= "" then save(jid, state) end
+    if state ~= "" then save(jid, step, state) end
     answers[#answers + 1], has_any = expiry, true
   else
     local by = not rec and redis.pcall("HGET", P .. "cancelled-by", jid)

@@ -25,14 +25,16 @@
 --           misfit     shape that the worker's handler takes and the data do not have, failure as JSON (a live peer
 --                      with another shape gets the job; without one it fails in group broken)
 --           return     nothing: the handler of a persistent job has returned; any other job completes
+--           suspend    signal that the job waits for, longest time in ms | "" = none
 --           or "follow" and the arguments of one put (put.lua): applied if the outcome before it was accepted
 --
--- Returns   one string, the answers joined by commas: complete, advance, fail, release and return "1" or "0" (stale);
---           "!" for an outcome that would wait for itself, or whose follow-ups would, or are too much work for any
---           call: nothing has changed for it; likewise "#" for one that needs a new queue above 100,000, "~" for a
---           complete or advance of a persistent job, and "+" for one whose follow-ups are too much work beside what
---           this call has done before: it is to be sent again; retry "=" and the retries remaining; died, unknown
---           and misfit the new state; an empty answer for a stale retry, died, unknown or misfit.
+-- Returns   one string, the answers joined by commas: complete, advance, fail, release, return and suspend "1" or "0"
+--           (stale); "!" for an outcome that would wait for itself, or whose follow-ups would, or are too much work for
+--           any call: nothing has changed for it; likewise "#" for one that needs a new queue above 100,000, "~" for a
+--           complete or advance of a persistent job, or a suspend of one or of an at-most-once job, and "+" for one
+--           whose follow-ups are too much work beside what this call has done before: it is to be sent again; retry "="
+--           and the retries remaining; died, unknown and misfit the new state; an empty answer for a stale retry, died,
+--           unknown or misfit.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include this_layout
@@ -41,13 +43,15 @@
 --- @include death
 --- @include stage
 --- @include retention
+--- @include replay
 local worker, number = ARGV[2], tonumber(ARGV[3])
 local ARGUMENTS = {
   complete = 1, advance = 6, retry = 4, fail = 4, release = 3, died = 3, unknown = 1, misfit = 2, ["return"] = 0,
+  suspend = 2,
 }
 local STALE = {
-  complete = "0", advance = "0", fail = "0", release = "0", ["return"] = "0", retry = "", died = "", unknown = "",
-  misfit = "",
+  complete = "0", advance = "0", fail = "0", release = "0", ["return"] = "0", suspend = "0", retry = "", died = "",
+  unknown = "", misfit = "",
 }
 local ENDLESS, REFUSED, TOO_MANY_QUEUES, LATER = "~", "!", "#", "+"
 local WITHOUT_EFFECT = { [ENDLESS] = true, [REFUSED] = true, [TOO_MANY_QUEUES] = true, [LATER] = true }
@@ -71,7 +75,7 @@ local function finish(rec, result)
   if setting("max-concurrency", queue) > 0 then wake(queue) end
   spread(queue, "run", now - (rec.popped or now))
   if rec.limit then limits.give_back(rec) end
-  if rec.saved then forget_saved(rec) end
+  forget_starts(rec)
   if rec.noted then drop(P .. "failure:" .. jid) end -- each failure has a line in the history
   moves.ended(rec, "complete")
   publish_job_event("job.completed", rec, { worker = worker })
@@ -115,7 +119,7 @@ function verbs.advance(rec, at)
   drop(P .. "failure:" .. rec.jid)
   drop(P .. "progress:" .. rec.jid)
   rec.progress = nil
-  if rec.saved then forget_saved(rec) end
+  forget_starts(rec)
   stage.begin(rec, queue)
   results.set_parents(rec, parents)
   stage.lay_down(rec, now + delay, parents)
@@ -191,6 +195,30 @@ verbs["return"] = function(rec)
   note(rec, "returned", { worker = worker })
   publish_job_event("job.returned", rec, { worker = worker })
   lay_in_front(rec)
+  return "1"
+end
+
+-- The handler waits for a signal, or for a time: it starts again then.
+function verbs.suspend(rec, at)
+  if rec.persistent or moves.is_once(rec) then return ENDLESS end
+  local name = ARGV[at]
+  local over = replay.begin_wait(rec, name, tonumber(ARGV[at + 1]))
+  spread(rec.queue, "run", now - (rec.popped or now))
+  moves.leave(rec)
+  if not over then
+    local message = "it has waited for a thousand signals or times: let it go on as another job"
+    fail_in(rec, "too-many-waits", failure_of("too-many-waits", message, worker))
+    return "1"
+  end
+  rec.begun, rec.unknown = 1, nil
+  note(rec, "suspended", { worker = worker, signal = name })
+  publish_job_event("job.suspended", rec, { worker = worker, signal = name })
+  if over <= now then
+    moves.to_front(rec)
+  else
+    rec.waits_for = name
+    moves.to_scheduled(rec, over)
+  end
   return "1"
 end
 

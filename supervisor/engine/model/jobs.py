@@ -15,6 +15,7 @@ import orjson
 from supervisor.engine.model.entries import payload_of
 from supervisor.engine.model.job_to_put import JobToPut, as_jids
 from supervisor.engine.model.keys import checked_name
+from supervisor.engine.model.replay import Replay
 from supervisor.engine.model.trace_context import checked_trace, current_trace
 from supervisor.engine.model.validation import (
     EXACT_INT,
@@ -298,7 +299,7 @@ class LeaseRecord:
     __slots__ = (
         "_data", "at_most_once", "came_back", "deaths", "expires_unix", "failures", "granted_ms", "interruptions",
         "is_bytes", "jid", "klass", "lane", "limited", "max_deaths", "persistent", "priority", "queue", "raw",
-        "raw_saved", "retries", "tags", "timeout_s", "token", "trace", "waited_s", "worker",
+        "raw_replay", "raw_saved", "retries", "tags", "timeout_s", "token", "trace", "waited_s", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -335,6 +336,7 @@ class LeaseRecord:
         self.trace: str | None = None  # W3C traceparent
         self.granted_ms: int | None = None  # when it was leased, if its record was dense then
         self.raw_saved: bytes | None = None  # the job's checkpoint as JSON
+        self.raw_replay: bytes | None = None  # its signals, waits and steps, as replay.packed() makes them
         self.persistent = self.at_most_once = False
         self.came_back = False  # from the front: another lease of the job has ended
         self.limited = False  # the lease occupies a slot of a limit, and any end of the lease frees it
@@ -356,6 +358,7 @@ class LeaseRecord:
         marks: bytes | None,
         saved: bytes | None,
         trace: bytes | None,
+        replay: bytes | None = None,
     ) -> None:
         """Set what few jobs have. lease.lua returns these values in the same order."""
         if kind:
@@ -374,6 +377,7 @@ class LeaseRecord:
         self.limited = b"l" in (marks or b"")
         self.came_back = b"f" in (marks or b"")
         self.raw_saved = saved
+        self.raw_replay = replay
         self.trace = trace.decode() if trace else None
 
     @property
@@ -390,6 +394,11 @@ class LeaseRecord:
     def saved(self) -> Any:
         """Return what the last checkpoint of an earlier lease stored, or None."""
         return orjson.loads(self.raw_saved) if self.raw_saved else None
+
+    @property
+    def signals(self) -> dict[str, Any]:
+        """Return the values of the signals that the job had got when it was leased, by name."""
+        return Replay(self.raw_replay).signals
 
     @property
     def remaining(self) -> int:
@@ -487,6 +496,8 @@ class JobRecord:
     at_most_once: bool
     progress: Progress | None  # its last report
     saved: Any  # its last checkpoint; removed when the job completes or is put again
+    waiting_for: str | None = None  # the signal that it waits for, in state scheduled
+    signal_count: int = 0  # how many it has got
     trace: str | None = None  # W3C traceparent of the cause
     unknown_unix: float | None = None  # since when it waits because no worker that leased it knew its klass
     has_own_retries: bool = False  # if not, its handler's count may differ from `retries`

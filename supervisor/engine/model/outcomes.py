@@ -285,7 +285,26 @@ class Returned:
         return "return", self.lease.jid, self.lease.token
 
 
-Outcome = Completed | Retried | Failed | Released | Died | Unknown | Misfit | Returned
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """The handler waits for the signal `name`, and starts again when that comes, or after `timeout` seconds.
+
+    It spends nothing. If the signal is there already, the job goes to the front at once. A wait that has begun in an
+    earlier start keeps its time. After 1,000 waits the job fails in group too-many-waits. Answer: bool; ENDLESS for a
+    persistent job, and for an at-most-once job.
+    """
+
+    lease: Leased
+    name: str
+    timeout: Duration | None = None
+
+    def arguments(self, worker: str, when_unix: float) -> Arguments:
+        """Return what settle.lua takes. Raises TypeError or ValueError naming the argument."""
+        timeout = "" if self.timeout is None else duration_ms("timeout", self.timeout, least=0)
+        return "suspend", self.lease.jid, self.lease.token, checked_name("name", self.name), timeout
+
+
+Outcome = Completed | Retried | Failed | Released | Died | Unknown | Misfit | Returned | Suspended
 
 
 def needs_memory(arguments: Arguments) -> bool:
@@ -308,11 +327,11 @@ TOO_MANY_QUEUES: Final = "too-many-queues"
 LATER: Final = "later"
 #: lua/include/stage.lua creates no queue beyond these.
 MOST_QUEUES: Final = 100_000
-# Answers of settle.lua: a bool for complete, fail, release and return; the remaining retries for retry; the new state
-# for died and unknown; None for a stale retry, died or unknown. REFUSED: the next stage or a follower would wait for
-# itself, or for a job that 1,000 wait for, or the followers are too much work for a call. TOO_MANY_QUEUES: the outcome
-# needs a queue beyond MOST_QUEUES. LATER: the followers are too much work beside the outcomes before it, so it must be
-# sent again. An outcome answered by one of REFUSED, ENDLESS, TOO_MANY_QUEUES and LATER changes nothing.
+# Answers of settle.lua: a bool for complete, fail, release, return and suspend; the remaining retries for retry; the
+# new state for died and unknown; None for a stale retry, died or unknown. REFUSED: the next stage or a follower would
+# wait for itself, or for a job that 1,000 wait for, or the followers are too much work for a call. TOO_MANY_QUEUES: the
+# outcome needs a queue beyond MOST_QUEUES. LATER: the followers are too much work beside the outcomes before it, so it
+# must be sent again. An outcome answered by one of REFUSED, ENDLESS, TOO_MANY_QUEUES and LATER changes nothing.
 Answer = bool | int | str | None
 
 

@@ -17,6 +17,7 @@ LANES: Final = ("a", "b")
 LIMITS: Final = ("few", "slow")
 TAGS: Final = ("t", "u", "ü")
 GROUPS: Final = ("g", "h")
+SIGNALS: Final = ("yes", "ü")  # and steps
 RECURRENCES: Final = ("every", "cron")
 #: Few jids that are put again and again, in all states. Some look like what a record might contain.
 NAMED: Final = ("a", "b", "c", "d", "e f", "7", "g:1", "ü" * 32)
@@ -32,7 +33,19 @@ OPTIONS: Final = {
     "failed-history": (30, 3600), "failed-history-count": (2, 5), "stats-history": (0, 2), "histogram-history": (0, 1),
 }  # fmt: skip
 OF_QUEUES: Final = ("heartbeat", "grace", "max-concurrency", "max-deaths", "paused", "unknown-for", "klass")
-VERBS: Final = ("complete", "advance", "then", "retry", "fail", "release", "hand back", "died", "unknown", "return")
+VERBS: Final = (
+    "complete",
+    "advance",
+    "then",
+    "retry",
+    "fail",
+    "release",
+    "hand back",
+    "died",
+    "unknown",
+    "return",
+    "suspend",
+)
 
 
 class Drawing:
@@ -198,6 +211,8 @@ class Drawing:
             drawn["reason"] = self.of("SIGKILL", "oom", "lost")
         if verb == "hand back":
             drawn["delay"] = self.of(0, 0, 3)
+        if verb == "suspend":
+            drawn |= {"name": self.of(*SIGNALS), "timeout": self.of(None, 0, 2, 40)}
         return drawn
 
     def settle(self) -> Call:
@@ -215,6 +230,8 @@ class Drawing:
                 entry["progress"] = [self.of(0, 0.5, 1), self.of("", "half")]
             if self.chance(0.2):
                 entry["state"] = self.of({"n": 1}, "half", [1, 2])
+                if self.chance(0.5):
+                    entry["step"] = self.of(*SIGNALS)
             entries.append(entry)
         return {"do": "renew", "worker": self.of(*WORKERS), "number": self.number(), "ttl": self.of(None, 10, 90),
                 "entries": entries}  # fmt: skip
@@ -253,6 +270,9 @@ class Drawing:
 
     def release(self) -> Call:
         return {"do": "write", "call": "release", "args": [self.jids()]}
+
+    def signal(self) -> Call:
+        return {"do": "write", "call": "signal", "args": [self.jid(), self.of(*SIGNALS), self.of(None, {"n": 1})]}
 
     def priority(self) -> Call:
         return {"do": "write", "call": "set_priority", "args": [self.jid(), self.of(-9, 0, 5, LARGEST)]}
@@ -402,6 +422,7 @@ WEIGHTS: Final[dict[Callable[[Drawing], Call], float]] = {
     Drawing.plain_traffic: 6, Drawing.put: 10, Drawing.lease: 8, Drawing.settle: 12, Drawing.renew: 4,
     Drawing.resume: 1, Drawing.sweep: 3, Drawing.spawn: 2, Drawing.deregister: 1.2, Drawing.move: 2, Drawing.cancel: 2,
     Drawing.fail: 1.5, Drawing.unfail: 1.5, Drawing.unfail_jobs: 1.5, Drawing.release: 1.5, Drawing.priority: 1.5,
+    Drawing.signal: 2,
     Drawing.tag: 2, Drawing.track: 1.5, Drawing.log: 1.5, Drawing.depend: 1, Drawing.undepend: 1, Drawing.forget: 0.5,
     Drawing.wait_for: 1, Drawing.ended: 0.7, Drawing.tell: 0.3, Drawing.read_mail: 0.7, Drawing.serve: 0.4,
     Drawing.ask: 0.4, Drawing.answer: 0.4, Drawing.retire: 0.4, Drawing.desire: 0.2, Drawing.skills: 1.5,

@@ -42,6 +42,7 @@ from supervisor.engine.model.outcomes import (
     Released,
     Retried,
     Returned,
+    Suspended,
     Unknown,
 )
 from supervisor.engine.model.recurring import following
@@ -57,8 +58,8 @@ SHOWN = 200  # characters of a text; of a longer one the size and a digest
 #: What callers see of a lease. A newer engine may have more.
 OF_LEASE = (
     "at_most_once", "deaths", "expires_unix", "failures", "interruptions", "is_bytes", "jid", "klass", "lane",
-    "limited", "max_deaths", "persistent", "priority", "queue", "raw", "remaining", "retries", "saved", "tags",
-    "timeout_s", "token", "trace", "waited_s", "worker",
+    "limited", "max_deaths", "persistent", "priority", "queue", "raw", "raw_replay", "remaining", "retries",
+    "saved", "tags", "timeout_s", "token", "trace", "waited_s", "worker",
 )  # fmt: skip
 IN_SCRIPT = re.compile(r" script: \S*,? ?on @user_script:\d+")
 OF_GRANT = ("now_unix", "next_at_unix", "leases", "due", "unreadable", "wish_number")
@@ -245,6 +246,8 @@ class Player:
                 return Died(lease, one["reason"], "it died")
             case "unknown":
                 return Unknown(lease, one["delay"])
+            case "suspend":
+                return Suspended(lease, one["name"], one["timeout"])
         return Returned(lease)
 
     def do_renew(self, worker: str, number: str | None, ttl: float | None, entries: list[dict[str, Any]]) -> Any:
@@ -255,7 +258,8 @@ class Player:
                 data = data_of(one["data"]) if "data" in one else UNSET
                 progress = tuple(one["progress"]) if "progress" in one else None
                 state = to_state("state", one["state"]) if "state" in one else b""
-                renewals.append(writes.Renewal(lease.jid, lease.token, one["started"], data, progress, state))
+                step = one.get("step", "")
+                renewals.append(writes.Renewal(lease.jid, lease.token, one["started"], data, progress, state, step))
         command = writes.renew(worker, renewals, number=self.number(worker, number), ttl_s=ttl, now=self.now)
         renewed = self.run(command)
         return [list(renewed), renewed.now_unix, renewed.cancelled_by]

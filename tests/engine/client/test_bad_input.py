@@ -20,6 +20,7 @@ from supervisor.engine.model.keys import GROUP_BYTES, NAME_BYTES
 from supervisor.engine.model.options import OPTIONS
 from supervisor.engine.model.outcomes import RESULT_BYTES, Completed, Released
 from supervisor.engine.model.recurring import RecurChanges, RecurOptions
+from supervisor.engine.model.replay import SIGNAL_BYTES
 from supervisor.engine.model.validation import DATA_BYTES, STATE_BYTES
 
 AWAY: Any = object()  # of an argument that a call needs: it is not given
@@ -158,6 +159,10 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Client.job": ({}, {"jid": names()}),
     "Client.jobs": ({}, {"jids": SOME_JIDS}),
     "Client.cancel": ({"jids": ["waiting"]}, {"jids": JIDS, "by": BYS}),
+    "Client.signal": (
+        {"jid": "waiting", "name": "s"},
+        {"jid": names(), "name": names(), "value": [*JSON, Bad("s" * SIGNAL_BYTES, str(SIGNAL_BYTES))]},
+    ),
     "Client.cancelled": ({}, {"jid": names()}),
     "Client.completed": ({}, PAGE),
     "Client.failed": ({"group": "g"}, {"group": GROUPS[1:], "start": ints(0), "limit": ints(0, 1000)}),
@@ -271,6 +276,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     ),
     "Lease.fail": ({"group": "g", "message": "m"}, {"group": names(), "message": TEXTS, "data": DATA}),
     "Lease.release": ({}, {"started": BOOLS}),
+    "Lease.suspend": ({"name": "s"}, {"name": names(), "timeout": SECONDS}),
     "Lease.died": ({}, {"reason": REASONS}),
     "Job.cancel": ({}, {"by": BYS}),
     "Job.fail": ({"group": "g", "message": "m"}, {"group": names(), "message": TEXTS}),

@@ -34,14 +34,17 @@ from supervisor.engine.model.outcomes import (
     Released,
     Retried,
     Returned,
+    Suspended,
     Unknown,
 )
+from supervisor.engine.model.replay import Replay
+from supervisor.engine.model.validation import to_state
 from tests.engine.conftest import Clock
 from tests.engine.densities import make_full
 from tests.engine.invariants import Snapshot, left_over, misplaced, read_namespace
 from tests.engine.many_queues import leases_of_many_queues
 from tests.engine.model import Model
-from tests.engine.model_jobs import Endless, Hold, Lost, Missing, Refused
+from tests.engine.model_jobs import NEVER, Endless, Hold, Lost, Missing, Refused
 from tests.engine.model_limits import WHEN_FREE
 from tests.engine.witness import WitnessedClient
 from tests.lengths import FULL, LONG
@@ -73,6 +76,7 @@ queue = st.sampled_from(QUEUES)
 queues = st.lists(queue, min_size=1, max_size=3, unique=True)
 worker = st.sampled_from(WORKERS)
 group = st.sampled_from(["g", "h"])
+name = group  # of signals and steps
 tags = st.lists(st.sampled_from(TAGS), max_size=2, unique=True)
 some_tags = st.lists(st.sampled_from(TAGS), min_size=1, max_size=2, unique=True)
 seconds = st.sampled_from([0, 0.5, 2, 40])
@@ -124,7 +128,7 @@ put_options = st.one_of(
 klasses = st.sampled_from(["klmne", "klmne", "kl", "mne", ""]).map(list)
 shapes = st.sampled_from(["", "one", "one", "two", "three"])
 verb = st.sampled_from(
-    ["retry", "died", "release", "hand back", "fail", "complete", "return", "unknown", "misfit", "unknown"]
+    ["retry", "died", "release", "hand back", "fail", "complete", "return", "unknown", "misfit", "unknown", "suspend"]
 )
 outcome = st.tuples(pick, verb, seconds, group)
 recur_options = st.fixed_dictionaries(
@@ -493,6 +497,8 @@ class Machine(RuleBasedStateMachine):
             assert seen == (job.queue, job.klass, job.data, job.priority, job.tags, job.expires_at)
             assert (lease.failures, lease.deaths, lease.interruptions) == (job.failures, job.deaths, job.interruptions)
             assert (lease.saved, lease.trace) == (job.saved, job.trace)
+            before, over = Replay(lease.raw_replay), {name: at <= self.model.now for name, at in job.waits.items()}
+            assert (before.signals, before.steps, before.waits) == (job.signals, job.steps, over)
             assert (lease.lane or "", lease.persistent, lease.at_most_once) == (
                 job.lane,
                 job.persistent,
@@ -671,6 +677,29 @@ class Machine(RuleBasedStateMachine):
         lease, hold = self.held[pick % len(self.held)]
         self.agree(lambda: ms(lease.checkpoint(state)), lambda model: model.renew(hold, started=True, state=state))
 
+    @operation(when="held", pick=pick, name=name, result=st.sampled_from([{"n": 1}, None]))
+    def step_of_handler(self, pick, name, result):
+        _, hold = self.held[pick % len(self.held)]
+        entry = writes.Renewal(hold.jid, hold.token, True, state=to_state("result", result), step=name)
+        self.agree(
+            lambda: [ms(when) for when in calls_of(self.client).call(writes.renew, hold.worker, [entry])],
+            lambda model: [model.renew(hold, started=True, state=result, step=name)],
+        )
+
+    @operation(weight=2, when="held", pick=pick, name=name, timeout=st.sampled_from([None, 0, 2, 40]))
+    def suspend(self, pick, name, timeout):
+        lease, hold = self.held[pick % len(self.held)]
+        self.agree(
+            lambda: lease.suspend(name, timeout),
+            lambda model: model.suspend(hold, name, None if timeout is None else ms(timeout)),
+        )
+
+    @operation(weight=2, when="known", pick=pick, jid=any_jid, name=name, value=st.sampled_from([None, "yes"]))
+    def signal(self, pick, jid, name, value):
+        waiting = sorted(job.jid for job in self.model.jobs.values() if job.waits_for)
+        jid = waiting[pick] if pick < len(waiting) else jid
+        self.agree(lambda: self.client.signal(jid, name, value), lambda model: model.signal(jid, name, value))
+
     @operation(weight=2, when="held", pick=pick, data=st.one_of(st.none(), data))
     def complete(self, pick, data):
         lease, hold = self.held[pick % len(self.held)]
@@ -748,6 +777,8 @@ class Machine(RuleBasedStateMachine):
                 return Unknown(lease, delay)
             case "misfit":
                 return Misfit(lease, self.shape_of(lease), "m")
+            case "suspend":
+                return Suspended(lease, group, delay)
         return Released(lease, started=verb == "release")
 
     def verb(self, hold, verb, delay, group):
@@ -768,6 +799,8 @@ class Machine(RuleBasedStateMachine):
                         return model.unknown(hold, ms(delay))
                     case "misfit":
                         return model.misfit(hold, self.shape_of(hold))
+                    case "suspend":
+                        return model.suspend(hold, group, ms(delay))
                 return model.release(hold, started=verb == "release")
             except Lost:
                 return None if verb in ("retry", "died", "unknown", "misfit") else False
@@ -946,6 +979,7 @@ class Machine(RuleBasedStateMachine):
             "start_by": ms(job.start_by_unix) if job.start_by_unix is not None else None,
             "progress": job.progress and (job.progress.fraction, job.progress.text, ms(job.progress.when_unix)),
             "saved": job.saved, "trace": job.trace, "apart": job.left_to_others,
+            "waits": (job.waiting_for, job.signal_count),
             "unknown": ms(job.unknown_unix) if job.unknown_unix is not None else None,
         }  # fmt: skip
 
@@ -955,7 +989,8 @@ class Machine(RuleBasedStateMachine):
             "state": "waiting" if job.parked else self.model.state(job),
             "queue": job.queue, "klass": job.klass, "data": job.data, "put": job.put_at, "priority": job.priority,
             "retries": job.retries, "max_deaths": job.max_deaths, "policy": job.policy, "tags": job.tags,
-            "counts": (job.failures, job.deaths, job.interruptions), "holder": holder, "due": job.due_at,
+            "counts": (job.failures, job.deaths, job.interruptions), "holder": holder,
+            "due": None if job.due_at == NEVER else job.due_at,
             "group": job.group, "tracked": job.jid in self.model.tracked,
             "dependencies": sorted(job.parents, key=lambda jid: (job.parents[jid], jid)),
             "dependents": [child.jid for child in self.model.children(job.jid)], "spawned_from": job.spawned_from,
@@ -964,6 +999,7 @@ class Machine(RuleBasedStateMachine):
             "persistent": job.persistent, "at_most_once": bool(job.once), "progress": job.progress,
             "start_by": self.model.start_by(job), "saved": job.saved, "trace": job.trace,
             "apart": job.apart,
+            "waits": (job.waits_for if self.model.state(job) == "scheduled" else None, len(job.signals)),
             "unknown": job.unknown_at if self.model.state(job) in ("scheduled", "waiting", "parked") else None,
         }  # fmt: skip
 

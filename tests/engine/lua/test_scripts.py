@@ -20,7 +20,17 @@ from supervisor.engine.model import scripts
 from supervisor.engine.model.chunks import to_chunk
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.jobs import LeaseRecord, new_job
-from supervisor.engine.model.outcomes import Completed, Died, Failed, Misfit, Released, Retried, Returned, Unknown
+from supervisor.engine.model.outcomes import (
+    Completed,
+    Died,
+    Failed,
+    Misfit,
+    Released,
+    Retried,
+    Returned,
+    Suspended,
+    Unknown,
+)
 from supervisor.engine.model.recurring import DueCron, declared
 from supervisor.engine.model.validation import UNSET
 from tests.engine.invariants import misplaced, read_namespace
@@ -110,7 +120,7 @@ def test_lines_fit_the_page():
 def test_flags_allow_oom_and_mark_read_only_scripts():
     flags = {script.name: script.text.split("\n")[0] for script in scripts.ALL}
     assert {name for name, line in flags.items() if line == "#!lua"} == {
-        "put", "log", "recur", "declare", "await", "stream",
+        "put", "log", "recur", "declare", "await", "signal", "stream",
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "timing", "names", "list", "peek", "tagged", "tags", "tracked", "workers", "worker",
@@ -319,6 +329,12 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     z.put_many({"klass": klass, "jid": f"{klass}-in-z"} for klass in ("odd", "k", "rare"))
     strange = run(writes.lease("lacker", ["z"], 2, number=4, ttl_s=1000, now=time[0])).leases
     z.put("odd", jid="odd-last")
+    client.queue("v").put_many({"klass": "k", "jid": f"suspended-{i}", "limit": "few"} for i in range(2))
+    client.signal("suspended-1", "other", "kept")
+    suspended = run(writes.lease("w3", ["v"], 2, now=time[0])).leases
+    run(writes.renew("w3", [writes.Renewal(suspended[0].jid, suspended[0].token, state=b"7", step="s")], now=time[0]))
+    run(writes.settle("w3", [Suspended(one, "approval", 50) for one in suspended], now=time[0]))
+    server.redis.hset(f"{prefix}job:suspended-1", "replay", 3)
     entries = (
         b"not JSON", b'{"klass": "k", "unknown": 1}', b'{"klass": "k", "jid": "pushed", "lane": "a", "limit": "few"}',
         b'{"klass": "k", "jid": "later", "depends": ["a-0"], "unique": true, "expires": 7, "tags": ["t"], "delay": 3}',
@@ -527,6 +543,7 @@ def special_outcomes(stage: Stage) -> Command[Any]:
         lambda it: Retried(it, delay=3),
         lambda it: Unknown(it, 3),
         lambda it: Released(it, started=False),
+        lambda it: Suspended(it, "approval", 60),
     ]
     held = [lease for jid, lease in stage.held.items() if not jid.startswith("held")]
     return writes.settle("w", [ways[i % len(ways)](lease) for i, lease in enumerate(held)], number=2, now=NOW)
@@ -705,6 +722,15 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "fail: what is parked": lambda _: writes.fail("few-0", "g", "m", now=NOW),
     "fail: what is aside": lambda _: writes.fail("aside-0", "g", "m", now=NOW),
     "fail: what has a slot": lambda _: writes.fail("persistent-0", "g", "m", now=NOW),
+    "signal: what waits for it": lambda _: writes.signal("suspended-0", "approval", {"n": 1}, now=NOW),
+    "signal: again, and another": lambda _: writes.signal("suspended-1", "other", 2, now=NOW),
+    "signal: in a lane": lambda _: writes.signal("a-1", "approval", now=NOW),
+    "cancel: suspended": lambda _: writes.cancel(["suspended-0", "suspended-1"], now=NOW),
+    "put: suspended": lambda _: writes.put([new_job("put", "s", "k", 1, {"jid": "suspended-0"})], now=NOW),
+    "lease: signals and steps": lambda _: writes.lease("new", ["v"], 3, now=NOW + 60),
+    "check: signals and steps": lambda _: check.of_keys(
+        [f"{kind}:suspended-{i}".encode() for kind in ("job", "replay") for i in range(2)], repair=True, now=NOW
+    ),
     "priority: in a lane": lambda _: writes.set_priority("a-1", 9, now=NOW),
     "priority: parked": lambda _: writes.set_priority("few-1", -9, now=NOW),
     "priority: aside": lambda _: writes.set_priority("aside-1", -9, now=NOW),
@@ -809,6 +835,7 @@ def plain_outcomes(stage: Stage) -> Command[Any]:
         Released(held["held-7"]),
         Died(held["held-8"], "SIGKILL"),
         Unknown(held["held-9"], 5),
+        Suspended(held["held-11"], "approval"),
         Returned(held["held-10"]),
         Released(held["slow-0"], started=False, delay=3),
         Completed(held["held-0"]),
@@ -824,6 +851,7 @@ def plain_renewals(stage: Stage) -> Command[Any]:
         writes.Renewal(*held[2], True, b"x" * 700),
         writes.Renewal(*held[3], progress=(0.5, "half")),
         writes.Renewal(*held[4], state=b'{"n":2}'),
+        writes.Renewal(*held[5], state=b"7", step="charge"),
         writes.Renewal(*held[13], True),
         writes.Renewal("waiting-0", 1),
         writes.Renewal("done-0", 1),

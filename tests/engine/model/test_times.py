@@ -13,6 +13,7 @@ import pytest
 from supervisor.child.context import JobContext
 from supervisor.child.handlers import Retry, handler
 from supervisor.engine.client.async_client import AsyncClient
+from supervisor.messages import JobMessage
 
 SAME = [90, 90.0, "90", "90s", "1.5m", "90000ms", timedelta(minutes=1.5)]
 EACH = pytest.mark.parametrize("given", SAME, ids=repr)
@@ -125,7 +126,7 @@ def test_a_retry_names_a_delay_that_is_none(given):
 
 @pytest.fixture
 def job():
-    message = (1, "jid", "k", "q", 0, 0, 0, 0, [], None, False, 0.0, False, b"null", None, None, None)
+    message = JobMessage(1, "jid", "k", "q", 0, 0, 0, 0, [], None, False, 0.0, False, b"null")
     return JobContext(message, "/", lambda *_: None, lambda *_: None)
 
 

@@ -272,6 +272,26 @@ function judge.parents(rec)
   change(rec, "parents", are_there and "1" or nil)
 end
 
+function judge.replay(rec)
+  local name = "replay:" .. rec.jid
+  if judged[name] then return end
+  judged[name] = true
+  local size, signals, steps = nil, nil, nil
+  for _, field in ipairs(is_there(name, "hash") and redis.call("HKEYS", P .. name) or {}) do
+    local bytes = #field + redis.call("HSTRLEN", P .. name, field)
+    size = (size or 0) + bytes
+    if string.sub(field, 1, 7) == "signal:" then signals = (signals or 0) + 1 end
+    if string.sub(field, 1, 5) == "step:" then steps = (steps or 0) + bytes end
+  end
+  local same = tonumber(rec.replay) == size and tonumber(rec.signals) == signals and tonumber(rec.steps) == steps
+  if same then return end
+  report("unsaid-rest", rec.jid, not size and "has no signals, waits or steps, but its record says that it has"
+    or "has signals, waits or steps of " .. size .. " bytes, but its record does not say so", "set its record right")
+  change(rec, "replay", size and tostring(size))
+  change(rec, "signals", signals and tostring(signals))
+  change(rec, "steps", steps and tostring(steps))
+end
+
 -- Return whether a job is more than record and data, or its end takes more than that of others.
 local SPECIAL = {
   "kin", "noted", "tagged", "tracked", "limit", "unique", "expires", "once", "persistent", "awaited", "progress",
@@ -311,6 +331,7 @@ function judge.job(jid)
   if rec.progress then judge.progress(rec) end
   if rec.saved then judge.saved(rec) end
   if rec.parents then judge.parents(rec) end
+  if rec.replay then judge.replay(rec) end
   if rec.tagged then judge.tags(rec) end
   if rec.tracked and not score_in("tracked-jobs", jid) then
     report("untracked-job", jid, "is tracked, but is not among the tracked jobs", "listed it there")

@@ -60,7 +60,10 @@ function leaving.running(rec)
   if setting("max-concurrency", rec.queue) > 0 then wake(rec.queue) end
 end
 
-function leaving.scheduled(rec) place(queue_key(rec.queue, "scheduled"), member_of(rec.jid, rec.seq), false) end
+function leaving.scheduled(rec)
+  rec.waits_for = nil
+  place(queue_key(rec.queue, "scheduled"), member_of(rec.jid, rec.seq), false)
+end
 
 function leaving.depends(rec)
   rec.since = now

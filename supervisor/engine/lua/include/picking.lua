@@ -76,7 +76,7 @@ end
 local function offer(queue, jid, in_front)
   local rec = read_job(jid)
   if not rec or not rec.klass or rec.state or rec.queue ~= queue or rec.parked then return "phantom" end
-  local size = (tonumber(rec.size) or UNSIZED_BYTES) + (tonumber(rec.saved) or 0)
+  local size = (tonumber(rec.size) or UNSIZED_BYTES) + (tonumber(rec.saved) or 0) + (tonumber(rec.replay) or 0)
   if #taken > 0 and bytes + size > ANSWER_BYTES then
     picking.capped = true
     return "full"

@@ -69,7 +69,7 @@ local function quick_settle()
       gone[#gone + 1] = P .. "data:" .. jid
       if old[i + 1] % 1 ~= 0 then
         for _, others in ipairs({ "tags:", "readers:", "dependents:" }) do more[#more + 1] = P .. others .. jid end
-        for _, rest in ipairs({ "failure:", "result:", "history:", "progress:", "saved:", "parents:" }) do
+        for _, rest in ipairs({ "failure:", "result:", "history:", "progress:", "saved:", "replay:", "parents:" }) do
           gone[#gone + 1] = P .. rest .. jid
         end
       end

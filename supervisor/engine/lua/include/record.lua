@@ -188,6 +188,7 @@ local function erase(jid)
   drop(P .. "progress:" .. jid)
   drop(P .. "saved:" .. jid)
   drop(P .. "parents:" .. jid)
+  drop(P .. "replay:" .. jid)
 end
 
 -- Delete a job that has only record and data, and for which nothing was planned.
@@ -197,10 +198,11 @@ local function erase_plain(jid)
   dropped[#dropped + 1] = P .. "data:" .. jid
 end
 
--- Its checkpoint was for the stage that has ended.
-local function forget_saved(rec)
-  rec.saved = nil
-  drop(P .. "saved:" .. rec.jid)
+-- What a start has stored for the next one was for the stage that has ended.
+local function forget_starts(rec)
+  if rec.saved then drop(P .. "saved:" .. rec.jid) end
+  if rec.replay then drop(P .. "replay:" .. rec.jid) end
+  rec.saved, rec.replay, rec.signals, rec.steps = nil, nil, nil, nil
 end
 
 -- Add a line to the job's history. The first line, and those that follow from the record, are not stored.

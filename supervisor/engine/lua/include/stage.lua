@@ -171,7 +171,7 @@ function stage.put(verb, queue, jid, klass, kind, data, due, options)
   if why then return nil, why end
   if rec then
     moves.take_away(rec)
-    if verb ~= "move" and rec.saved then forget_saved(rec) end
+    if verb ~= "move" then forget_starts(rec) end
     if rec.unique and rec.unique ~= unique then claims.release(rec) end
     rec.progress = nil
     drop(P .. "failure:" .. jid)
