@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from supervisor.engine.model.jobs import MOST_FOLLOWERS, ParentResult
+from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.validation import STATE_BYTES, checked_progress
 
 #: Stands for a control message that is too long for a packet. The message is in the memfd beside it.
@@ -229,12 +230,14 @@ class HandlerSettings:
 _JOB_HEAD: Final = Struct("<QIB")  # token, length of the meta part, flags
 _IN_MEMFD: Final = 1
 _IS_BYTES: Final = 2
+_IS_ONCE: Final = 4
 
 
 class JobMessage(NamedTuple):
     """A job as a child receives it.
 
-    `payload` is None while it lies in the memfd that came with the packet, behind `saved_bytes` of the last checkpoint.
+    `payload` is None while it lies in the memfd that came with the packet, behind `saved_bytes` of the last checkpoint
+    and `replay_bytes` of what else earlier starts have left.
     """
 
     token: int
@@ -254,12 +257,17 @@ class JobMessage(NamedTuple):
     saved: bytes | None = None
     saved_bytes: int = 0
     trace: str | None = None
+    at_most_once: bool = False
+    replay: bytes | None = None
+    replay_bytes: int = 0
 
     def filled(self, body: bytes) -> "JobMessage":
-        """Return the message with `body` split into the last checkpoint (JSON) and the payload."""
-        if not self.saved_bytes:
+        """Return the message with `body` split into the last checkpoint (JSON), the replay (JSON) and the payload."""
+        if not (self.saved_bytes or self.replay_bytes):
             return self._replace(payload=body)
-        return self._replace(saved=body[: self.saved_bytes], payload=body[self.saved_bytes :])
+        replay_at, payload_at = self.saved_bytes, self.saved_bytes + self.replay_bytes
+        saved, replay = body[:replay_at] or None, body[replay_at:payload_at] or None
+        return self._replace(saved=saved, replay=replay, payload=body[payload_at:])
 
 
 Meta = tuple[str, str, str, int, int, int, int, list[str], str | None, bool, float]
@@ -268,15 +276,24 @@ _job_message: Final = tuple.__new__  # JobMessage(...) with names takes as long 
 
 
 def pack_job(
-    token: int, meta: Meta, payload: bytes | None, is_bytes: bool, saved: bytes | None = None, trace: str | None = None
+    token: int,
+    meta: Meta,
+    payload: bytes | None,
+    is_bytes: bool,
+    saved: bytes | None = None,
+    trace: str | None = None,
+    replay_bytes: int = 0,
+    at_most_once: bool = False,
 ) -> bytes:
-    """`meta`: the fields of JobMessage from jid to waited_s. `payload` None: it lies in a memfd, behind `saved`."""
-    if saved or trace:
-        head = orjson.dumps((*meta, len(saved) if saved else 0, trace))
+    """`meta`: the fields of JobMessage from jid to waited_s. `payload`: behind its `replay_bytes`. None: it lies in a
+    memfd, behind `saved`.
+    """
+    if saved or trace or replay_bytes:
+        head = orjson.dumps((*meta, len(saved) if saved else 0, trace, replay_bytes))
         payload = saved + payload if saved and payload is not None else payload
     else:
         head = orjson.dumps(meta)
-    flags = (_IS_BYTES if is_bytes else 0) | (_IN_MEMFD if payload is None else 0)
+    flags = (_IS_BYTES if is_bytes else 0) | (_IN_MEMFD if payload is None else 0) | (_IS_ONCE if at_most_once else 0)
     return _JOB_HEAD.pack(token, len(head), flags) + head + (payload or b"")
 
 
@@ -284,12 +301,13 @@ def unpack_job(packet: bytes) -> JobMessage:
     token, length, flags = _JOB_HEAD.unpack_from(packet)
     body_at = _JOB_HEAD.size + length
     meta = orjson.loads(packet[_JOB_HEAD.size : body_at])
-    is_bytes = bool(flags & _IS_BYTES)
+    is_bytes, is_once = bool(flags & _IS_BYTES), bool(flags & _IS_ONCE)
     payload = None if flags & _IN_MEMFD else packet[body_at:]
     if len(meta) == _META_LENGTH:
-        return _job_message(JobMessage, (token, *meta, is_bytes, payload, None, 0, None))
-    *meta, saved_bytes, trace = meta
-    message = _job_message(JobMessage, (token, *meta, is_bytes, None, None, saved_bytes, trace))
+        return _job_message(JobMessage, (token, *meta, is_bytes, payload, None, 0, None, is_once, None, 0))
+    *meta, saved_bytes, trace, replay_bytes = meta
+    beside = is_bytes, None, None, saved_bytes, trace, is_once, None, replay_bytes
+    message = _job_message(JobMessage, (token, *meta, *beside))
     return message if payload is None else message.filled(payload)
 
 
@@ -315,11 +333,12 @@ class Verb(IntEnum):
     OVERFLOWED = (
         7  # no outcome: a MemoryError under our limit has left the handler; body: Trouble as JSON; the child exits now
     )
-    CHECKPOINT = 8  # no outcome; body: number and state (JSON) to store; the handler waits for `Stored`
+    CHECKPOINT = 8  # no outcome; body: a Checkpoint to store; the handler waits for `Stored`
     MISFIT = 9  # the data do not fit the parameters, and the handler was not called; body: Trouble as JSON
     RESULTS = 13  # no outcome: the handler waits for results of parents (`ResultsPage`); body: ResultsWanted
     HEARD = 10  # no outcome: a job that runs beside others was interrupted, so it alone is to blame if it does not end
     CHUNK = 11  # no outcome; body: a chunk as `engine/model/chunks.py` packs it; `Taken` follows
+    SUSPENDED = 12  # the handler waits for a signal or a time, and starts again then; body: Suspension as JSON
 
 
 _OUTCOME_HEAD: Final = Struct("<BQQQQ")  # verb, token, run time in µs, processor time in µs, bytes
@@ -507,29 +526,49 @@ def unpack_progress(body: bytes) -> ProgressReport:
     return ProgressReport(*checked_progress(fraction, text))
 
 
-_CHECKPOINT_HEAD: Final = Struct("<Q")  # number of the checkpoint, counted per child
+class Suspension(NamedTuple):
+    """The signal that a job waits for, and for how long at the most. None: without an end."""
+
+    name: str
+    timeout_s: float | None
+
+
+def pack_suspension(suspension: Suspension) -> bytes:
+    return orjson.dumps(tuple(suspension))
+
+
+def unpack_suspension(body: bytes) -> Suspension:
+    """Raises ValueError or TypeError for anything that `pack_suspension` does not make. The outcome checks the rest."""
+    return Suspension(*orjson.loads(body))
+
+
+_CHECKPOINT_HEAD: Final = Struct("<QB")  # number of the checkpoint, counted per child; length of the step's name
 
 
 class Checkpoint(NamedTuple):
-    """A job's state for its next start, as JSON."""
+    """A job's state for its next start, as JSON; or the result of a step of this name."""
 
     number: int
     state: bytes
+    step: str = ""
 
 
-def pack_checkpoint(token: int, number: int, state: bytes) -> bytes:
-    return pack_outcome(Verb.CHECKPOINT, token, 0.0, _CHECKPOINT_HEAD.pack(number) + state)
+def pack_checkpoint(token: int, number: int, state: bytes, step: str = "") -> bytes:
+    name = step.encode()
+    return pack_outcome(Verb.CHECKPOINT, token, 0.0, _CHECKPOINT_HEAD.pack(number, len(name)) + name + state)
 
 
 def unpack_checkpoint(body: bytes) -> Checkpoint:
     """Raises ValueError for anything that `pack_checkpoint` does not make."""
     if len(body) <= _CHECKPOINT_HEAD.size:
         raise ValueError(f"not a checkpoint: {body!r}")
-    state = body[_CHECKPOINT_HEAD.size :]
+    number, name_bytes = _CHECKPOINT_HEAD.unpack_from(body)
+    state_at = _CHECKPOINT_HEAD.size + name_bytes
+    step, state = body[_CHECKPOINT_HEAD.size : state_at].decode(), body[state_at:]
     if len(state) > STATE_BYTES:
         raise ValueError(f"a checkpoint of {len(state)} bytes, the limit is {STATE_BYTES}")
     orjson.loads(state)
-    return Checkpoint(_CHECKPOINT_HEAD.unpack_from(body)[0], state)
+    return Checkpoint(number, state, step and checked_name("step", step))
 
 
 _WANTED: Final = Struct("<QII")

@@ -68,13 +68,13 @@ def test_a_job_comes_back_the_same(payload, is_bytes):
     meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True, 0.25)
     packet = messages.pack_job(2**53, meta, payload, is_bytes)
     assert messages.token_of(packet) == 2**53
-    assert messages.unpack_job(packet) == (2**53, *meta, is_bytes, payload, None, 0, None)
+    assert messages.unpack_job(packet) == (2**53, *meta, is_bytes, payload, None, 0, None, False, None, 0)
 
 
 def test_a_job_comes_with_its_last_checkpoint():
     meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True, 0.25)
     job = messages.unpack_job(messages.pack_job(7, meta, b"payload", True, b"[1,2]"))
-    assert job == (7, *meta, True, b"payload", b"[1,2]", 5, None)
+    assert job == (7, *meta, True, b"payload", b"[1,2]", 5, None, False, None, 0)
 
 
 @pytest.mark.parametrize("saved", [None, b"[1,2]"])
@@ -95,14 +95,36 @@ def test_a_job_whose_payload_is_in_a_memfd_has_its_last_checkpoint_there():
     assert (filled.payload, filled.saved) == (b"payload", b"[1,2]")
 
 
+def test_a_job_comes_with_what_earlier_starts_have_left():
+    meta = ("jid", "k", "q", 0, 0, 0, 0, [], None, False, 0.25)
+    inline = messages.unpack_job(messages.pack_job(7, meta, b"[{},{}]payload", False, b"[1]", None, 7, True))
+    assert (inline.saved, inline.replay, inline.payload, inline.at_most_once) == (b"[1]", b"[{},{}]", b"payload", True)
+    beside = messages.unpack_job(messages.pack_job(7, meta, None, False, None, None, 7)).filled(b"[{},{}]payload")
+    assert (beside.saved, beside.replay, beside.payload) == (None, b"[{},{}]", b"payload")
+
+
+def test_a_step_comes_back_the_same():
+    outcome = messages.unpack_outcome(messages.pack_checkpoint(7, 1, b"null", "stück"))
+    assert messages.unpack_checkpoint(outcome.body) == (1, b"null", "stück")
+
+
 def test_a_checkpoint_comes_back_the_same():
     outcome = messages.unpack_outcome(messages.pack_checkpoint(7, 2**53, b'{"n":1}'))
     assert (outcome.verb, outcome.token) == (Verb.CHECKPOINT, 7)
-    assert messages.unpack_checkpoint(outcome.body) == (2**53, b'{"n":1}')
+    assert messages.unpack_checkpoint(outcome.body) == (2**53, b'{"n":1}', "")
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"1234567", b"12345678", b"12345678{", b"12345678\xff", b"12345678" + b"1" * (64 * 1024 + 1)]
+    "body",
+    [
+        b"",
+        b"1234567",
+        b"12345678",
+        b"12345678{",
+        b"12345678\xff",
+        b"12345678\0" + b"1" * (64 * 1024 + 1),
+        b"12345678\3a\nb1",
+    ],
 )
 def test_a_hostile_checkpoint_is_a_value_error(body):
     with pytest.raises(ValueError):

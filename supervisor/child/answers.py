@@ -15,6 +15,7 @@ from supervisor.child.context import JobContext
 from supervisor.child.handler import Handler
 from supervisor.child.handlers import Fail, Retry, foreign_frames
 from supervisor.child.parameters import WrongShape
+from supervisor.child.starts_before import Suspend
 from supervisor.messages import Trouble, Verb
 
 Answer = tuple[Verb, list[bytes]]
@@ -22,7 +23,7 @@ Answer = tuple[Verb, list[bytes]]
 #: Outcomes as applications get them. Only the queue knows whether a misfit is another release's job, or `broken`.
 OUTCOMES: Final = {
     Verb.COMPLETED: "completed", Verb.FOLLOWED: "completed", Verb.RETRIED: "retried", Verb.FAILED: "failed",
-    Verb.INTERRUPTED: "interrupted", Verb.OVERFLOWED: "failed", Verb.MISFIT: "misfit",
+    Verb.INTERRUPTED: "interrupted", Verb.OVERFLOWED: "failed", Verb.MISFIT: "misfit", Verb.SUSPENDED: "suspended",
 }  # fmt: skip
 
 
@@ -56,6 +57,8 @@ def raised(
     job: JobContext, handler: Handler[..., Any], error: BaseException, on_error: str, group: str | None = None
 ) -> Answer:
     """`on_error`: the run's choice. `group`: in place of the name of the exception's class."""
+    if isinstance(error, Suspend):
+        return Verb.SUSPENDED, [messages.pack_suspension(messages.Suspension(error.name, error.timeout_s))]
     if isinstance(error, Retry):
         delay_s = _backoff_s(handler, job) if error.delay is None else error.delay
         return Verb.RETRIED, [messages.pack_trouble(Trouble(None, str(error), None, delay_s))]
@@ -70,7 +73,7 @@ def raised(
 
 def trouble_of(answer: Answer) -> Trouble | None:
     verb, parts = answer
-    if verb in (Verb.COMPLETED, Verb.FOLLOWED):
+    if verb in (Verb.COMPLETED, Verb.FOLLOWED, Verb.SUSPENDED):
         return None
     trouble = messages.unpack_trouble(parts[0])
     return trouble._replace(group=None) if verb == Verb.MISFIT else trouble

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class Ending(NamedTuple):
-    """How a run ended: completed, retried, failed, interrupted or misfit; and why, in words and as the exception that
-    left the handler.
+    """How a run ended: completed, retried, failed, interrupted, suspended or misfit; and why, in words and as the
+    exception that left the handler.
 
     A misfit has data that do not fit the parameters, and its handler was not called. Another release takes the job, or
     it is `broken`: a child cannot know.

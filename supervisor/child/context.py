@@ -3,15 +3,18 @@
 Must not import redis, nor send anything itself: `child/talk.py` does.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Unpack, overload
+from typing import Any, Final, Protocol, TypeVar, Unpack, overload
 
 import orjson
 
 from supervisor import clock
 from supervisor.child import parent_results
+from supervisor.child.starts_before import StartsBefore
 from supervisor.engine.model.chunks import to_chunk
 from supervisor.engine.model.job_to_put import JobToPut, as_jids
 from supervisor.engine.model.jobs import (
@@ -56,6 +59,15 @@ PROGRESS_S: Final = 0.5
 NOTICES_S: Final = 0.01
 
 
+T = TypeVar("T")
+
+
+class CheckpointStore(Protocol):
+    """Stores a checkpoint, or the result of a step with its name."""
+
+    def __call__(self, token: int, state: bytes, step: str = "", /) -> None: ...
+
+
 class _Once:
     """A value made at its first use: functools.cached_property without the lock of Python 3.11."""
 
@@ -91,19 +103,20 @@ class JobContext:
         message: JobMessage,
         workdir: str,
         report: Callable[[int, ProgressReport], None],
-        store: Callable[[int, bytes], None],
+        store: CheckpointStore,
         read_notices: Callable[[], None] = lambda: None,
         ask_results: Callable[[int, int, int], ResultsPage] = lambda *_: ResultsPage(0, 0),
         stream: Callable[[int, bytes], None] = lambda _token, _chunk: None,
     ) -> None:
-        """`report` takes the token and progress, at most every PROGRESS_S. `store` takes the token and a checkpoint,
-        and returns when it is stored. `read_notices` never waits; it is called at most every NOTICES_S. `ask_results`
-        takes the token, the first parent and a number of them, and blocks until it has the answer. `stream` takes the
-        token and a packed chunk, and may wait for room.
+        """`report` takes the token and progress, at most every PROGRESS_S. `store` takes the token and a checkpoint, or
+        a result with the name of its step, and returns when it is stored. `read_notices` never waits; it is called at
+        most every NOTICES_S. `ask_results` takes the token, the first parent and a number of them, and blocks until it
+        has the answer. `stream` takes the token and a packed chunk, and may wait for room.
         """
         (
             self.token, self.jid, self.klass, self.queue, self.priority, self.failures, self.deaths, self.interruptions,
             self.tags, self.lane, self._persistent, self.waited_s, self._is_bytes, payload, self._saved, _, self.trace,
+            self._at_most_once, self._replay, _,
         ) = message  # fmt: skip
         self.raw = payload or b""
         self._workdir = workdir
@@ -147,6 +160,16 @@ class JobContext:
         that returned nothing, or was unknown. Raises LeaseLost.
         """
         return parent_results.read_all(partial(self._ask_results, self.token))
+
+    @_Once
+    def _before(self) -> StartsBefore:
+        return StartsBefore(self._replay)
+
+    @property
+    def signals(self) -> Mapping[str, Any]:
+        """The values of the signals that the job had got when it was leased, by name."""
+        signals: Mapping[str, Any] = self._before.signals
+        return signals
 
     def __repr__(self) -> str:
         return f"<JobContext {self.klass} {self.jid} attempt {self.attempt}>"
@@ -284,6 +307,79 @@ class JobContext:
         Elsewhere the loop has no other job, and is blocked. Raises what `stream` raises.
         """
         self.stream(chunk)
+
+    # across starts
+
+    def wait(self, name: str, timeout: Duration | None = None) -> Any:
+        """Wait for the signal `name`, and return its value. Meanwhile the job has no process.
+
+        If the signal has not come yet, the handler ends here, by an exception that it must let go. It starts again from
+        its top when `Client.signal` sends it, and this call returns. What `put` and `next` have said is dropped, a
+        checkpoint and the results of steps are kept. After `timeout` the handler starts again, and this call raises
+        TimeoutError. Both starts spend nothing. One name is one wait. Raises ValueError for a job that cannot start
+        again: a persistent or an at-most-once one; and for the 1,001st wait of a job.
+        """
+        self._check_starts_again("wait")
+        return self._before.wait(name, None if timeout is None else duration_ms("timeout", timeout, least=0) / 1000)
+
+    def sleep(self, duration: Duration) -> None:
+        """Go on after `duration`. Meanwhile the job has no process: see `wait`.
+
+        The first sleep of a start waits for the signal sleep-1, the next one for sleep-2, and so on. So each start must
+        come to its sleeps in the same order.
+        """
+        self._check_starts_again("sleep")
+        duration_s = duration_ms("duration", duration, least=0) / 1000
+        with contextlib.suppress(TimeoutError):
+            self._before.wait(self._before.sleep_name(), duration_s)
+
+    def _check_starts_again(self, call: str) -> None:
+        if self._persistent or self._at_most_once:
+            kind = "a persistent" if self._persistent else "an at-most-once"
+            raise ValueError(f"job.{call}: {kind} job cannot wait, because it would have to start again for that")
+
+    @overload
+    def step(self, name: str, function: Callable[..., Coroutine[Any, Any, T]], /, *args: Any) -> Awaitable[T]: ...
+    @overload
+    def step(self, name: str, function: Callable[..., T], /, *args: Any) -> T: ...
+    def step(self, name: str, function: Callable[..., Any], /, *args: Any) -> Any:
+        """Return `function(*args)`, and store it at once. Later starts of the job get the stored result without a call.
+
+        The result is JSON of at most 64 KiB, 1 MiB in all steps of a job. This call returns it as JSON keeps it. A
+        start that is killed before the result is stored repeats the step, and only that. Blocks until Redis has it.
+        For an `async` function it is to be awaited: see `astep`.
+
+        Raises what the function raises; ValueError for the second step of this name in one start, and for a result that
+        is too large; LeaseLost.
+        """
+        if inspect.iscoroutinefunction(function):
+            return self.astep(name, function, *args)
+        before = self._before
+        if before.begin_step(name):
+            return before.result_of(name)
+        raw = before.raw_result(name, function(*args))
+        self._store_step(name, raw)
+        return before.end_step(name, raw)
+
+    def _store_step(self, name: str, raw: bytes) -> None:
+        self._store(self.token, raw, name)
+
+    async def astep(self, name: str, function: Callable[..., Any], /, *args: Any) -> Any:
+        """Do the same as `step`, with a function that may be `async`. It does not block the loop of a handler with
+        `concurrency=`.
+        """
+        before = self._before
+        if before.begin_step(name):
+            return before.result_of(name)
+        result = function(*args)
+        raw = before.raw_result(name, await result if inspect.isawaitable(result) else result)
+        await self._astore_step(name, raw)
+        return before.end_step(name, raw)
+
+    async def _astore_step(self, name: str, raw: bytes) -> None:
+        self._store_step(name, raw)
+
+    # whether it has to stop
 
     @property
     def should_stop(self) -> bool:

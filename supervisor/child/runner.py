@@ -15,6 +15,7 @@ from supervisor.child.context import JobContext
 from supervisor.child.handler import Handler
 from supervisor.child.handlers import Interrupted, SoftTimeout
 from supervisor.child.parameters import WrongShape
+from supervisor.child.starts_before import Suspend
 
 if TYPE_CHECKING:
     import asyncio
@@ -112,7 +113,7 @@ class Runner:
             raise
 
     def _keep(self, error: BaseException) -> None:
-        if around.registered or self._keeps_errors:
+        if (around.registered or self._keeps_errors) and not isinstance(error, Suspend):
             self.raised = error
 
     def _run_in_loop(self, work: Coroutine[Any, Any, Any], job: JobContext) -> Any:

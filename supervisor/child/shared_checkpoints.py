@@ -63,19 +63,19 @@ class SharedCheckpoints:
         if not waiting:
             self._answers.pop(token, None)
 
-    async def store_and_wait(self, token: int, state: bytes) -> None:
+    async def store_and_wait(self, token: int, state: bytes, step: str = "") -> None:
         """Have the state stored, and wait until it is. Raises LeaseLost, or what interrupts the job at a checkpoint."""
-        run, answer = self._ask(token, state)
+        run, answer = self._ask(token, state, step)
         self._finish(run, await answer)
 
-    def store(self, token: int, state: bytes) -> None:
+    def store(self, token: int, state: bytes, step: str = "") -> None:
         """Do the same, and block. In the loop's thread it stops all jobs of the child meanwhile."""
         if os.getpid() != self._pid:
             raise RuntimeError("job.checkpoint was called in a fork of the job's process: call it in that itself")
         if threading.get_ident() != self.main:
-            asyncio.run_coroutine_threadsafe(self.store_and_wait(token, state), self._loop).result()
+            asyncio.run_coroutine_threadsafe(self.store_and_wait(token, state, step), self._loop).result()
             return
-        run, answer = self._ask(token, state)
+        run, answer = self._ask(token, state, step)
         while not answer.done():
             if self.at_end:
                 raise LeaseLost("the supervisor has ended: nothing can be stored any more")
@@ -83,7 +83,7 @@ class SharedCheckpoints:
             self._read_talk()
         self._finish(run, answer.result())
 
-    def _ask(self, token: int, state: bytes) -> "tuple[SharedRun, asyncio.Future[bool]]":
+    def _ask(self, token: int, state: bytes, step: str) -> "tuple[SharedRun, asyncio.Future[bool]]":
         run = self._runs.get(token)
         if run is None:
             raise LeaseLost("the job has ended: nothing can be stored for its next start; end its tasks with it")
@@ -93,7 +93,7 @@ class SharedCheckpoints:
         answer = self._loop.create_future()
         self._tokens[self._number] = token
         self._answers.setdefault(token, {})[self._number] = answer
-        self._talk.send(messages.pack_checkpoint(token, self._number, state))
+        self._talk.send(messages.pack_checkpoint(token, self._number, state, step))
         return run, answer
 
     @staticmethod

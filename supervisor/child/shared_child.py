@@ -31,6 +31,7 @@ from supervisor.child.shared_checkpoints import SharedCheckpoints
 from supervisor.child.shared_results import SharedResults
 from supervisor.child.shared_run import SharedContext, SharedRun, current, make_task
 from supervisor.child.shared_streams import SharedStreams
+from supervisor.child.starts_before import Suspend
 from supervisor.child.talk import LOSSES
 from supervisor.linux import kernel
 from supervisor.messages import TIMEOUT, JobMessage, Notice, ProgressReport, ResultsPage, Taken, Verb
@@ -213,7 +214,7 @@ class SharedChild:
             cause = run.cause
             stopped = SoftTimeout(cause.message) if cause.reason == TIMEOUT else Interrupted(cause.reason)
             error = stopped.with_traceback(error.__traceback__)
-        run.raised = error
+        run.raised = None if isinstance(error, Suspend) else error
         if isinstance(error, Interrupted):
             return answers.interrupted(error.reason)
         group = "timeout" if isinstance(error, SoftTimeout) else None

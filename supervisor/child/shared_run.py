@@ -14,7 +14,7 @@ from typing import Any, Final
 from supervisor import clock
 from supervisor.child import around
 from supervisor.child.chunk_window import ChunkWindow
-from supervisor.child.context import JobContext
+from supervisor.child.context import CheckpointStore, JobContext
 from supervisor.child.handler import Handler
 from supervisor.engine.model.chunks import to_chunk
 from supervisor.engine.model.validation import to_state
@@ -32,8 +32,8 @@ class SharedContext(JobContext):
         message: JobMessage,
         workdir: str,
         report: Callable[[int, ProgressReport], None],
-        store: Callable[[int, bytes], None],
-        store_and_wait: Callable[[int, bytes], Awaitable[None]],
+        store: CheckpointStore,
+        store_and_wait: Callable[[int, bytes, str], Awaitable[None]],
         read_notices: Callable[[], None],
         ask_results: Callable[[int, int, int], ResultsPage],
         stream: Callable[[int, bytes], None],
@@ -53,7 +53,10 @@ class SharedContext(JobContext):
             shutil.rmtree(self._workdir, ignore_errors=True)
 
     async def acheckpoint(self, state: Any) -> None:
-        await self._store_and_wait(self.token, to_state("state", state))
+        await self._store_and_wait(self.token, to_state("state", state), "")
+
+    async def _astore_step(self, name: str, raw: bytes) -> None:
+        await self._store_and_wait(self.token, raw, name)
 
     async def astream(self, chunk: Any) -> None:
         await self._stream_and_wait(self.token, to_chunk(chunk))

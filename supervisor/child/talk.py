@@ -203,8 +203,8 @@ class Talk:
 
     # checkpoints
 
-    def checkpoint(self, token: int, state: bytes) -> None:
-        """Have the state stored, and wait until it is. Raises LeaseLost.
+    def checkpoint(self, token: int, state: bytes, step: str = "") -> None:
+        """Have the state stored, or the result of a step, and wait until it is. Raises LeaseLost.
 
         The main thread also raises notices: any that is due while it waits, and those `at_checkpoint` once the state is
         stored.
@@ -214,7 +214,7 @@ class Talk:
         in_main = threading.get_ident() == self._main
         with self._waiting:
             with self._as_reader():
-                number = self._ask(token, state, in_main)
+                number = self._ask(token, state, step, in_main)
                 self._wait(token, lambda: self._answer.number >= number, in_main)
                 is_lost = self._void_token == token or not (self._answer.kept or self._answer.number > number)
                 if is_lost and in_main:
@@ -237,11 +237,11 @@ class Talk:
             self._reader = before
             self._read()  # while we waited, the signal handler read nothing
 
-    def _ask(self, token: int, state: bytes, in_main: bool) -> int:
+    def _ask(self, token: int, state: bytes, step: str, in_main: bool) -> int:
         with self._sending:
             self._check_holds(token, in_main)
             self._number += 1
-            self._talk.send(messages.pack_checkpoint(token, self._number, state))
+            self._talk.send(messages.pack_checkpoint(token, self._number, state, step))
             return self._number
 
     def _check_holds(self, token: int, in_main: bool) -> None:

@@ -60,7 +60,10 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "master.leaving": ("info", ("left_s", "running")),
     "master.stopped": (
         "info",
-        ("exit_code", "completed", "retried", "failed", "died", "released", "returned", "uptime_s", "reload"),
+        (
+            "exit_code", "completed", "retried", "failed", "died", "released", "returned", "suspended", "uptime_s",
+            "reload",
+        ),
     ),
     "master.crashed": ("error", ("message", "traceback")),
     "zygote.spawned": ("debug", ("zygote", "pid")),
@@ -85,6 +88,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "job.started": ("debug", ("jid", "klass", "queue", "child", "attempt")),
     "job.completed": ("info", OUTCOME),
     "job.returned": ("info", OUTCOME),
+    "job.suspended": ("info", (*OUTCOME, "signal", "timeout_s")),
     "job.retried": ("warning", (*OUTCOME, "group", "message", "remaining", "delay_s")),
     "job.failed": ("error", (*OUTCOME, "group", "message")),
     "job.died": ("error", (*OUTCOME, "reason", "deaths", "state", "message", "memory_bytes", "output", "stack")),

@@ -38,8 +38,8 @@ METRICS: Final[dict[str, Metric]] = {
     "leasehold_jobs_ended_total": Metric(
         "counter", (*_JOB, "outcome"),
         "Runs that have ended here: completed, retried, failed, died, released (interrupted), returned (a persistent"
-        " job), unknown (no handler), misfit (its data are for another release), stale (the lease was"
-        " lost meanwhile).",
+        " job), suspended (it waits for a signal or a time), unknown (no handler), misfit (its data are for another"
+        " release), stale (the lease was lost meanwhile).",
     ),
     "leasehold_jobs_died_total": Metric(
         "counter", (*_JOB, "reason"), "Runs whose child died, by reason: a signal, exit-N, timeout, memory, oom, …",

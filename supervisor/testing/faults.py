@@ -5,8 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-_POINT: Final = re.compile(r"start|return|(before )?checkpoint [1-9]\d*|(put|progress) [1-9]\d*|next")
-_POINTS: Final = "'start', 'checkpoint 2', 'before checkpoint 2', 'put 1', 'next', 'progress 3' or 'return'"
+_POINT: Final = re.compile(r"start|return|(before )?(checkpoint|step) [1-9]\d*|(put|progress) [1-9]\d*|next")
+_POINTS: Final = (
+    "'start', 'checkpoint 2', 'before checkpoint 2', 'step 1', 'before step 1', 'put 1', 'next', 'progress 3' or"
+    " 'return'"
+)
 
 
 class Crashed(BaseException):

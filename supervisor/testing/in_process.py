@@ -187,6 +187,8 @@ def _died(job: RecordingContext, status: int | None, error: BaseException | None
 
 
 def _ended(job: RecordingContext, verb: Verb, body: bytes, error: BaseException | None) -> Ended:
+    if verb == Verb.SUSPENDED:
+        return Ended(_run(job, OUTCOMES[verb], message=messages.unpack_suspension(body).name), verb, body)
     if verb in (Verb.COMPLETED, Verb.FOLLOWED):
         raw = body if verb == Verb.COMPLETED else messages.unpack_completion(body).result
         return Ended(_run(job, OUTCOMES[verb], result=orjson.loads(raw) if raw else None), verb, body)

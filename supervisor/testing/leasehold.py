@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, overload
 
-import orjson
-
 from supervisor import clock
 from supervisor.child.handler import Handler
 from supervisor.child.handlers import Interrupted, SoftTimeout, registered
+from supervisor.engine.client.answers import renewed
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Queue
 from supervisor.engine.client.sync_handles import Job, Lease
@@ -176,6 +175,7 @@ class Leasehold:
         lease = self._only(leases, jid)
         if lease is None:
             hint = "; leasehold.advance(…) moves the clock" if job.state == "scheduled" else ""
+            hint = f"; it waits for the signal {job.waiting_for}" if job.waiting_for is not None else hint
             raise ValueError(f"job {jid} cannot run now: it is {job.state}{' (parked)' if job.parked else ''}{hint}")
         return lease
 
@@ -209,8 +209,10 @@ class Leasehold:
             renewal = writes.Renewal(lease.jid, token, progress=(progress.fraction, progress.text))
             calls_of(self.client).call(writes.renew, WORKER, [renewal])
 
-        def store(_token: int, state: bytes) -> None:
-            lease.checkpoint(orjson.Fragment(state))
+        def store(token: int, state: bytes, step: str = "") -> None:
+            renewal = writes.Renewal(lease.jid, token, True, state=state, step=step)
+            [expires_unix] = calls_of(self.client).call(writes.renew, WORKER, [renewal])
+            renewed(lease, expires_unix)
 
         def ask_results(_token: int, first: int, most: int) -> ResultsPage:
             return ResultsPage(0, *calls_of(self.client).run(parent_results.read(lease.jid, first, most)))
@@ -275,8 +277,8 @@ class Leasehold:
         """Return a JobContext for a call of a handler, of a job that lies in no queue.
 
         It records `puts`, `reported`, `checkpoints` and `streamed`. `results`: of its parents, by jid. `record`: jid,
-        queue, priority, failures, deaths, interruptions, tags, lane, saved, trace, waited_s, persistent, token. Raises
-        TypeError or ValueError.
+        queue, priority, failures, deaths, interruptions, tags, lane, saved, signals and steps (by name), trace,
+        waited_s, persistent, at_most_once, token. Raises TypeError or ValueError.
         """
         klass = self._klass_of(wanted)
         return RecordingContext(
@@ -294,9 +296,10 @@ class Leasehold:
     def crash(self, at: str = "return") -> None:
         """Have the process die, in the next run that comes to a place.
 
-        `at`: "start", "checkpoint 2" (stored), "before checkpoint 2", "put 1", "next", "progress 3" or "return" (the
-        handler has ended, and nobody knows it yet). In this process the death is an exception that `except Exception`
-        does not catch, and that no handler can survive: code of `finally` runs. Raises ValueError.
+        `at`: "start", "checkpoint 2" (stored), "before checkpoint 2", "step 1", "before step 1", "put 1", "next",
+        "progress 3" or "return" (the handler has ended, and nobody knows it yet). In this process the death is an
+        exception that `except Exception` does not catch, and that no handler can survive: code of `finally` runs.
+        Raises ValueError.
         """
         self._faults.arm(at, lambda: Crashed(at))
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import orjson
 
-from supervisor.child.context import JobContext
+from supervisor.child.context import CheckpointStore, JobContext
 from supervisor.engine.model.chunks import to_chunk, unpack
 from supervisor.engine.model.errors import JobFailed
 from supervisor.engine.model.job_to_put import JobToPut
@@ -17,7 +17,7 @@ from supervisor.testing.faults import Crashed
 _FIELDS: Final = frozenset(
     {
         *("jid", "queue", "priority", "failures", "deaths", "interruptions", "tags", "lane", "persistent", "waited_s"),
-        *("saved", "trace", "token"),
+        *("saved", "trace", "token", "at_most_once", "signals", "steps"),
     }
 )
 
@@ -27,7 +27,7 @@ def message_of(lease: LeaseRecord) -> JobMessage:
     return JobMessage(
         lease.token, lease.jid, lease.klass, lease.queue, lease.priority, lease.failures, lease.deaths,
         lease.interruptions, lease.tags, lease.lane, lease.persistent, lease.waited_s, lease.is_bytes, lease.raw,
-        lease.raw_saved, 0, lease.trace,
+        lease.raw_saved, 0, lease.trace, lease.at_most_once, lease.raw_replay,
     )  # fmt: skip
 
 
@@ -38,6 +38,7 @@ def message_for(klass: str, data: object, record: dict[str, Any]) -> JobMessage:
         raise TypeError(f"a context has no {unknown[0]!r}; it has {', '.join(sorted(_FIELDS))}")
     kind, raw = to_data("data", data)
     saved = record.pop("saved", None)
+    replay = orjson.dumps((record.pop("signals", {}), {}, record.pop("steps", {})))
     given = {
         "token": 1,
         "jid": new_jid(),
@@ -48,7 +49,8 @@ def message_for(klass: str, data: object, record: dict[str, Any]) -> JobMessage:
     }
     counts = dict.fromkeys(("priority", "failures", "deaths", "interruptions"), 0)
     rest: dict[str, Any] = {"tags": [], "lane": None, "persistent": False, "waited_s": 0.0}
-    return JobMessage(**{**given, **counts, **rest, **record}, saved=None if saved is None else orjson.dumps(saved))
+    texts = {"saved": None if saved is None else orjson.dumps(saved), "replay": replay}
+    return JobMessage(**{**given, **counts, **rest, **record, **texts})
 
 
 def page_of(results: Mapping[str, Any]) -> ResultsPage:
@@ -70,7 +72,7 @@ class RecordingContext(JobContext):
         message: JobMessage,
         workdir: str,
         report: Callable[[int, ProgressReport], None],
-        store: Callable[[int, bytes], None],
+        store: CheckpointStore,
         reach: Callable[[str], None],
         ask_results: Callable[[int, int, int], ResultsPage],
         stream: Callable[[int, bytes], None] = lambda _token, _chunk: None,
@@ -126,3 +128,9 @@ class RecordingContext(JobContext):
             raise Crashed("stream")
         super().stream(chunk)
         self.streamed += [value for _cost, value in unpack(to_chunk(chunk))]
+
+    def _store_step(self, name: str, raw: bytes) -> None:
+        number = self._number("step")
+        self.reach(f"before step {number}")
+        super()._store_step(name, raw)
+        self.reach(f"step {number}")

@@ -11,9 +11,10 @@ from supervisor.engine.model.job_to_put import JobToPut
 class Run:
     """One run of one job.
 
-    `outcome`: completed, retried, failed, interrupted or died. `result`: as JSON keeps it. `error`: the exception that
-    left the handler. `group`, `message`: of a failure, or the reason of an interruption or a death. `puts`: the jobs of
-    `job.put`, which are put if the job has completed. `progress`, `checkpoints`: what the handler has told, in order.
+    `outcome`: completed, retried, failed, interrupted, suspended or died. `result`: as JSON keeps it. `error`: the
+    exception that left the handler. `group`, `message`: of a failure, or the reason of an interruption or a death, or
+    the signal that the job waits for. `puts`: the jobs of `job.put`, which are put if the job has completed.
+    `progress`, `checkpoints`: what the handler has told, in order.
     """
 
     jid: str

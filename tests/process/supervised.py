@@ -50,6 +50,7 @@ _KEPT = (
     "readers:",
     "keptresult:",
     "keptfailure:",
+    "replay:",
 )
 _KEPT_WHOLE = {
     "complete",

@@ -69,6 +69,37 @@ def stays(job: JobContext) -> str:
     return "done"
 
 
+@handler(name="waits", queue="waiting")
+def waits(job: JobContext, drawn: str) -> list[object]:
+    number = job.step("draw", draw, drawn)
+    job.put("default", "mail.other")
+    try:
+        answer = job.wait("approval", timeout="7d")
+    except TimeoutError:
+        return ["in vain", number]
+    job.sleep("3h")
+    return [answer, number]
+
+
+@handler(name="waits-async", queue="waiting")
+async def waits_async(job: JobContext, drawn: str) -> list[object]:
+    number = await job.step("draw", draw_later, drawn)
+    job.sleep(60)
+    return [job.wait("approval"), number]
+
+
+def draw(path: str) -> int:
+    """Return how often this was called."""
+    with open(path, "a") as file:
+        file.write("x")
+    return os.path.getsize(path)
+
+
+async def draw_later(path: str) -> int:
+    await asyncio.sleep(0)
+    return draw(path)
+
+
 def test_job_runs_with_its_parameters_and_keeps_its_result(leasehold):
     jid = welcome.put(user=7)
     [run] = leasehold.run()
@@ -259,6 +290,46 @@ def test_handler_alone_gets_a_context(leasehold):
     assert leasehold.puts() == []
     with pytest.raises(TypeError, match="a context has no 'atempt'"):
         leasehold.context(receipt, atempt=1)
+
+
+def test_handler_waits_and_starts_again_at_its_signal(leasehold, tmp_path):
+    jid = waits.put(drawn=str(tmp_path / "drawn"))
+    [waiting] = leasehold.run()
+    assert (waiting.outcome, waiting.message) == ("suspended", "approval")
+    assert leasehold.run() == [] and leasehold.puts(other) == []
+    with pytest.raises(ValueError, match="it waits for the signal approval"):
+        leasehold.run(jid)
+    leasehold.client.signal(jid, "approval", "yes")
+    asleep, awake, _other = leasehold.run(until="idle")
+    assert (asleep.message, awake.check()) == ("sleep-1", ["yes", 1])
+    leasehold.assert_put(other, times=1)
+
+
+def test_wait_of_a_handler_ends_as_the_clock_passes_its_time(leasehold, tmp_path):
+    waits.put(drawn=str(tmp_path / "drawn"))
+    before = leasehold.now
+    assert [run.result for run in leasehold.run(until="idle")] == [None, ["in vain", 1], None]
+    assert leasehold.now - before == pytest.approx(7 * 86400, abs=0.01)
+
+
+@pytest.mark.parametrize("waiting", [waits, waits_async])
+@pytest.mark.parametrize(("place", "calls"), [("before step 1", 2), ("step 1", 1)])
+def test_crash_repeats_only_the_open_step(leasehold, tmp_path, waiting, place, calls):
+    jid = waiting.put(drawn=str(tmp_path / "drawn"))
+    leasehold.client.signal(jid, "approval")
+    leasehold.crash(at=place)
+    outcomes = [run.outcome for run in leasehold.run(until="idle") if run.jid == jid]
+    assert outcomes == ["died", "suspended", "completed"]
+    assert leasehold.client.job(jid).result == [None, calls]
+
+
+def test_handler_alone_finds_signals_and_steps_of_earlier_starts(leasehold):
+    context = leasehold.context(waits_async, signals={"approval": "yes"}, steps={"draw": 7})
+    assert (context.signals, asyncio.run(context.astep("draw", draw, "none"))) == ({"approval": "yes"}, 7)
+    assert context.wait("approval") == "yes"
+    once = leasehold.context(waits, at_most_once=True)
+    with pytest.raises(ValueError, match="at-most-once job cannot wait"):
+        once.sleep("1m")
 
 
 def test_crash_keeps_what_was_stored_and_the_job_runs_again(leasehold):

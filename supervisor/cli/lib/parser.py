@@ -37,6 +37,7 @@ COMMANDS = {
     "move": ("commands.steer", "put jobs into another queue"),
     "priority": ("commands.steer", "make jobs run sooner or later than others"),
     "depend": ("commands.depend", "make a job wait for others, or no longer"),
+    "signal": ("commands.signal", "send a job the signal that it waits for"),
     "tag": ("commands.tag", "show and change tags; list the jobs of a tag"),
     "track": ("commands.track", "mark jobs to observe, and list them"),
     "log": ("commands.log", "write a line into a job's history"),

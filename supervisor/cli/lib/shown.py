@@ -67,6 +67,8 @@ def as_dict(job: "JobRecord") -> dict[str, Any]:
         "parked": job.parked,
         "progress": job.progress._asdict() if job.progress else None,
         "saved": job.saved,
+        "waiting_for": job.waiting_for,
+        "signal_count": job.signal_count,
         "spawned_from": job.spawned_from,
         "history": job.history,
     }
@@ -184,6 +186,9 @@ def state_words(job: "JobRecord") -> str:
             return f"waiting, for a worker that has klass {job.klass}"
         case "waiting" if job.parked:
             return f"waiting, parked until limit {job.limit} lets it start"
+        case "scheduled" if job.waiting_for is not None:
+            until = "" if job.due_unix is None else f", at most until {local_time(job.due_unix)}"
+            return f"scheduled, waiting for the signal {job.waiting_for}{until}"
         case "scheduled":
             return f"scheduled for {local_time(job.due_unix)}"
         case "depends":

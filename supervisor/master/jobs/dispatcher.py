@@ -20,7 +20,9 @@ from supervisor.master.model.states import ChildState
 from supervisor.messages import Outcome, Reaped, Verb, unpack_trouble
 
 #: The words with which a child ends its job.
-_ENDS: Final = frozenset({Verb.COMPLETED, Verb.RETRIED, Verb.FAILED, Verb.INTERRUPTED, Verb.FOLLOWED, Verb.MISFIT})
+_ENDS: Final = frozenset(
+    {Verb.COMPLETED, Verb.RETRIED, Verb.FAILED, Verb.INTERRUPTED, Verb.FOLLOWED, Verb.MISFIT, Verb.SUSPENDED}
+)
 
 
 class Dispatcher:

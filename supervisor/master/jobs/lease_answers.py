@@ -71,8 +71,8 @@ class LeaseAnswers:
         child = self._slots.get(held.child_number)
         if child is None or not child.has(held):
             return
-        if held.checkpoint is not None:
-            child.talk.answer_checkpoint(held.checkpoint.number, kept=False)
+        if unstored := held.unstored:
+            child.talk.answer_checkpoint(unstored[-1].number, kept=False)
         self._events.emit(
             "lease.lost", jid=held.lease.jid, klass=held.lease.klass, child=child.number, reason=why,
             by=held.cancelled_by,

@@ -32,10 +32,10 @@ _WINDOW_S: Final = 30.0
 JOB_BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 1800.0, 3600.0)
 OWN_BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-#: How a job, or one of its runs, may end.
-OUTCOMES: Final = ("completed", "retried", "failed", "died", "released", "returned", "unknown", "misfit", "stale")
 #: The ends that a supervisor sums up in its status.
-SUMMED: Final = ("completed", "retried", "failed", "died", "released", "returned")
+SUMMED: Final = ("completed", "retried", "failed", "died", "released", "returned", "suspended")
+#: How a job, or one of its runs, may end.
+OUTCOMES: Final = (*SUMMED, "unknown", "misfit", "stale")
 
 
 class Histogram:
@@ -70,6 +70,7 @@ class JobCounts:
         self.died = 0
         self.released = 0
         self.returned = 0
+        self.suspended = 0
         self.unknown = 0
         self.misfit = 0
         self.stale = 0

@@ -34,6 +34,7 @@ class HeldLease:
     start_reported: bool  # Redis knows that the job has started
     memory_limit_bytes: int = 0  # of all the job's processes together; 0: none
     payload_bytes: int = 0
+    replay_bytes: int = 0  # of the signals, waits and steps of earlier starts
     body: Memfd | None = None  # a large payload that a child was sent and has not received
     first_sample_s: float = 0.0  # time from the start to the first sample of the memory
     suspects_at_once: int | None = None  # it may have killed a shared child: so many like it run in one
@@ -47,6 +48,7 @@ class HeldLease:
     report_count: int = 0  # progress reports, and checkpoints sent before the answer to the last one
     progress: ProgressReport | None = None  # the last one, until it goes with an exchange
     checkpoint: Checkpoint | None = None  # the last one, until it goes with an exchange
+    steps: tuple[Checkpoint, ...] = ()  # results of steps, until they go with an exchange
     has_checkpoint: bool = False  # a checkpoint exists, of this run or of an earlier one
     next_checkpoint_at: float = 0.0  # a checkpoint may not be stored before
     stream: HeldStream | None = None
@@ -70,12 +72,18 @@ class HeldLease:
     def __post_init__(self) -> None:
         self.payload_bytes = len(self.lease.raw)
         self.first_sample_s = first_sample_s(self.memory_limit_bytes)
+        self.replay_bytes = len(self.lease.raw_replay or b"")
         self.has_checkpoint = self.lease.raw_saved is not None
 
     @property
     def has_payload(self) -> bool:
         """False while a child has a large payload, which the master does not keep, and if it did not come back."""
         return self.body is not None or len(self.lease.raw) == self.payload_bytes
+
+    @property
+    def unstored(self) -> list[Checkpoint]:
+        """The checkpoint and the steps that have not gone with an exchange, in the order of their numbers."""
+        return sorted((*self.steps, self.checkpoint) if self.checkpoint is not None else self.steps)
 
     @property
     def trust_domain(self) -> Hashable:

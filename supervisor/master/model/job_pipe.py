@@ -61,19 +61,19 @@ class JobPipe:
             lease.jid, lease.klass, lease.queue, lease.priority, *counts, lease.tags, lease.lane, lease.persistent,
             lease.waited_s,
         )  # fmt: skip
-        saved = lease.raw_saved
-        rest = lease.is_bytes, saved, lease.trace
-        if held.payload_bytes + (len(saved) if saved else 0) <= messages.INLINE_PAYLOAD_BYTES:
-            packet = messages.pack_job(lease.token, meta, lease.raw, *rest)
+        saved, replay = lease.raw_saved, lease.raw_replay
+        rest = lease.is_bytes, saved, lease.trace, held.replay_bytes, lease.at_most_once
+        if held.payload_bytes + held.replay_bytes + (len(saved) if saved else 0) <= messages.INLINE_PAYLOAD_BYTES:
+            packet = messages.pack_job(lease.token, meta, replay + lease.raw if replay else lease.raw, *rest)
             self._sender.send(packet, _DONT_WAIT)
             size_bytes = len(packet)
         else:
             packet = messages.pack_job(lease.token, meta, None, *rest)
             # A memfd counts as much as the largest inline payload: memfds under way count as open files.
             size_bytes = len(packet) + messages.INLINE_PAYLOAD_BYTES
-            body = held.body or Memfd(kernel.sealed_memfd((saved, lease.raw) if saved else (lease.raw,)))
+            body = held.body or Memfd(kernel.sealed_memfd([part for part in (saved, replay, lease.raw) if part]))
             kernel.send(self._sender, packet, (body.fd,), _DONT_WAIT)
-            held.body, lease.raw = None, b""
+            held.body, lease.raw, lease.raw_replay = None, b"", None
         held.charged_bytes = charge(size_bytes)
         self._sent.append(held)
         self.estimated_s += held.estimate_s or 0.0

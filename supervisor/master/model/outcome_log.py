@@ -4,7 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from supervisor.engine.model.jobs import LeaseRecord
-from supervisor.engine.model.outcomes import Answer, Completed, Died, Failed, Misfit, Released, Retried, Returned
+from supervisor.engine.model.outcomes import (
+    Answer,
+    Completed,
+    Died,
+    Failed,
+    Misfit,
+    Released,
+    Retried,
+    Returned,
+    Suspended,
+)
 from supervisor.master.model import outcome_rules
 from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.held_lease import HeldLease
@@ -106,6 +116,8 @@ def _end_of(held: HeldLease, verdict: Answer) -> tuple[str, Mapping[str, Any]]:
     match outcome:
         case Returned():
             return "returned", _NOTHING
+        case Suspended(name=name, timeout=timeout):
+            return "suspended", {"signal": name, "timeout_s": timeout}
         case Retried(group=group, message=message) if isinstance(verdict, int) and verdict >= 0:
             return "retried", {"group": group, "message": message, "remaining": verdict, "delay_s": outcome.delay}
         case Retried(group=group, message=message) | Failed(group=group, message=message):

@@ -24,6 +24,7 @@ from supervisor.engine.model.outcomes import (
     Released,
     Retried,
     Returned,
+    Suspended,
 )
 from supervisor.engine.model.validation import DATA_BYTES, UNSET
 from supervisor.messages import (
@@ -34,6 +35,7 @@ from supervisor.messages import (
     Trouble,
     Verb,
     unpack_completion,
+    unpack_suspension,
     unpack_trouble,
 )
 
@@ -127,6 +129,10 @@ def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSett
         if lease.persistent:
             raise ValueError("a persistent job does not complete")
         return _followed(lease, unpack_completion(body))
+    if verb == Verb.SUSPENDED:
+        if lease.persistent or lease.at_most_once:
+            raise ValueError("a job that cannot start again cannot wait")
+        return _checked(Suspended(lease, *unpack_suspension(body)))
     trouble = unpack_trouble(body)
     if verb == Verb.INTERRUPTED:
         return _checked(Released(lease, started=True, reason=_cut(trouble.message, _REASON_BYTES)))

@@ -9,6 +9,7 @@ from typing import Final
 
 from supervisor import clock
 from supervisor.engine.model.jobs import LeaseRecord
+from supervisor.engine.model.replay import STEPS_BYTES
 from supervisor.engine.model.validation import STATE_BYTES
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.messages import Checkpoint, ProgressReport, ResultsWanted
@@ -27,7 +28,7 @@ class PendingReports:
         self._started: list[HeldLease] = []
         self._progressed: dict[int, HeldLease] = {}  # by token
         self._checkpointed: dict[int, HeldLease] = {}  # by token
-        # By token, with the checkpoint's number: in the exchange under way, or in one that got no answer.
+        # By token, with the last checkpoint's number: in the exchange under way, or in one that got no answer.
         self._storing: dict[int, tuple[HeldLease, int]] = {}
         #: By token: a job asks for results of its parents, one question at a time.
         self.questions: dict[int, tuple[HeldLease, ResultsWanted]] = {}
@@ -69,11 +70,18 @@ class PendingReports:
     def add_checkpoint(self, held: HeldLease, checkpoint: Checkpoint) -> bool:
         """Have the checkpoint stored by the next exchange, before the job's end.
 
-        Return False if the job has not awaited the answer to its last checkpoint.
+        A step does not replace others. Return False if the job has not awaited the answer to its last checkpoint.
+        Raises ValueError for more steps than a job may have.
         """
         token = held.lease.token
         is_awaited = token not in self._checkpointed and token not in self._storing
-        held.checkpoint, held.has_checkpoint = checkpoint, True
+        if checkpoint.step:
+            held.steps = (*held.steps, checkpoint)
+            if sum(len(step.state) for step in held.steps) > STEPS_BYTES:
+                raise ValueError(f"results of steps of more than {STEPS_BYTES} bytes")
+        else:
+            held.checkpoint = checkpoint
+        held.has_checkpoint = True
         self._checkpointed[token] = held
         return is_awaited
 
@@ -81,8 +89,8 @@ class PendingReports:
         """The lease is lost, so its checkpoint must not be stored."""
         self._checkpointed.pop(token, None)
 
-    def take_checkpoints(self, now_at: float = math.inf) -> list[tuple[LeaseRecord, bytes]]:
-        """Take the checkpoints that may be stored by now. They are being stored until `take_stored`.
+    def take_checkpoints(self, now_at: float = math.inf) -> list[tuple[LeaseRecord, Checkpoint]]:
+        """Take the checkpoints and steps that may be stored by now. They are being stored until `take_stored`.
 
         The last checkpoint of a job that has ended comes at once, because the end goes with the same exchange.
         """
@@ -92,21 +100,24 @@ class PendingReports:
             if held.next_checkpoint_at > now_at and held.outcome is None:
                 self._checkpointed[token] = held
                 continue
-            checkpoint, held.checkpoint = held.checkpoint, None
-            if checkpoint is not None and held.lost_reason is None:
-                self._storing[token] = held, checkpoint.number
-                taken.append((held.lease, checkpoint.state))
+            unstored, held.checkpoint, held.steps = held.unstored, None, ()
+            if unstored and held.lost_reason is None:
+                self._storing[token] = held, unstored[-1].number
+                taken += [(held.lease, checkpoint) for checkpoint in unstored]
+                size_bytes = sum(len(checkpoint.state) for checkpoint in unstored)
                 since_at = max(held.next_checkpoint_at, min(now_at, clock.monotonic()) - _CHECKPOINT_RESERVE_S)
-                held.next_checkpoint_at = since_at + len(checkpoint.state) / _CHECKPOINT_BYTES_PER_S
+                held.next_checkpoint_at = since_at + size_bytes / _CHECKPOINT_BYTES_PER_S
         return taken
 
     def next_checkpoint_at(self) -> float:
         """When the first waiting checkpoint may be stored (monotonic s). Infinity: none waits."""
         return min((held.next_checkpoint_at for held in self._checkpointed.values()), default=math.inf)
 
-    def take_stored(self, token: int) -> tuple[HeldLease, int] | None:
-        """The exchange was answered. Return the job and number of its checkpoint; None: it had none of this job."""
-        return self._storing.pop(token, None)
+    def take_stored(self, token: int, number: int) -> tuple[HeldLease, int] | None:
+        """The checkpoint of this number was answered. Return the job and the number, which stands for all before it;
+        None: others of the job are to be answered first.
+        """
+        return self._storing.pop(token) if self._storing.get(token, (None, 0))[1] == number else None
 
     def take_unstored(self) -> list[tuple[HeldLease, int]]:
         """The checkpoints that were being stored cannot be any more. Return them."""

@@ -6,6 +6,7 @@ Owns when leases are renewed: every third of their TTL. A renewal tells which le
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from supervisor import clock
 from supervisor.engine.commands import writes
@@ -22,7 +23,13 @@ from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.redis.speaker import TimedSpeaker
 
-_Due = tuple[LeaseRecord, Renewal]
+
+class Due(NamedTuple):
+    """A renewal, and the number of the checkpoint that goes with it."""
+
+    lease: LeaseRecord
+    renewal: Renewal
+    number: int = 0
 
 
 class Renewing(TimedSpeaker):
@@ -86,7 +93,7 @@ class Renewing(TimedSpeaker):
     def parts(self, now_at: float) -> Sequence[Part]:
         """Return the renewals that are due. They go before the outcomes: with a job its last progress is kept."""
         due = self._told() if self._reports.any else []
-        due += [(lease, Renewal(lease.jid, lease.token)) for lease in self._take_due(now_at)]
+        due += [Due(lease, Renewal(lease.jid, lease.token)) for lease in self._take_due(now_at)]
         # Apart from renewals, which count whether replicas have them or not.
         stored = self._stored(now_at) if self._reports.any else []
         if not (due or stored):
@@ -104,27 +111,26 @@ class Renewing(TimedSpeaker):
         self._plan(now_at)
         return self._ledger.leases
 
-    def _told(self) -> list[_Due]:
+    def _told(self) -> list[Due]:
         """Return what is to be told of jobs that run."""
         reports = self._reports
-        told = [(lease, _started(lease)) for lease in reports.take_starts()]
-        told += [(lease, _started(lease)._replace(progress=progress)) for lease, progress in reports.take_progress()]
+        told = [Due(lease, _started(lease)) for lease in reports.take_starts()]
+        told += [Due(lease, _started(lease)._replace(progress=progress)) for lease, progress in reports.take_progress()]
         return told
 
-    def _stored(self, now_at: float) -> list[_Due]:
-        """Return the checkpoints to store."""
+    def _stored(self, now_at: float) -> list[Due]:
+        """Return the checkpoints and steps to store."""
         return [
-            (lease, _started(lease)._replace(state=state)) for lease, state in self._reports.take_checkpoints(now_at)
+            Due(lease, _started(lease)._replace(state=state, step=step), number)
+            for lease, (number, state, step) in self._reports.take_checkpoints(now_at)
         ]
 
-    def _part(
-        self, due: Sequence[_Due], then: Callable[[Sequence[LeaseRecord], Renewals], None], again: bool = False
-    ) -> Part:
-        leases, renewals = [lease for lease, _ in due], [renewal for _, renewal in due]
+    def _part(self, due: Sequence[Due], then: Callable[[Sequence[Due], Renewals], None], again: bool = False) -> Part:
+        renewals = [each.renewal for each in due]
         command = writes.renew(
             self._identity.name, renewals, number=self._identity.next_number, ttl_s=self._times.own_ttl_s
         )  # fmt: skip
-        return Part(command, partial(then, leases), must=True, again=again)
+        return Part(command, partial(then, due), must=True, again=again)
 
     def report_starts(self, started: Sequence[HeldLease]) -> None:
         """Tell Redis at once, beside any exchange, that these jobs start. Raises LinkLost."""
@@ -133,14 +139,13 @@ class Renewing(TimedSpeaker):
 
     # what comes
 
-    def _on_renewed(self, leases: Sequence[LeaseRecord], renewals: Renewals) -> None:
-        self._keep(leases, renewals, self._pipeline.confirmation(renewals.now_unix))
+    def _on_renewed(self, due: Sequence[Due], renewals: Renewals) -> None:
+        self._keep([each.lease for each in due], renewals, self._pipeline.confirmation(renewals.now_unix))
 
-    def _on_stored(self, leases: Sequence[LeaseRecord], renewals: Renewals) -> None:
+    def _on_stored(self, due: Sequence[Due], renewals: Renewals) -> None:
         """The checkpoints count. The reply may be old by now, so it renews no lease; a lost one is looked at again."""
-        for lease, expires in zip(leases, renewals, strict=True):
-            stored = self._reports.take_stored(lease.token)
-            if stored is not None:
+        for (lease, _, number), expires in zip(due, renewals, strict=True):
+            if (stored := self._reports.take_stored(lease.token, number)) is not None:
                 self._answers.stored(*stored, kept=expires not in (LOST, GONE))
             if expires in (LOST, GONE):
                 self.on_hint_of_loss(lease.token)
@@ -163,7 +168,7 @@ class Renewing(TimedSpeaker):
             self._answers.lost(lost)
 
 
-def _batches(due: Sequence[_Due]) -> Iterator[Sequence[_Due]]:
+def _batches(due: Sequence[Due]) -> Iterator[Sequence[Due]]:
     return (due[first : first + MOST] for first in range(0, len(due), MOST))
 
 

@@ -6,8 +6,8 @@ JOB = {
     "at_most_once", "data", "data_hex", "data_is", "deaths", "dependencies", "dependents", "due_unix", "expires_unix",
     "failure", "failures", "history", "interruptions", "jid", "klass", "lane", "limit", "max_deaths",
     "on_parent_failure", "parked", "persistent", "priority", "progress", "put_unix", "queue", "result", "retries",
-    "saved", "spawned_from", "start_by_unix", "started", "state", "tags", "timeout_s", "token", "trace", "tracked",
-    "unique", "unknown_unix", "worker",
+    "saved", "signal_count", "spawned_from", "start_by_unix", "started", "state", "tags", "timeout_s", "token", "trace",
+    "tracked", "unique", "unknown_unix", "waiting_for", "worker",
 }  # fmt: skip
 RECURRING = {
     "at_most_once", "backlog", "count", "cron", "data", "data_hex", "data_is", "every_s", "expires_s", "jid", "klass",

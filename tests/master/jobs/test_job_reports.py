@@ -7,7 +7,7 @@ from supervisor import messages
 from supervisor.engine.model.outcomes import Completed, Died
 from supervisor.linux import kernel
 from supervisor.master.model.states import ChildState
-from supervisor.messages import ProgressReport, Verb, pack_checkpoint, pack_progress
+from supervisor.messages import Checkpoint, ProgressReport, Verb, pack_checkpoint, pack_progress
 from tests.master.jobs.conftest import results, summary
 from tests.parts import await_readable, lease_of, rest
 
@@ -52,9 +52,9 @@ def test_a_checkpoint_is_answered_when_its_exchange_is(desk):
     (held,) = desk.give(lease_of(1))
     for number in (1, 2):
         desk.turn(lambda: held.checkpoint is not None)
-        assert desk.ledger.reports.take_checkpoints() == [(held.lease, b"[%d]" % number)]
+        assert desk.ledger.reports.take_checkpoints() == [(held.lease, Checkpoint(number, b"[%d]" % number))]
         assert held.report_count == 0
-        desk.answers.stored(*desk.ledger.reports.take_stored(1), kept=True)
+        desk.answers.stored(*desk.ledger.reports.take_stored(1, number), kept=True)
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert results(desk) == [b"1"]
 
@@ -72,8 +72,8 @@ def test_a_dying_childs_checkpoint_goes_before_its_death(desk):
     (held,) = desk.give(lease_of(1))
     desk.reap(child)
     assert summary(desk.outcomes()) == [(Died, 1)]
-    assert desk.ledger.reports.take_checkpoints() == [(held.lease, b'"last"')]
-    desk.answers.stored(*desk.ledger.reports.take_stored(1), kept=True)  # no child is left to be told
+    assert desk.ledger.reports.take_checkpoints() == [(held.lease, Checkpoint(1, b'"last"'))]
+    desk.answers.stored(*desk.ledger.reports.take_stored(1, 1), kept=True)  # no child is left to be told
 
 
 def test_a_thread_left_by_its_job_is_answered_too(desk):
@@ -95,7 +95,7 @@ def test_a_thread_left_by_its_job_is_answered_too(desk):
     desk.turn(lambda: child.state is ChildState.IDLE)
     desk.ledger.reports.take_checkpoints()
     desk.give(lease_of(2))
-    desk.answers.stored(*desk.ledger.reports.take_stored(1), kept=True)
+    desk.answers.stored(*desk.ledger.reports.take_stored(1, 1), kept=True)
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert results(desk)[-1:] == [b"1"]
 
@@ -109,11 +109,11 @@ def test_a_dead_childs_answer_does_not_reach_its_successor(desk):
     child = desk.child(storing)
     (held,) = desk.give(lease_of(2))
     assert child.number == dead.number
-    desk.answers.stored(*desk.ledger.reports.take_stored(1), kept=False)  # that lease was lost
-    for _number in (1, 2):
+    desk.answers.stored(*desk.ledger.reports.take_stored(1, 1), kept=False)  # that lease was lost
+    for number in (1, 2):
         desk.turn(lambda: held.checkpoint is not None)
         desk.ledger.reports.take_checkpoints()
-        desk.answers.stored(*desk.ledger.reports.take_stored(2), kept=True)
+        desk.answers.stored(*desk.ledger.reports.take_stored(2, number), kept=True)
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert results(desk)[-1:] == [b"1"]
 

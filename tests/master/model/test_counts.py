@@ -31,7 +31,9 @@ def test_each_queue_and_klass_is_counted_apart():
     assert {(queue, klass): (each.completed, each.failed) for queue, klass, each in counts.jobs()} == {
         ("a", "k"): (2, 0), ("b", "k"): (0, 1),
     }  # fmt: skip
-    assert counts.ended == {"completed": 2, "retried": 0, "failed": 1, "died": 0, "released": 0, "returned": 0}
+    assert counts.ended == {
+        "completed": 2, "retried": 0, "failed": 1, "died": 0, "released": 0, "returned": 0, "suspended": 0,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("queues", "klasses"), [(10_000, 1), (1, 1_000), (150, 20)])

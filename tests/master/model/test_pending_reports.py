@@ -2,6 +2,8 @@
 
 import math
 
+import pytest
+
 from supervisor import clock
 from supervisor.engine.model.outcomes import Completed
 from supervisor.engine.model.validation import STATE_BYTES
@@ -46,9 +48,12 @@ def test_last_checkpoint_goes_and_is_answered_once(ledger):
     assert ledger.reports.add_checkpoint(first, Checkpoint(1, b"1"))
     assert not ledger.reports.add_checkpoint(first, Checkpoint(2, b"2"))
     assert ledger.reports.add_checkpoint(second, Checkpoint(1, b"3"))
-    assert ledger.reports.take_checkpoints() == [(first.lease, b"2"), (second.lease, b"3")]
+    assert ledger.reports.take_checkpoints() == [
+        (first.lease, Checkpoint(2, b"2")),
+        (second.lease, Checkpoint(1, b"3")),
+    ]
     assert ledger.reports.take_checkpoints() == []
-    assert [ledger.reports.take_stored(token) for token in (1, 1, 7)] == [(first, 2), None, None]
+    assert [ledger.reports.take_stored(token, 2) for token in (1, 1, 7)] == [(first, 2), None, None]
     assert ledger.reports.take_unstored() == [(second, 1)]
     assert ledger.reports.take_unstored() == []
 
@@ -58,9 +63,9 @@ def test_checkpoint_during_an_exchange_goes_with_the_next(ledger):
     ledger.reports.add_checkpoint(held, Checkpoint(1, b"1"))
     ledger.reports.take_checkpoints()
     assert not ledger.reports.add_checkpoint(held, Checkpoint(2, b"2"))
-    assert ledger.reports.take_stored(1) == (held, 1)
-    assert ledger.reports.take_checkpoints() == [(held.lease, b"2")]
-    assert ledger.reports.take_stored(1) == (held, 2)
+    assert ledger.reports.take_stored(1, 1) == (held, 1)
+    assert ledger.reports.take_checkpoints() == [(held.lease, Checkpoint(2, b"2"))]
+    assert ledger.reports.take_stored(1, 2) == (held, 2)
 
 
 def test_checkpoint_goes_for_an_ended_job_not_for_a_lost_one(ledger):
@@ -69,7 +74,7 @@ def test_checkpoint_goes_for_an_ended_job_not_for_a_lost_one(ledger):
         ledger.reports.add_checkpoint(held, Checkpoint(1, b"1"))
     ledger.end(ended, Completed(ended.lease))
     ledger.lose(lost, "cancelled")
-    assert ledger.reports.take_checkpoints() == [(ended.lease, b"1")]
+    assert ledger.reports.take_checkpoints() == [(ended.lease, Checkpoint(1, b"1"))]
 
 
 def test_newest_of_large_checkpoints_is_sent_at_the_rate(ledger):
@@ -82,7 +87,9 @@ def test_newest_of_large_checkpoints_is_sent_at_the_rate(ledger):
     assert now_at < ledger.reports.next_checkpoint_at() <= now_at + 0.05
     ledger.reports.add_checkpoint(held, Checkpoint(100, b"last"))
     assert ledger.reports.take_checkpoints(now_at) == []
-    assert ledger.reports.take_checkpoints(ledger.reports.next_checkpoint_at()) == [(held.lease, b"last")]
+    assert ledger.reports.take_checkpoints(ledger.reports.next_checkpoint_at()) == [
+        (held.lease, Checkpoint(100, b"last"))
+    ]
     assert ledger.reports.next_checkpoint_at() == math.inf
 
 
@@ -102,3 +109,21 @@ def test_last_checkpoint_goes_with_the_end_of_its_job(ledger):
         ledger.reports.take_checkpoints(now_at)
     ledger.end(held, Completed(held.lease))
     assert len(ledger.reports.take_checkpoints(now_at)) == 1
+
+
+def test_steps_go_together_and_the_last_of_them_answers_for_all(ledger):
+    (held,) = add(ledger, 1)
+    said = [Checkpoint(1, b"1", "a"), Checkpoint(2, b"2"), Checkpoint(3, b"3", "b")]
+    for checkpoint in said:
+        ledger.reports.add_checkpoint(held, checkpoint)
+    assert ledger.reports.take_checkpoints() == [(held.lease, checkpoint) for checkpoint in said]
+    assert ledger.reports.take_stored(1, 1) is None
+    assert ledger.reports.take_stored(1, 3) == (held, 3)
+
+
+def test_job_has_at_most_a_megabyte_of_steps_on_their_way(ledger):
+    (held,) = add(ledger, 1)
+    for number in range(16):
+        ledger.reports.add_checkpoint(held, Checkpoint(number, b"x" * STATE_BYTES, f"s{number}"))
+    with pytest.raises(ValueError, match="steps"):
+        ledger.reports.add_checkpoint(held, Checkpoint(16, b"1", "one more"))

@@ -1,0 +1,190 @@
+"""Jobs that wait for signals and times have no process meanwhile, and steps are done once."""
+
+import contextlib
+import os
+import random
+import signal
+
+import pytest
+from watched import FULL
+
+#: After this time a wait of the tests is over.
+NAP_S = 0.2
+
+
+class Notes:
+    """What handlers of waits.py have noted, read from their file."""
+
+    def __init__(self, stage):
+        self.path = stage.directory / "notes"
+        self.path.touch()
+
+    def read(self):
+        return self.path.read_text().splitlines()
+
+
+@pytest.fixture
+def notes(stage):
+    return Notes(stage)
+
+
+def finish(stage, *pools):
+    assert [pool.drain() for pool in pools] == [0] * len(pools)
+    stage.assert_nothing_left()
+
+
+def forget(stage, killed):
+    """Hand back what a killed supervisor holds. The second call takes away the hint that the first has left for it."""
+    for _ in range(2):
+        stage.client.deregister(killed.worker)
+
+
+def put(stage, klass, notes, **more):
+    return stage.queue.put(klass, {"file": str(notes.path), **more})
+
+
+def test_job_waits_as_a_record_and_goes_on_at_its_signal(stage, notes):
+    pool = stage.start(processes=1).wait_ready()
+    jid = put(stage, "waits.approved", notes)
+    pool.wait_for("job.suspended", jid=jid, signal="approval")
+    job = stage.client.job(jid)
+    assert (job.state, job.waiting_for, job.due_unix) == ("scheduled", "approval", None)
+    assert stage.client.signal(jid, "second", {"n": [1]})
+    assert stage.client.signal(jid, "approval", "yes")
+    stage.wait_until_ended([jid])
+    assert stage.client.job(jid).result == ["yes", {"n": [1]}, 1]
+    assert notes.read() == ["asked", "told yes"]
+    assert len(stage.client.queue("elsewhere").jobs("waiting")) == 1
+    stage.client.queue("elsewhere").delete()
+    finish(stage, pool)
+
+
+def test_wait_raises_at_its_time_out(stage, notes):
+    pool = stage.start(processes=1).wait_ready()
+    jid = put(stage, "waits.approved", notes, timeout=NAP_S)
+    stage.wait_until_ended([jid])
+    assert stage.client.job(jid).result == "in vain"
+    assert notes.read() == ["asked"]
+    assert pool.find("job.suspended", jid=jid)[0]["timeout_s"] == NAP_S
+    stage.client.queue("elsewhere").delete()
+    finish(stage, pool)
+
+
+@pytest.mark.parametrize("klass", ["waits.approved_async", "waits.approved_beside"])
+def test_async_handler_waits_and_awaits_its_steps(stage, notes, klass):
+    pool = stage.start(processes=1).wait_ready()
+    jid = put(stage, klass, notes)
+    pool.wait_for("job.suspended", jid=jid)
+    before = sorted(notes.read())
+    stage.client.signal(jid, "approval", 7)
+    stage.wait_until_ended([jid])
+    assert stage.client.job(jid).result == 7
+    assert sorted(notes.read()) == before
+    assert before == (["asked"] if "async" in klass else ["asked", "beside 0", "beside 1", "beside 2"])
+    finish(stage, pool)
+
+
+def test_sleeps_of_a_start_are_slept_once(stage, notes):
+    pool = stage.start(processes=1).wait_ready()
+    jid = put(stage, "waits.naps", notes, nap=NAP_S)
+    stage.wait_until_ended([jid])
+    assert stage.client.job(jid).result == "rested"
+    assert notes.read() == ["0", "1"]
+    assert [event["signal"] for event in pool.find("job.suspended", jid=jid)] == ["sleep-1", "sleep-2"]
+    finish(stage, pool)
+
+
+def test_except_exception_does_not_catch_a_wait(stage, notes):
+    pool = stage.start(processes=1).wait_ready()
+    jid = put(stage, "waits.caught", notes)
+    pool.wait_for("job.suspended", jid=jid)
+    assert notes.read() == ["finally"]
+    stage.client.cancel(jid)
+    finish(stage, pool)
+
+
+def test_large_signals_and_steps_come_with_the_job(stage):
+    pool = stage.start(processes=1).wait_ready()
+    jid = stage.queue.put("waits.large", b"y" * 50_000)
+    pool.wait_for("job.suspended", jid=jid)
+    stage.client.signal(jid, "approval", "z" * 65_000)
+    stage.wait_until_ended([jid])
+    assert stage.client.job(jid).result == 60_000 + 65_000 + 50_000
+    finish(stage, pool)
+
+
+def test_bad_waits_and_steps_are_refused(stage):
+    pool = stage.start(processes=1).wait_ready()
+    jid = stage.queue.put("waits.refused", ["wait", "name", "sleep", "size", "again", "set"])
+    once = stage.queue.put("waits.refused", ["persistent"], at_most_once=True)
+    stage.wait_until_ended([jid, once])
+    said = stage.client.job(jid).result
+    for part, text in zip(("timeout", "name", "duration", "65536", "give each step", "step 't'"), said, strict=True):
+        assert part in text
+    assert stage.client.job(once).result == [
+        "ValueError: job.wait: an at-most-once job cannot wait, because it would have to start again for that"
+    ]
+    finish(stage, pool)
+
+
+def test_waiting_job_outlives_reload_drain_and_death_of_its_supervisor(stage, notes):
+    first = stage.start(processes=1).wait_ready()
+    jid = put(stage, "waits.approved", notes)
+    first.wait_for("job.suspended", jid=jid)
+    first.send(signal.SIGHUP)
+    first.wait_for("reload.completed")
+    assert first.drain() == 0
+    second = stage.start(processes=1).wait_ready()
+    assert stage.client.job(jid).state == "scheduled"
+    second.send(signal.SIGKILL)
+    second.wait()
+    forget(stage, second)
+    stage.client.signal(jid, "second", 2)
+    stage.client.signal(jid, "approval", "yes")
+    third = stage.start(processes=1).wait_ready()
+    stage.wait_until_ended([jid])
+    job = stage.client.job(jid)
+    assert (job.result, job.interruptions, job.deaths) == (["yes", 2, 1], 0, 0)
+    assert notes.read() == ["asked", "told yes"]
+    stage.client.queue("elsewhere").delete()
+    finish(stage, third)
+
+
+def test_kill_of_the_master_around_a_wait_loses_neither_wait_nor_signal(stage, notes):
+    """TEST_FULL=1: two hundred kills."""
+    for number in range(200 if FULL else 4):
+        killed = stage.start(processes=1).wait_ready()
+        jid = put(stage, "waits.approved", notes, timeout="1h")
+        stage.wait_for_starts(jid)
+        stage.let_time_pass(random.uniform(0, 0.006))
+        killed.send(signal.SIGKILL)
+        stage.client.signal(jid, "approval", number)
+        killed.wait()
+        forget(stage, killed)
+        stage.client.signal(jid, "second")
+        pool = stage.start(processes=1).wait_ready()
+        stage.wait_until_ended([jid])
+        assert stage.client.job(jid).result[:2] == [number, None], number
+        assert [set(notes.read()), len(notes.read()) <= 3] == [{"asked", f"told {number}"}, True], number
+        notes.path.write_text("")
+        assert pool.drain() == 0
+    stage.client.queue("elsewhere").delete()
+    stage.assert_nothing_left()
+
+
+def test_kill_repeats_at_most_the_open_step(stage, notes):
+    """TEST_FULL=1: a thousand kills."""
+    pool = stage.start(processes=2).wait_ready()
+    for number in range(1000 if FULL else 20):
+        jid = stage.queue.put("waits.five_steps", str(notes.path))
+        start = stage.wait_for_starts(jid)[0]
+        stage.let_time_pass(random.uniform(0, 0.008))
+        with contextlib.suppress(ProcessLookupError):  # the job has ended, and its child with it
+            os.kill(start.pid, signal.SIGKILL)
+        stage.wait_until_ended([jid])
+        assert stage.client.job(jid).result == [*range(5)], number
+        done = notes.read()
+        assert sorted(set(done)) == [str(n) for n in range(5)], number
+        assert len(done) - len(set(done)) <= 1, number
+        notes.path.write_text("")
+    finish(stage, pool)

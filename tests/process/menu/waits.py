@@ -1,0 +1,105 @@
+"""Handlers that wait for signals and times, and that work in steps. Each step adds a line to a file."""
+
+import asyncio
+import os
+
+import menu
+from supervisor import handler
+
+
+def _note(path, text):
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        os.write(file, f"{text}\n".encode())
+    finally:
+        os.close(file)
+    return text
+
+
+async def _note_later(path, text):
+    await asyncio.sleep(0)
+    return _note(path, text)
+
+
+@handler
+def approved(job):
+    """Waits for two signals, with a step and a follower before each. data: file, timeout."""
+    menu.enter(job)
+    job.put("elsewhere", "k")
+    job.step("ask", _note, job.data["file"], "asked")
+    try:
+        answer = job.wait("approval", timeout=job.data.get("timeout"))
+    except TimeoutError:
+        return "in vain"
+    job.step("tell", _note, job.data["file"], f"told {answer}")
+    return [answer, job.wait("second"), job.attempt]
+
+
+@handler(concurrency=4)
+async def approved_beside(job):
+    menu.enter(job)
+    await job.step("ask", _note_later, job.data["file"], "asked")
+    await asyncio.gather(*(job.astep(f"beside {n}", _note_later, job.data["file"], f"beside {n}") for n in range(3)))
+    return job.wait("approval")
+
+
+@handler
+async def approved_async(job):
+    menu.enter(job)
+    await job.step("ask", _note_later, job.data["file"], "asked")
+    return job.wait("approval")
+
+
+@handler
+def naps(job):
+    """Sleeps twice. data: file, nap."""
+    menu.enter(job)
+    for number in range(2):
+        job.step(f"before {number}", _note, job.data["file"], number)
+        job.sleep(job.data["nap"])
+    return "rested"
+
+
+@handler
+def caught(job):
+    """Ends what it has begun, and lets our exception go. data: file."""
+    menu.enter(job)
+    try:
+        job.wait("approval")
+    except Exception:
+        _note(job.data["file"], "caught")
+    finally:
+        _note(job.data["file"], "finally")
+
+
+@handler
+def refused(job):
+    """Tries what cannot be."""
+    menu.enter(job)
+    said = []
+    tries = {
+        "wait": lambda: job.wait("a", timeout=-1), "name": lambda: job.wait("a\nb"), "sleep": lambda: job.sleep("long"),
+        "size": lambda: job.step("s", lambda: "x" * 65536), "again": lambda: job.step("s", int),
+        "set": lambda: job.step("t", set), "persistent": lambda: job.wait("a"),
+    }  # fmt: skip
+    for what in job.data:
+        try:
+            tries[what]()
+        except (TypeError, ValueError) as error:
+            said.append(f"{type(error).__name__}: {error}")
+    return said
+
+
+@handler
+def five_steps(job):
+    """Works in five steps. data: file, and how long to stay in each."""
+    menu.enter(job)
+    return [job.step(f"step {number}", _note, job.data, number) for number in range(5)]
+
+
+@handler
+def large(job):
+    """Stores a large step, then waits. Returns how much of all it has found. data: bytes."""
+    menu.enter(job)
+    kept = job.step("kept", str.__mul__, "x", 60_000)
+    return len(kept) + len(job.wait("approval")) + len(job.raw)
