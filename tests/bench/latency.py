@@ -16,6 +16,7 @@ SOCKETS, BLPOP = "socketpair, there and back", "bare BLPOP: pushed → popped"
 IDLE, IDLE_FORKED = "idle, reused", "idle, fork per job"
 MANY_QUEUES = 1000
 GLOB = f"idle, reused, {MANY_QUEUES:,} queues by glob"
+SIGNALLED = "signal to a job that waits for it, reused"
 BUSY, BUSY_FORKED = "one of 2 children busy, reused", "one of 2 children busy, fork per job"
 P50, P99, MOST = "p50 ms", "p99 ms", "most ms"
 COLUMNS = (P50, P99, MOST)
@@ -85,6 +86,23 @@ def put_to_start(
     return spread_of(until_started(bench.marks, moments))
 
 
+def signal_to_start(bench: Bench, signals: int, *flags: str) -> dict[str, float]:
+    """Each to another job, which waits for it since before the first."""
+    bench.server.clear()
+    bench.marks.clear()
+    with bench.pool("--processes", "2", *flags, marks=bench.marks.path) as pool, bench.server.client() as client:
+        queue = client.queue("default")
+        jids = queue.put_many({"klass": "bench.wait", "data": n} for n in range(signals))
+        while queue.counts().scheduled < signals:
+            if not pool.is_alive():
+                raise Unmeasured("the pool has ended before its jobs waited")
+            time.sleep(GAP_S)
+        pool.until_at_rest()
+        moments = paced(signals, GAP_S, lambda n: client.signal(jids[n], "go"))
+        bench.marks.wait(signals, pool.is_alive)
+    return spread_of(until_started(bench.marks, moments))
+
+
 def by_glob(bench: Bench, puts: int, *flags: str) -> dict[str, float]:
     """One of the queues has a job, at most; the supervisor serves all by their common beginning."""
     queues = [f"tenant-{n}" for n in range(bench.amount(MANY_QUEUES, 50))]
@@ -140,6 +158,7 @@ def steps(bench: Bench) -> Iterator[Sequence[Step]]:
         step(IDLE, lambda: put_to_start(bench, puts, GAP_S, "bench.mark", *reused)),
         step(IDLE_FORKED, lambda: put_to_start(bench, puts, GAP_S, "bench.mark", *forked)),
         step(GLOB, lambda: by_glob(bench, puts, *reused)),
+        step(SIGNALLED, lambda: signal_to_start(bench, puts, *reused)),
         step(BUSY, lambda: put_to_start(bench, puts, NAP_S, "bench.nap", *reused)),
         step(BUSY_FORKED, lambda: put_to_start(bench, puts, NAP_S, "bench.nap", *forked)),
     ]
@@ -149,14 +168,16 @@ LATENCY = Benchmark(
     "latency",
     "From just before a put to the handler's first line. On an idle pool of two children, a put each 20 ms; and at half"
     " of its load: a put each 10 ms of a job that sleeps for 10 ms, so that one child of two is busy. By glob: a put"
-    " each 20 ms into another of 1,000 queues, all of which have had a job. Limits: a packet to another process and"
-    " back, and a value pushed to one that waits in BLPOP, both each 20 ms.",
+    " each 20 ms into another of 1,000 queues, all of which have had a job. A signal each 20 ms"
+    " to another of the jobs that wait in `job.wait`. Limits: a packet to another process and back, and a value pushed"
+    " to one that waits in BLPOP, both each 20 ms.",
     COLUMNS,
     steps,
     (
         Compared("idle pool, p99 / p50, reused", IDLE, P99, (IDLE,), over_column=P50, most=3),
         Compared("idle pool, p99 / p50, fork per job", IDLE_FORKED, P99, (IDLE_FORKED,), over_column=P50, most=3),
         Compared(f"{MANY_QUEUES:,} queues by glob, p50", GLOB, P50, most=5),
+        Compared("signal → running, p99", SIGNALLED, P99, most=20),
         Compared("idle pool / bare BLPOP, p50, reused", IDLE, P50, (BLPOP,)),
         Compared("idle pool / bare BLPOP, p50, fork per job", IDLE_FORKED, P50, (BLPOP,)),
         Compared("half busy / idle, p50, reused", BUSY, P50, (IDLE,)),

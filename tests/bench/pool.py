@@ -49,6 +49,11 @@ def nap(job):
     time.sleep(0.01)
 
 @handler
+def wait(job):
+    job.wait("go", timeout="1h")
+    _mark(job.data)
+
+@handler
 def hold(job):
     _mark(job.data)
     if not job.deaths:

@@ -7,13 +7,14 @@ from typing import Any
 
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.model.jobs import LeaseRecord
-from supervisor.engine.model.outcomes import Completed, Failed
+from supervisor.engine.model.outcomes import Completed, Failed, Suspended
 from supervisor.engine.model.validation import to_data
 from tests.bench.bench import FILLER, Bench
 from tests.bench.benchmark import Benchmark, Compared, Step
 from tests.bench.server import Server
 
 WAITING = "waiting"
+SUSPENDED = "waits for a signal"
 BYTES = "bytes above the payload"
 CHILDREN = 100  # of each job that others wait for
 REST_S = 0.3  # in which what is freed later has been freed, and tables have moved
@@ -41,6 +42,11 @@ def ended(client: Client, jobs: int, way: Callable[[LeaseRecord], Any]) -> None:
         client.settle([way(lease) for lease in leases])
 
 
+def suspended(client: Client, jobs: int) -> None:
+    for leases in leased(client, jobs):
+        client.settle([Suspended(lease, "approval", "7d") for lease in leases])
+
+
 def depending(client: Client, jobs: int) -> None:
     """Each waits for one job, which a hundred wait for; those count as what they are waited for."""
     for first in range(0, jobs, CHILDREN):
@@ -57,6 +63,7 @@ WAYS: Mapping[str, Callable[[Client, int], None]] = {
     ),
     "waiting, with two tags": lambda client, jobs: put(client, jobs, tags=["newsletter", "customer-7"]),
     "scheduled": lambda client, jobs: put(client, jobs, delay=3600),
+    SUSPENDED: suspended,
     "depends": depending,
     "running": running,
     "completed": lambda client, jobs: ended(client, jobs, Completed),
@@ -99,5 +106,8 @@ RECORDS = Benchmark(
     " queue and jids of 22 characters.",
     (BYTES,),
     steps,
-    (Compared("Redis, a waiting job above its payload", WAITING, BYTES, most=330),),
+    (
+        Compared("Redis, a waiting job above its payload", WAITING, BYTES, most=330),
+        Compared("Redis, a job that waits for a signal, above its payload", SUSPENDED, BYTES, most=1536),
+    ),
 )
