@@ -229,7 +229,7 @@ def test_asyncio_is_for_async_handlers_and_the_async_client_alone():
         "supervisor.child.shared_results",
         "supervisor.child.shared_child",
         "supervisor.child.shared_run",
-        "supervisor.child.shared_streams",
+        "supervisor.child.shared_talk",
         "supervisor.child.talk",
         "supervisor.child.typed_put",
         "supervisor.engine.client.async_store",

@@ -18,7 +18,7 @@ from setproctitle import setproctitle
 from supervisor import clock, messages, sandbox
 from supervisor.child import around, printing
 from supervisor.child.answers import print_line
-from supervisor.child.context import JobContext
+from supervisor.child.context import JobCalls, JobContext
 from supervisor.child.handler import Handler
 from supervisor.child.handlers import hooks
 from supervisor.child.outcome_sender import send_outcome, used
@@ -121,7 +121,7 @@ class Child:
         self._jobs = jobs
         self._socket = talk
         self._talk = Talk(talk)
-        self._job_calls = (
+        self._job_calls = JobCalls(
             self._talk.report, self._talk.checkpoint, self._talk.read_notices, self._talk.ask_results,
             self._talk.stream,
         )  # fmt: skip
@@ -176,7 +176,7 @@ class Child:
 
     def _rehearse(self) -> None:
         """Run a job that does nothing, without an answer: its pages are copied now instead of during the first job."""
-        job = JobContext(messages.unpack_job(REHEARSAL_JOB), self._workdir.path, *self._job_calls)
+        job = JobContext(messages.unpack_job(REHEARSAL_JOB), self._workdir.path, self._job_calls)
         clock.time_of_day()
         self._talk.begin(job)
         self._runner.perform(job, REHEARSAL_HANDLER)
@@ -205,7 +205,7 @@ class Child:
         if message.payload is None:
             message = message.filled(kernel.read_memfd(fds[0]))
         started_at = clock.monotonic()
-        job = JobContext(message, self._workdir.path, *self._job_calls)
+        job = JobContext(message, self._workdir.path, self._job_calls)
         self._talk.begin(job)
         ends = around.begin(job) if around.registered else ()
         verb, parts = self._runner.perform(job, self._handlers[message.klass])

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar, Unpack, overload
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, Unpack, overload
 
 import orjson
 
@@ -63,9 +63,23 @@ T = TypeVar("T")
 
 
 class CheckpointStore(Protocol):
-    """Stores a checkpoint, or the result of a step with its name."""
+    """Stores a checkpoint, or the result of a step with its name. Returns when it is stored."""
 
     def __call__(self, token: int, state: bytes, step: str = "", /) -> None: ...
+
+
+class JobCalls(NamedTuple):
+    """What a job asks of the process around it. By default nothing is kept, and nothing is there."""
+
+    #: Takes the token and progress. It is called at most every PROGRESS_S.
+    report: Callable[[int, ProgressReport], None] = lambda *_: None
+    store: CheckpointStore = lambda *_: None
+    #: It never waits, and is called at most every NOTICES_S.
+    read_notices: Callable[[], None] = lambda: None
+    #: Takes the token, the first parent and a number of them. Returns when it has the answer.
+    ask_results: Callable[[int, int, int], ResultsPage] = lambda *_: ResultsPage(0, 0)
+    #: Takes the token and a packed chunk. It may wait for room.
+    stream: Callable[[int, bytes], None] = lambda *_: None
 
 
 class _Once:
@@ -98,21 +112,7 @@ class JobContext:
     _read_notices_at = 0.0
     _told_to_stop = False
 
-    def __init__(
-        self,
-        message: JobMessage,
-        workdir: str,
-        report: Callable[[int, ProgressReport], None],
-        store: CheckpointStore,
-        read_notices: Callable[[], None] = lambda: None,
-        ask_results: Callable[[int, int, int], ResultsPage] = lambda *_: ResultsPage(0, 0),
-        stream: Callable[[int, bytes], None] = lambda _token, _chunk: None,
-    ) -> None:
-        """`report` takes the token and progress, at most every PROGRESS_S. `store` takes the token and a checkpoint, or
-        a result with the name of its step, and returns when it is stored. `read_notices` never waits; it is called at
-        most every NOTICES_S. `ask_results` takes the token, the first parent and a number of them, and blocks until it
-        has the answer. `stream` takes the token and a packed chunk, and may wait for room.
-        """
+    def __init__(self, message: JobMessage, workdir: str, calls: JobCalls) -> None:
         (
             self.token, self.jid, self.klass, self.queue, self.priority, self.failures, self.deaths, self.interruptions,
             self.tags, self.lane, self._persistent, self.waited_s, self._is_bytes, payload, self._saved, _, self.trace,
@@ -124,11 +124,7 @@ class JobContext:
         self._lines = 0  # tags, and twice the parents, of all followers
         self._room_bytes = ROOM_BYTES
         self._head_room_bytes = MAX_HEAD_BYTES - _SIZES_BYTES
-        self._report = report
-        self._store = store
-        self._read_notices = read_notices
-        self._ask_results = ask_results
-        self._stream = stream
+        self._calls = calls
 
     @property
     def attempt(self) -> int:
@@ -159,7 +155,7 @@ class JobContext:
         A parent that has failed, under `on_parent_failure="run"`, is there as a JobFailed. None stands for a parent
         that returned nothing, or was unknown. Raises LeaseLost.
         """
-        return parent_results.read_all(partial(self._ask_results, self.token))
+        return parent_results.read_all(partial(self._calls.ask_results, self.token))
 
     @_Once
     def _before(self) -> StartsBefore:
@@ -263,7 +259,7 @@ class JobContext:
         progress, self._unreported = self._unreported, None  # first: threads of the handler may report, too
         if progress is not None:
             self._report_at = clock.monotonic() + PROGRESS_S
-            self._report(self.token, progress)
+            self._calls.report(self.token, progress)
 
     def checkpoint(self, state: Any) -> None:
         """Store the state of the work: JSON of at most 64 KiB, in place of the last checkpoint.
@@ -278,7 +274,7 @@ class JobContext:
 
         Raises LeaseLost if this supervisor has lost the job; TypeError or ValueError for a state that cannot be stored.
         """
-        self._store(self.token, to_state("state", state))
+        self._calls.store(self.token, to_state("state", state))
 
     async def acheckpoint(self, state: Any) -> None:
         """Store the state as `checkpoint` does. It does not block the loop of a handler with `concurrency=`.
@@ -299,7 +295,7 @@ class JobContext:
 
         Raises LeaseLost if this supervisor has lost the job; TypeError or ValueError for what is no chunk.
         """
-        self._stream(self.token, to_chunk(chunk))
+        self._calls.stream(self.token, to_chunk(chunk))
 
     async def astream(self, chunk: Any) -> None:
         """Stream a chunk as `stream` does. It does not block the loop of a handler with `concurrency=`.
@@ -362,7 +358,7 @@ class JobContext:
         return before.end_step(name, raw)
 
     def _store_step(self, name: str, raw: bytes) -> None:
-        self._store(self.token, raw, name)
+        self._calls.store(self.token, raw, name)
 
     async def astep(self, name: str, function: Callable[..., Any], /, *args: Any) -> Any:
         """Do the same as `step`, with a function that may be `async`. It does not block the loop of a handler with
@@ -389,7 +385,7 @@ class JobContext:
         """
         if not self._told_to_stop and (now_at := clock.monotonic()) >= self._read_notices_at:
             self._read_notices_at = now_at + NOTICES_S
-            self._read_notices()
+            self._calls.read_notices()
         return self._told_to_stop
 
     def tell_to_stop(self) -> None:

@@ -4,44 +4,24 @@ Owns which job waits for which answer. The master answers the last checkpoint of
 """
 
 import asyncio
-import os
-import select
-import socket
-import threading
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Mapping
 
 from supervisor import messages
 from supervisor.child.handlers import Interrupted, SoftTimeout
 from supervisor.child.shared_run import SharedRun
+from supervisor.child.shared_talk import SharedTalk
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.messages import TIMEOUT, Stored
 
-#: Time until a blocked loop looks again whether its answer has come.
-_WAIT_MS: Final = 50
-
 
 class SharedCheckpoints:
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        talk: socket.SocketType,
-        runs: Mapping[int, SharedRun],
-        read_talk: Callable[[], None],
-    ) -> None:
-        """`runs`: by token. `read_talk` reads the socket, and hands answers to `stored`; it never waits."""
-        self._loop = loop
+    def __init__(self, talk: SharedTalk, runs: Mapping[int, SharedRun]) -> None:
+        """`runs`: by token."""
         self._talk = talk
         self._runs = runs
-        self._read_talk = read_talk
-        self._poll = select.poll()
-        self._poll.register(talk, select.POLLIN)
-        self._pid = os.getpid()
-        self.main = threading.get_ident()
         self._number = 0  # of the last checkpoint
         self._tokens: dict[int, int] = {}  # of the jobs that wait, by the number of each checkpoint
         self._answers: dict[int, dict[int, asyncio.Future[bool]]] = {}  # by token and number: whether Redis has it
-        self.at_end = False  # the master has closed its end
 
     def stored(self, word: Stored) -> None:
         """Redis has answered the checkpoint of this number."""
@@ -70,17 +50,11 @@ class SharedCheckpoints:
 
     def store(self, token: int, state: bytes, step: str = "") -> None:
         """Do the same, and block. In the loop's thread it stops all jobs of the child meanwhile."""
-        if os.getpid() != self._pid:
-            raise RuntimeError("job.checkpoint was called in a fork of the job's process: call it in that itself")
-        if threading.get_ident() != self.main:
-            asyncio.run_coroutine_threadsafe(self.store_and_wait(token, state, step), self._loop).result()
+        if not self._talk.is_in_loop:
+            self._talk.finish("checkpoint", lambda: self.store_and_wait(token, state, step))
             return
         run, answer = self._ask(token, state, step)
-        while not answer.done():
-            if self.at_end:
-                raise LeaseLost("the supervisor has ended: nothing can be stored any more")
-            self._poll.poll(_WAIT_MS)
-            self._read_talk()
+        self._talk.block_until(answer.done)
         self._finish(run, answer.result())
 
     def _ask(self, token: int, state: bytes, step: str) -> "tuple[SharedRun, asyncio.Future[bool]]":
@@ -90,7 +64,7 @@ class SharedCheckpoints:
         if run.is_void:
             raise _lost()
         self._number += 1
-        answer = self._loop.create_future()
+        answer = self._talk.loop.create_future()
         self._tokens[self._number] = token
         self._answers.setdefault(token, {})[self._number] = answer
         self._talk.send(messages.pack_checkpoint(token, self._number, state, step))

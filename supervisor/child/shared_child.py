@@ -12,7 +12,6 @@ import contextlib
 import contextvars
 import os
 import socket
-import threading
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -23,6 +22,7 @@ from supervisor import clock, messages, sandbox
 from supervisor.child import answers, around, printing, shared_output
 from supervisor.child.answers import OUTCOMES, Answer
 from supervisor.child.around import Ending
+from supervisor.child.context import JobCalls
 from supervisor.child.handler import Handler
 from supervisor.child.handlers import Interrupted, SoftTimeout
 from supervisor.child.outcome_sender import send_outcome
@@ -31,6 +31,7 @@ from supervisor.child.shared_checkpoints import SharedCheckpoints
 from supervisor.child.shared_results import SharedResults
 from supervisor.child.shared_run import SharedContext, SharedRun, current, make_task
 from supervisor.child.shared_streams import SharedStreams
+from supervisor.child.shared_talk import SharedTalk
 from supervisor.child.starts_before import Suspend
 from supervisor.child.talk import LOSSES
 from supervisor.linux import kernel
@@ -66,9 +67,13 @@ class SharedChild:
         self._loop = asyncio.new_event_loop()
         self._loop.set_task_factory(make_task)
         self._runs: dict[int, SharedRun] = {}  # by token
-        self._checkpoints = SharedCheckpoints(self._loop, talk, self._runs, self._read_talk)
-        self._results = SharedResults(self._loop, talk, self._runs, self._read_talk)
-        self._streams = SharedStreams(self._loop, talk, self._runs, self._read_talk)
+        self._shared_talk = SharedTalk(self._loop, talk, self._read_talk)
+        self._checkpoints = SharedCheckpoints(self._shared_talk, self._runs)
+        self._results = SharedResults(self._shared_talk, self._runs)
+        self._streams = SharedStreams(self._shared_talk, self._runs)
+        self._calls = JobCalls(
+            self._report, self._checkpoints.store, self._look_for_notices, self._results.ask, self._streams.send
+        )
         self._outputs = shared_output.install(has_marks=not has_terminal)
         self._pid = os.getpid()
         self._klass = ""  # of the last job
@@ -131,7 +136,7 @@ class SharedChild:
             except BlockingIOError:
                 return
             if not packet:  # the master is gone, and the zygote is about to end this process
-                self._checkpoints.at_end = self._results.at_end = self._streams.at_end = True
+                self._shared_talk.at_end = True
                 self._loop.remove_reader(self._talk.fileno())
                 return
             word = messages.unpack_word(packet)
@@ -164,10 +169,8 @@ class SharedChild:
     def _begin(self, message: JobMessage, fds: list[int]) -> None:
         if message.payload is None:
             message = message.filled(kernel.read_memfd(fds[0]))
-        checkpoints, streams = self._checkpoints, self._streams
         job = SharedContext(
-            message, self._workdir.path, self._report, checkpoints.store, checkpoints.store_and_wait,
-            self._look_for_notices, self._results.ask, streams.send, streams.send_and_wait,
+            message, self._workdir.path, self._calls, self._checkpoints.store_and_wait, self._streams.send_and_wait
         )  # fmt: skip
         run = SharedRun(job, self._handlers[message.klass])
         self._runs[message.token] = run
@@ -265,7 +268,7 @@ class SharedChild:
 
     def _look_for_notices(self) -> None:
         """Read notices while a coroutine keeps the loop from doing it."""
-        if threading.get_ident() == self._checkpoints.main and os.getpid() == self._pid:
+        if self._shared_talk.is_in_loop:
             self._read_talk()
 
     # the title

@@ -14,11 +14,11 @@ from typing import Any, Final
 from supervisor import clock
 from supervisor.child import around
 from supervisor.child.chunk_window import ChunkWindow
-from supervisor.child.context import CheckpointStore, JobContext
+from supervisor.child.context import JobCalls, JobContext
 from supervisor.child.handler import Handler
 from supervisor.engine.model.chunks import to_chunk
 from supervisor.engine.model.validation import to_state
-from supervisor.messages import JobMessage, Notice, ProgressReport, ResultsPage
+from supervisor.messages import JobMessage, Notice
 
 #: The run whose code runs now, in its tasks and in threads that have a copy of their context.
 current: Final[contextvars.ContextVar["SharedRun | None"]] = contextvars.ContextVar("leasehold_run", default=None)
@@ -31,15 +31,11 @@ class SharedContext(JobContext):
         self,
         message: JobMessage,
         workdir: str,
-        report: Callable[[int, ProgressReport], None],
-        store: CheckpointStore,
+        calls: JobCalls,
         store_and_wait: Callable[[int, bytes, str], Awaitable[None]],
-        read_notices: Callable[[], None],
-        ask_results: Callable[[int, int, int], ResultsPage],
-        stream: Callable[[int, bytes], None],
         stream_and_wait: Callable[[int, bytes], Awaitable[None]],
     ) -> None:
-        super().__init__(message, f"{workdir}/{message.token}", report, store, read_notices, ask_results, stream)
+        super().__init__(message, f"{workdir}/{message.token}", calls)
         self._store_and_wait = store_and_wait
         self._stream_and_wait = stream_and_wait
 

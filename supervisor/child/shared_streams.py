@@ -2,41 +2,20 @@
 children.
 """
 
-import asyncio
-import os
-import select
-import socket
-import threading
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Mapping
 
 from supervisor import messages
 from supervisor.child.shared_run import SharedRun
+from supervisor.child.shared_talk import SharedTalk
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.messages import Taken
 
-#: Time until a blocked loop looks again whether there is room.
-_WAIT_MS: Final = 50
-
 
 class SharedStreams:
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        talk: socket.SocketType,
-        runs: Mapping[int, SharedRun],
-        read_talk: Callable[[], None],
-    ) -> None:
-        """`runs`: by token. `read_talk` reads the socket, and hands answers to `taken`; it never waits."""
-        self._loop = loop
+    def __init__(self, talk: SharedTalk, runs: Mapping[int, SharedRun]) -> None:
+        """`runs`: by token."""
         self._talk = talk
         self._runs = runs
-        self._read_talk = read_talk
-        self._poll = select.poll()
-        self._poll.register(talk, select.POLLIN)
-        self._pid = os.getpid()
-        self._main = threading.get_ident()
-        self.at_end = False  # the master has closed its end
 
     def taken(self, word: Taken) -> None:
         """Redis has taken chunks of a job."""
@@ -53,16 +32,10 @@ class SharedStreams:
 
     def send(self, token: int, chunk: bytes) -> None:
         """Do the same, and block. In the loop's thread it stops all jobs of the child meanwhile."""
-        if os.getpid() != self._pid:
-            raise RuntimeError("job.stream was called in a fork of the job's process: call it in that itself")
-        if threading.get_ident() != self._main:
-            asyncio.run_coroutine_threadsafe(self.send_and_wait(token, chunk), self._loop).result()
-            return
-        while self._without_room(token, chunk) is not None:
-            if self.at_end:
-                raise LeaseLost("the supervisor has ended: nothing can be streamed any more")
-            self._poll.poll(_WAIT_MS)
-            self._read_talk()
+        if self._talk.is_in_loop:
+            self._talk.block_until(lambda: self._without_room(token, chunk) is None)
+        else:
+            self._talk.finish("stream", lambda: self.send_and_wait(token, chunk))
 
     def _without_room(self, token: int, chunk: bytes) -> SharedRun | None:
         """Send the chunk. Return its run if that has no room."""

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from supervisor.child.context import JobContext
+from supervisor.child.context import JobCalls, JobContext
 from supervisor.child.description import loaded
 from supervisor.child.handler import Handler
 from supervisor.child.parameters import WrongShape
@@ -58,7 +58,7 @@ def tried(handlers: Mapping[str, Handler[..., Any]], jobs: Jobs) -> dict[str, An
 def refusal(handler: Handler[..., Any], is_bytes: bool, raw: bytes) -> str | None:
     """Return why a handler cannot take the data of a job. None: it can."""
     message = JobMessage(0, "", "", "", 0, 0, 0, 0, [], None, False, 0.0, is_bytes, raw)
-    job = JobContext(message, "", lambda *_: None, lambda *_: None)
+    job = JobContext(message, "", JobCalls())
     try:
         job.data  # noqa: B018  decoded first, as a child does
     except ValueError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, overload
 
 from supervisor import clock
+from supervisor.child.context import JobCalls
 from supervisor.child.handler import Handler
 from supervisor.child.handlers import Interrupted, SoftTimeout, registered
 from supervisor.engine.client.answers import renewed
@@ -22,7 +23,7 @@ from supervisor.engine.model.outcomes import REFUSED, TOO_MANY_QUEUES, Outcome, 
 from supervisor.engine.model.recurring import declared
 from supervisor.engine.model.validation import Duration, in_seconds
 from supervisor.master.model import outcome_rules
-from supervisor.messages import HandlerSettings, ProgressReport, ResultsPage
+from supervisor.messages import HandlerSettings, JobMessage, ProgressReport, ResultsPage
 from supervisor.testing import puts
 from supervisor.testing.faults import Crashed, Faults, Trial
 from supervisor.testing.in_process import Ended
@@ -220,10 +221,12 @@ class Leasehold:
         def stream(token: int, chunk: bytes) -> None:
             calls_of(self.client).call(writes.stream, WORKER, [writes.Streamed(lease.jid, token, None, [chunk])])
 
-        return RecordingContext(
-            message_of(lease), self._kit.in_process.workdir, report, store,
-            lambda point: self._faults.reach(point, lease.klass), ask_results, stream,
-        )  # fmt: skip
+        calls = JobCalls(report, store, ask_results=ask_results, stream=stream)
+        return self._recording(message_of(lease), calls, lease.klass)
+
+    def _recording(self, message: JobMessage, calls: JobCalls, klass: str) -> RecordingContext:
+        workdir = self._kit.in_process.workdir
+        return RecordingContext(message, workdir, calls, lambda point: self._faults.reach(point, klass))
 
     def _settle(self, lease: Lease, ended: Ended, settings: HandlerSettings) -> None:
         [answer] = self.client.settle([_outcome(lease, ended, settings)])
@@ -281,10 +284,8 @@ class Leasehold:
         waited_s, persistent, at_most_once, token. Raises TypeError or ValueError.
         """
         klass = self._klass_of(wanted)
-        return RecordingContext(
-            message_for(klass, data, record), self._kit.in_process.workdir, lambda *_: None, lambda *_: None,
-            lambda point: self._faults.reach(point, klass), lambda *_: page_of(results or {}),
-        )  # fmt: skip
+        calls = JobCalls(ask_results=lambda *_: page_of(results or {}))
+        return self._recording(message_for(klass, data, record), calls, klass)
 
     # faults
 

@@ -5,13 +5,13 @@ from typing import Any, Final
 
 import orjson
 
-from supervisor.child.context import CheckpointStore, JobContext
+from supervisor.child.context import JobCalls, JobContext
 from supervisor.engine.model.chunks import to_chunk, unpack
 from supervisor.engine.model.errors import JobFailed
 from supervisor.engine.model.job_to_put import JobToPut
 from supervisor.engine.model.jobs import LeaseRecord, ParentResult, new_jid
 from supervisor.engine.model.validation import UNSET, Duration, to_data
-from supervisor.messages import JobMessage, ProgressReport, ResultsPage
+from supervisor.messages import JobMessage, ResultsPage
 from supervisor.testing.faults import Crashed
 
 _FIELDS: Final = frozenset(
@@ -71,14 +71,11 @@ class RecordingContext(JobContext):
         self,
         message: JobMessage,
         workdir: str,
-        report: Callable[[int, ProgressReport], None],
-        store: CheckpointStore,
+        calls: JobCalls,
         reach: Callable[[str], None],
-        ask_results: Callable[[int, int, int], ResultsPage],
-        stream: Callable[[int, bytes], None] = lambda _token, _chunk: None,
     ) -> None:
         """`reach(point)` is told where the handler is, and raises what is to happen there."""
-        super().__init__(message, workdir, report, store, ask_results=ask_results, stream=stream)
+        super().__init__(message, workdir, calls)
         self.puts: list[JobToPut] = []
         self.reported: list[tuple[float, str]] = []
         self.checkpoints: list[Any] = []

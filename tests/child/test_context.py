@@ -8,7 +8,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, use_span
 
 from supervisor import clock
 from supervisor.child import context as context_module
-from supervisor.child.context import JobContext
+from supervisor.child.context import JobCalls, JobContext
 from supervisor.messages import Blob, Completion, Follower, JobMessage, ProgressReport, Stage, pack_completion
 
 EVERY_BYTE = bytes(range(256))
@@ -28,9 +28,8 @@ def stored():
 def new(reported, stored):
     def make(persistent=False, lane=None, trace=None):
         message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], lane, persistent, 0.0, False, b"{}", trace=trace)
-        return JobContext(
-            message, "/tmp", lambda _token, said: reported.append(said), lambda _token, state: stored.append(state)
-        )
+        calls = JobCalls(lambda _token, said: reported.append(said), lambda _token, state: stored.append(state))
+        return JobContext(message, "/tmp", calls)
 
     return make
 

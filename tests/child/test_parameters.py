@@ -17,7 +17,7 @@ import typing_extensions
 from pydantic.alias_generators import to_camel
 
 from supervisor.child import answers
-from supervisor.child.context import JobContext
+from supervisor.child.context import JobCalls, JobContext
 from supervisor.child.handler import Handler, HandlersError
 from supervisor.child.parameters import WrongShape, parameters_of
 from supervisor.messages import HandlerSettings, JobMessage, Verb
@@ -390,7 +390,7 @@ def test_value_that_is_not_json_is_refused_before_anything_is_written():
 def test_result_is_dumped_by_its_annotation(annotation, result, body):
     def send(job) -> annotation: ...
 
-    job = JobContext(JobMessage(0, "", "", "", 0, 0, 0, 0, [], None, False, 0.0, False, b"null"), "", print, print)
+    job = JobContext(JobMessage(0, "", "", "", 0, 0, 0, 0, [], None, False, 0.0, False, b"null"), "", JobCalls())
     assert answers.returned(job, Handler(send, None, HandlerSettings()), result) == (Verb.COMPLETED, [body])
 
 

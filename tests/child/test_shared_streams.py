@@ -9,6 +9,7 @@ import pytest
 from supervisor import LeaseLost, messages
 from supervisor.child.chunk_window import ChunkWindow
 from supervisor.child.shared_streams import SharedStreams
+from supervisor.child.shared_talk import SharedTalk
 from supervisor.engine.model.chunks import to_chunk
 from supervisor.messages import MOST_CHUNKS, Taken
 
@@ -24,14 +25,15 @@ class Stage:
     def __init__(self, loop):
         self.master, self._talk = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.runs = {1: Run(), 2: Run()}
-        self.streams = SharedStreams(loop, self._talk, self.runs, self._read)
+        self._shared = SharedTalk(loop, self._talk, self._read)
+        self.streams = SharedStreams(self._shared, self.runs)
 
     def _read(self):
         packet = self._talk.recv(messages.MAX_PACKET_BYTES, socket.MSG_DONTWAIT)
         if packet:
             self.streams.taken(messages.unpack_word(packet))
         else:
-            self.streams.at_end = True
+            self._shared.at_end = True
 
     def sent(self):
         """Return the next chunk that has come, with its token."""

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from supervisor import Interrupted, LeaseLost, SoftTimeout, messages
-from supervisor.child.context import JobContext
+from supervisor.child.context import JobCalls, JobContext
 from supervisor.child.talk import Talk, handle_notices
 from supervisor.linux import kernel
 from supervisor.messages import JobMessage, Notice, Stored, Verb
@@ -49,7 +49,7 @@ class Master:
 
 def job_of(talk):
     message = JobMessage(TOKEN, "j", "k", "q", 0, 0, 0, 0, [], None, False, 0.0, False, b"1")
-    return JobContext(message, "/tmp", talk.report, talk.checkpoint, talk.read_notices)
+    return JobContext(message, "/tmp", JobCalls(talk.report, talk.checkpoint, talk.read_notices))
 
 
 def talking(play, handle):
@@ -263,7 +263,7 @@ def test_should_stop_in_a_fork_reads_no_notice():
         master.answer(master.next_number())
 
     def handle(job):
-        fork = Process(lambda: [job._read_notices() for _ in range(1000)])
+        fork = Process(lambda: [job._calls.read_notices() for _ in range(1000)])
         assert fork.await_end() == 0
         assert not job._told_to_stop
         until(lambda: job.should_stop)

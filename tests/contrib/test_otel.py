@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from supervisor.child import around
 from supervisor.child.around import Ending
-from supervisor.child.context import JobContext
+from supervisor.child.context import JobCalls, JobContext
 from supervisor.child.handlers import hooks
 from supervisor.contrib import otel
 from supervisor.messages import JobMessage
@@ -57,7 +57,7 @@ def test_failing_provider_costs_only_the_spans(registered, capsys):
     hooks.confined[-1]()
     assert capsys.readouterr().err == "leasehold: this child has no spans: ValueError: no exporter\n"
     message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], None, False, 0.0, False, b"{}")
-    around.end(around.begin(JobContext(message, "/", print, print)), Ending("completed"))
+    around.end(around.begin(JobContext(message, "/", JobCalls())), Ending("completed"))
     hooks.on_exit[-1]()
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 import pytest
 
-from supervisor.child.context import JobContext
+from supervisor.child.context import JobCalls, JobContext
 from supervisor.child.handlers import Retry, handler
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.messages import JobMessage
@@ -127,7 +127,7 @@ def test_a_retry_names_a_delay_that_is_none(given):
 @pytest.fixture
 def job():
     message = JobMessage(1, "jid", "k", "q", 0, 0, 0, 0, [], None, False, 0.0, False, b"null")
-    return JobContext(message, "/", lambda *_: None, lambda *_: None)
+    return JobContext(message, "/", JobCalls())
 
 
 @EACH
