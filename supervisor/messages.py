@@ -335,10 +335,10 @@ class Verb(IntEnum):
     )
     CHECKPOINT = 8  # no outcome; body: a Checkpoint to store; the handler waits for `Stored`
     MISFIT = 9  # the data do not fit the parameters, and the handler was not called; body: Trouble as JSON
-    RESULTS = 13  # no outcome: the handler waits for results of parents (`ResultsPage`); body: ResultsWanted
     HEARD = 10  # no outcome: a job that runs beside others was interrupted, so it alone is to blame if it does not end
     CHUNK = 11  # no outcome; body: a chunk as `engine/model/chunks.py` packs it; `Taken` follows
     SUSPENDED = 12  # the handler waits for a signal or a time, and starts again then; body: Suspension as JSON
+    RESULTS = 13  # no outcome: the handler waits for results of parents (`ResultsPage`); body: ResultsWanted
 
 
 _OUTCOME_HEAD: Final = Struct("<BQQQQ")  # verb, token, run time in µs, processor time in µs, bytes
@@ -657,11 +657,21 @@ class ResultsPage(NamedTuple):
     results: Sequence[ParentResult] = ()
 
 
+def _pack_result(parent: ParentResult) -> bytes:
+    jid, result, failure = parent
+    if failure is not None:
+        failure = failure[0][:MAX_MESSAGE_CHARS], failure[1][:MAX_MESSAGE_CHARS]
+    row = orjson.dumps((jid, result and result.decode(errors="replace"), failure))
+    if len(row) > _MOST_PAGE_BYTES:  # no JSON of 64 KiB becomes so long
+        row = orjson.dumps((jid, None, ("unknown", "what Redis has of the result is no JSON of ours")))
+    return row
+
+
 def pack_page(page: ResultsPage) -> bytes:
     rows: list[orjson.Fragment] = []
     size_bytes = 0
-    for jid, result, failure in page.results:
-        row = orjson.dumps((jid, result and result.decode(errors="replace"), failure))
+    for each in page.results:
+        row = _pack_result(each)
         size_bytes += len(row)
         if rows and size_bytes > _MOST_PAGE_BYTES:
             break

@@ -157,6 +157,7 @@ class SharedChild:
         if notice.reason in LOSSES:
             run.is_void = True
             self._checkpoints.give_up(notice.token)
+            self._results.give_up(notice.token)
             run.room.set()
         if notice.at_checkpoint:
             run.checkpoint_cause = notice
@@ -238,6 +239,7 @@ class SharedChild:
         job.report_progress()
         del self._runs[job.token]
         self._checkpoints.give_up(job.token)
+        self._results.give_up(job.token)
         run.room.set()
         if not self._runs:
             self._clean_up()

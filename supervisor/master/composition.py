@@ -80,10 +80,10 @@ from supervisor.master.redis.idle_exit import IdleExit
 from supervisor.master.redis.leasing import Leasing
 from supervisor.master.redis.lookups import QueueLookup, TimesLookup
 from supervisor.master.redis.maintenance import Maintenance
-from supervisor.master.redis.questions import Questions
 from supervisor.master.redis.redis_pump import RedisPump
 from supervisor.master.redis.renewing import Renewing
 from supervisor.master.redis.replica_watch import ReplicaWatch
+from supervisor.master.redis.results_reading import ResultsReading
 from supervisor.master.redis.resuming import Resuming
 from supervisor.master.redis.settling import Settling
 from supervisor.master.redis.streaming import Streaming
@@ -269,7 +269,7 @@ class Parts:
         relay = RequestRelay(identity, serving, requests, self.idle_exit)
         speakers = (  # in the order in which Redis carries out what they say
             renewing, Streaming(identity, self.ledger.chunks, self.lease_answers, renewing), self.settling, relay,
-            Questions(self.ledger, self.lease_answers),
+            ResultsReading(self.ledger, self.lease_answers),
             Chores(identity, serving, times, self.admission, self.maintenance, self.backlog, counts),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
             Declaring(demand, events), TimesLookup(times, renewing), leasing,

@@ -39,6 +39,20 @@ def test_large_results_are_not_read_many_times():
     assert sum(asked) < 3 * 40
 
 
+@pytest.mark.parametrize(
+    "parent",
+    [
+        ParentResult("j" * 64, failure=("g" * 65_536, "\x01" * 65_536)),
+        ParentResult("j" * 64, orjson.dumps("\x01" * 10_900)),
+        ParentResult("j" * 64, b"\x01" * 65_536),
+        ParentResult("j" * 64, b"\xff" * 65_536),
+    ],
+)
+def test_whatever_a_parent_has_left_fits_into_a_packet(parent):
+    ask, _ = answered([parent, parent])
+    assert list(read_all(ask)) == ["j" * 64]
+
+
 def test_no_parents_are_one_question():
     ask, asked = answered([])
     assert read_all(ask) == {} and len(asked) == 1

@@ -263,11 +263,15 @@ class Model:
         holder = self.claims.get((queue, claim), jid)
         if claim and holder != jid:
             return holder
-        if depends and "policy" not in options and content is None:  # entries of other programs wait
-            options["policy"] = old.policy if old and old.policy != "wait" else "fail"
+        has_parents = old is not None and bool(old.results_of or old.state == "depends")
+        if depends and "policy" not in options and content is None and not has_parents:  # entries wait
+            options["policy"] = "fail"
+        waits = old is not None and old.parents and not depends
         parents = list(old.parents if old and not depends else depends or ())
         self._refuse_circle(jid, parents)
         job = self._taken_away(old) if old else self._new(jid, queue, klass)
+        if not waits:
+            job.results_of = list(depends or ())
         if claim != job.claim:
             self._release_claim(job)
         before, job.claim = job.tags, claim
@@ -1112,6 +1116,7 @@ class Model:
         job.forget_starts()
         self._leave(job)
         self._begin_stage(job, queue)
+        job.results_of = list(depends)
         self._lay_down(job, self.now + delay, depends)
         return True
 
@@ -1265,6 +1270,7 @@ class Model:
             raise Refused
         self._refuse_circle(jid, list(parents))
         unmet = self._unmet(job, parents)
+        job.results_of = list(dict.fromkeys([*job.results_of, *parents]))
         if unmet is None:
             self._fail(job, "parent-failed")
         else:
@@ -1274,7 +1280,9 @@ class Model:
         job = self._job(jid)
         if job.state != "depends":
             raise Refused
-        for parent in list(job.parents) if all else parents:
+        removed = list(job.parents) if all else parents
+        job.results_of = [parent for parent in job.results_of if parent not in removed]
+        for parent in removed:
             if parent in job.parents:
                 self._free(job, parent)
 

@@ -45,6 +45,7 @@ class Job:
     retries: int = 5
     max_deaths: int | None = None
     policy: str = "wait"  # for a parent that fails or is cancelled
+    results_of: list[str] = field(default_factory=list)  # the parents of its stage, whether or not they have ended
     tags: list[str] = field(default_factory=list)
     lane: str = ""
     limit: str | None = None

@@ -54,7 +54,7 @@ def add(subparsers: Subparsers) -> None:
     add_job_options(parser)
     parser.add_argument("--depends", metavar="JID", action="append", help="wait for this job; repeat it for several")
     parser.add_argument(
-        "--on-parent-failure", metavar="WHAT", help="what to do if one of them fails: wait, fail or run (default: wait)"
+        "--on-parent-failure", metavar="WHAT", help="what to do if one of them fails: wait, fail or run (default: fail)"
     )
     parser.add_argument(
         "--persistent", action="store_true", help="a job without an end, which always runs at some supervisor"

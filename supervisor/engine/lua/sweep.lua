@@ -15,7 +15,8 @@
 -- ARGV[6..] queues that this worker serves by name, at most 1,000; they are not forgotten
 --
 -- Returns   array: now in ms, how many jobs were taken from their workers, the offset to go on with (0 = all is done,
---           also the ends of jobs of which dependents had not been told, and the queues to forget), due cron
+--           also the ends of jobs of which dependents had not been told, the results to release, and the queues to
+--           forget), due cron
 --           recurrences as in lease.lua.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
@@ -109,13 +110,13 @@ end
 fail_expired()
 retention.prune_completed(0, count)
 retention.prune_failed(0, count)
-results.release()
+local has_more_kept = results.release()
 forget_workers()
 forget_days("days", "stats", setting("stats-history"))
 forget_days("histograms", "histogram", setting("histogram-history"))
 if offset == 0 then queues.keep({ unpack(ARGV, 6) }) end
 -- Done last, because forgetting a queue changes the offsets of those behind it.
 if not more then more = queues.forget_idle(count) end
-more = edges.last_end() > 0 and kin.propagate_ends() or more
+more = edges.last_end() > 0 and kin.propagate_ends() or has_more_kept or more
 commit()
 return { now, swept, more and math.max(offset + passed, 1) or 0, due_crons }

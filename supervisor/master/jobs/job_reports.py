@@ -39,8 +39,14 @@ class JobReports:
             self._count(running)
 
     def question(self, running: HeldLease, body: bytes) -> None:
-        """The job asks for results of its parents, and waits. Raises ValueError for nonsense."""
-        self._reports.questions[running.lease.token] = running, unpack_wanted(body)
+        """The job asks for results of its parents, and waits. Raises ValueError for nonsense, and for too many of them.
+
+        A handler that was interrupted while it waited may ask again.
+        """
+        wanted = unpack_wanted(body)
+        if running.lease.token in self._reports.questions:
+            self._count(running)
+        self._reports.questions[running.lease.token] = running, wanted
 
     def chunk(self, running: HeldLease, body: bytes) -> None:
         """Keep a chunk for the next exchange. Raises ValueError for nonsense, and for more than may be under way."""

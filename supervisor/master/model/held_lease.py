@@ -51,6 +51,7 @@ class HeldLease:
     steps: tuple[Checkpoint, ...] = ()  # results of steps, until they go with an exchange
     has_checkpoint: bool = False  # a checkpoint exists, of this run or of an earlier one
     next_checkpoint_at: float = 0.0  # a checkpoint may not be stored before
+    next_results_at: float = 0.0  # results of parents may not be read before
     stream: HeldStream | None = None
     fence: Fence | None = None  # how long the lease is certainly ours, if the job is stopped after that
 

@@ -259,9 +259,13 @@ def test_a_job_fails_with_its_parent_unless_another_policy_is_given(client, q):
     q.put("k", jid="a")
     q.put("k", jid="c", depends=["a"])
     assert client.job("c").on_parent_failure == "fail"
-    q.put("k", jid="c", on_parent_failure="run")
-    q.put("k", jid="c", depends=["a"])
-    assert client.job("c").on_parent_failure == "run", "an option that is left out keeps its value"
+    for policy in ("run", "wait"):
+        q.put("k", jid="c", on_parent_failure=policy)
+        q.put("k", jid="c", depends=["a"])
+        assert client.job("c").on_parent_failure == policy, "an option that is left out keeps its value"
+    q.put("k", jid="b", on_parent_failure="wait")
+    q.put("k", jid="b", depends=["a"])
+    assert client.job("b").on_parent_failure == "fail", "it has not had parents"
 
 
 def test_an_entry_of_another_program_waits_for_a_failed_parent(client, q, server, namespace):

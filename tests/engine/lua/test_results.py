@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import parent_results
+from supervisor.engine.commands import parent_results, writes
 from supervisor.engine.model.jobs import ParentResult
 from supervisor.engine.model.outcomes import Completed
 
@@ -148,7 +148,53 @@ def test_new_stage_has_parents_of_its_own(client, q, results):
     assert results("child") == []
 
 
-def test_sweep_looks_after_a_bounded_number_of_kept_results(client, q, clock, server, namespace):
+def test_try_before_a_completion_is_no_failure_where_no_history_is(client, q, results):
+    client.config.set("jobs-history", 0)
+    q.put("k", jid="a")
+    q.put("k", jid="child", depends=["a"])
+    q.lease("w")[0].retry(group="boom", message="first try")
+    q.lease("w")[0].complete()
+    assert results("child") == [ParentResult("a")]
+
+
+def test_result_stays_for_a_job_put_by_the_call_that_would_delete_it(client, q, clock, results):
+    client.config.set("jobs-history-count", 1)
+    q.put("k", jid="old")
+    q.lease("w")[0].complete("result")
+    q.put("k", jid="new")
+    [lease] = q.lease("w")
+    assert lease.complete(then=[{"queue": "q", "klass": "k", "jid": "child", "depends": ["old"]}])
+    q.put("k", jid="newest", priority=-1)
+    q.lease("w")[0].complete()
+    assert client.job("old") is None
+    assert results("child") == [ParentResult("old", b'"result"')]
+    assert client.check() == []
+
+
+def test_result_of_a_deleted_job_is_there_for_new_jobs_while_it_is_kept(client, q, clock, results):
+    client.config.set("jobs-history", 0)
+    q.put("k", jid="a")
+    q.put("k", jid="child", depends=["a"])
+    q.lease("w")[0].complete(1)
+    q.put("k", jid="later", depends=["a"])
+    client.cancel("child")
+    clock.tick(61)
+    client.sweep()
+    assert results("later") == [ParentResult("a", b"1")]
+
+
+def test_readers_that_have_ended_do_not_pile_up(client, q, server, namespace):
+    q.put("k", jid="a")
+    q.lease("w")[0].complete(1)
+    for _ in range(3):
+        q.put_many({"klass": "k", "depends": ["a"]} for _ in range(1_000))
+        client.settle([Completed(lease) for lease in q.lease("w", 1_000)])
+    assert server.redis.zcard(f"{{{namespace}}}:readers:a") < 1_200
+    q.put("k", jid="a")
+    assert server.redis.zcard(f"{{{namespace}}}:readers:a") == 0
+
+
+def test_all_kept_results_that_no_job_needs_go_with_one_sweep_after_another(client, q, clock, server, namespace):
     client.config.set("jobs-history", 0)
     q.put_many({"klass": "k", "jid": f"p{i}"} for i in range(250))
     q.put("k", jid="child", depends=[f"p{i}" for i in range(250)])
@@ -157,9 +203,9 @@ def test_sweep_looks_after_a_bounded_number_of_kept_results(client, q, clock, se
     client.cancel("child")
     clock.tick(61)
     kept = f"{{{namespace}}}:kept"
-    seen = [server.redis.zcard(kept)]
-    while seen[-1]:
-        client.sweep()
+    assert server.redis.zcard(kept) == 250
+    offset, seen = 0, []
+    while not seen or offset:
+        offset = calls_of(client).call(writes.sweep, offset=offset).next_offset
         seen.append(server.redis.zcard(kept))
-        assert len(seen) < 10
-    assert seen == [250, 150, 50, 0]
+    assert seen == [150, 50, 0]

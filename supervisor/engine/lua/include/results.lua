@@ -7,7 +7,9 @@
 --- @include clock
 --- @include plan
 --- @include stored
-local LOOKED_AT, LOOKED_AT_READERS = 100, 10 -- in one sweep
+local LOOKED_AT, READ_AT_ONCE = 100, 1000 -- kept jobs, and readers of all of them, in one sweep
+local MANY_READERS, STRUCK_AT_ONCE = 1000, 10
+local looked_at = {} -- at how many readers of each job this call has looked
 local PAUSE = 60000 -- ms until a sweep looks again at what is still needed
 
 -- A new stage of a job begins: it finds the results of these jobs, in this order.
@@ -22,16 +24,34 @@ function results.parents_of(rec)
   return rec.parents and lines_of(redis.call("GET", P .. "parents:" .. rec.jid) or "") or {}
 end
 
--- A job is a child from now on of one that may be the next of its jid: what that one has left is over.
+-- Drop what an earlier job of the parent's jid has left.
 function results.expect_from(parent)
-  if parent.kin then return end
+  if parent.kin or not score_of(P .. "kept", parent.jid) then return end
   drop(P .. "keptresult:" .. parent.jid)
   drop(P .. "keptfailure:" .. parent.jid)
   place(P .. "kept", parent.jid, false)
 end
 
+-- Strike off readers that have completed or gone, and no more than `most`. Return how many it has looked at, and
+-- whether one of them still needs the results.
+local function strike_readers(jid, most)
+  local key, first = P .. "readers:" .. jid, looked_at[jid] or 0
+  local readers = redis.call("ZRANGE", key, first, first + most - 1)
+  looked_at[jid] = first + #readers
+  for i, job in ipairs(peek(readers, "klass", "state")) do
+    local klass, state = unpack(job)
+    if klass and state ~= "complete" then return i, true end
+    place(key, readers[i], false)
+  end
+  return #readers, false
+end
+
 -- A parent has ended, and the child may go on.
-function results.leave_to(child_jid, parent_jid) place(P .. "readers:" .. parent_jid, child_jid, now) end
+function results.leave_to(child_jid, parent_jid)
+  local key = P .. "readers:" .. parent_jid
+  if redis.call("ZCARD", key) >= MANY_READERS then strike_readers(parent_jid, STRUCK_AT_ONCE) end
+  place(key, child_jid, now)
+end
 
 -- The child goes on without a parent that is deleted.
 function results.leave_failure_to(child_jid, parent_jid, failure)
@@ -40,8 +60,10 @@ function results.leave_failure_to(child_jid, parent_jid, failure)
   place(P .. "kept", parent_jid, now + PAUSE)
 end
 
--- A job that has or had children completes, and its record is not kept.
+-- Keep the result of a job that has or had children, and that completes without a record.
 function results.keep_new(jid, result)
+  drop(P .. "keptfailure:" .. jid) -- of a try before
+  drop(P .. "keptresult:" .. jid)
   if result ~= "" then store(P .. "keptresult:" .. jid, result) end
   place(P .. "kept", jid, now + PAUSE)
 end
@@ -50,12 +72,15 @@ end
 function results.needed_of(jids)
   local keys, needed = {}, {}
   for i, jid in ipairs(jids) do keys[2 * i - 1], keys[2 * i] = P .. "readers:" .. jid, P .. "dependents:" .. jid end
-  if count_existing(keys) == 0 then return needed end
-  for i, jid in ipairs(jids) do needed[jid] = redis.call("EXISTS", keys[2 * i - 1], keys[2 * i]) > 0 end
+  local is_any = count_existing(keys) > 0
+  for i, jid in ipairs(jids) do
+    local readers, dependents = keys[2 * i - 1], keys[2 * i]
+    needed[jid] = is_any and redis.call("EXISTS", readers, dependents) > 0 or zsets[readers] or zsets[dependents]
+  end
   return needed
 end
 
--- The record of such a job goes.
+-- Keep the result and the failure of a job whose record is deleted.
 function results.keep(jid)
   for from, to in pairs({ ["result:"] = "keptresult:", ["failure:"] = "keptfailure:" }) do
     if redis.call("EXISTS", P .. from .. jid) == 1 then
@@ -65,29 +90,21 @@ function results.keep(jid)
   place(P .. "kept", jid, now + PAUSE)
 end
 
--- Strike off readers that have completed or gone. Return whether none is left, and none is to be told of the end.
-local function strike_readers(jid)
-  if redis.call("EXISTS", P .. "dependents:" .. jid) == 1 then return false end
-  local key = P .. "readers:" .. jid
-  local readers = redis.call("ZRANGE", key, 0, LOOKED_AT_READERS - 1)
-  for i, job in ipairs(peek(readers, "klass", "state")) do
-    local klass, state = unpack(job)
-    if klass and state ~= "complete" then return false end
-    place(key, readers[i], false)
-  end
-  return #readers < LOOKED_AT_READERS
-end
-
--- Delete some of what no job needs any more.
+-- Delete what no job needs any more, as far as one call should look. Return whether there may be more.
 function results.release()
-  for _, jid in ipairs(redis.call("ZRANGEBYSCORE", P .. "kept", "-inf", now, "LIMIT", 0, LOOKED_AT)) do
-    if strike_readers(jid) then
+  local room, found = READ_AT_ONCE, redis.call("ZRANGEBYSCORE", P .. "kept", "-inf", now, "LIMIT", 0, LOOKED_AT)
+  for _, jid in ipairs(found) do
+    if room <= 0 then return true end
+    local n, is_needed = strike_readers(jid, room)
+    room = room - n
+    if is_needed or redis.call("EXISTS", P .. "dependents:" .. jid) == 1 then
+      place(P .. "kept", jid, now + PAUSE)
+    elseif room > 0 then
       drop(P .. "keptresult:" .. jid)
       drop(P .. "keptfailure:" .. jid)
       if redis.call("EXISTS", job_key(jid)) == 0 then drop(P .. "readers:" .. jid) end
       place(P .. "kept", jid, false)
-    else
-      place(P .. "kept", jid, now + PAUSE)
     end
   end
+  return #found == LOOKED_AT
 end

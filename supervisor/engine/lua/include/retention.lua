@@ -91,7 +91,8 @@ function retention.prune_completed(added, most)
   for i = 1, #old, 2 do
     local jid = old[i]
     if planned[jid] == nil then -- else this script has put it anew
-      if old[i + 1] % 1 == 0 then
+      local is_plain = old[i + 1] % 1 == 0 and not (records[jid] and records[jid].kin) -- got a child by this call
+      if is_plain then
         place(key, jid, false)
         erase_plain(jid)
       else

@@ -90,18 +90,19 @@ function stage.why_not(rec, parents)
   return edges.why_too_many(rec.jid, #parents, 0) or rec.kin and edges.why_circular(rec.jid, parents)
 end
 
--- Return which of these jobs have not ended, which have, and one whose failure fails the job. Unknown ones count as
--- complete.
+-- Return which of these jobs have not ended, the jids of those that have, and one whose failure fails the job. Unknown
+-- ones count as complete; with the ended ones are those that have left a result.
 function stage.sort_parents(rec, parents)
   local unmet, ended, fatal = {}, {}, nil
   for _, jid in ipairs(parents) do
     local parent = read_job(jid)
     if parent and parent.state == "failed" and rec.policy then
       fatal = fatal or rec.policy == "fail" and jid
-      ended[#ended + 1] = parent
-    elseif parent then
-      local met = parent.state == "complete" and ended or unmet
-      met[#met + 1] = parent
+      ended[#ended + 1] = jid
+    elseif parent and parent.state ~= "complete" then
+      unmet[#unmet + 1] = parent
+    elseif parent or score_of(P .. "kept", jid) then
+      ended[#ended + 1] = jid
     end
   end
   return unmet, ended, fatal
@@ -110,10 +111,13 @@ end
 -- Have a job wait for its parents, and find the results of those that have ended.
 function stage.bind(rec, unmet, ended)
   for _, parent in ipairs(unmet) do edges.bind(rec, parent) end
-  for _, parent in ipairs(ended) do
-    results.expect_from(parent)
-    results.leave_to(rec.jid, parent.jid)
-    parent.kin = 1
+  for _, jid in ipairs(ended) do
+    local parent = read_job(jid)
+    if parent then
+      results.expect_from(parent)
+      parent.kin = 1
+    end
+    results.leave_to(rec.jid, jid)
   end
 end
 
@@ -176,6 +180,7 @@ function stage.put(verb, queue, jid, klass, kind, data, due, options)
     rec.progress = nil
     drop(P .. "failure:" .. jid)
     drop(P .. "result:" .. jid)
+    if verb ~= "move" and rec.kin then drop(P .. "readers:" .. jid) end
     drop(P .. "progress:" .. jid)
   else
     rec = create_job(jid)
@@ -227,7 +232,8 @@ function stage.put_one(at)
   stage.check_room(put[2])
   local options = put[8]
   if options.depends and options.depends ~= "" and not options.policy then -- entries of other programs wait
-    options.policy = (read_job(put[3]) or options).policy or "fail"
+    local rec = read_job(put[3])
+    if not (rec and (rec.parents or rec.state == "depends")) then options.policy = "fail" end
   end
   local answer, why = stage.put(unpack(put, 1, 8))
   if not answer then refuse("DEPENDENCY", why) end
