@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from supervisor.engine.client.async_handles import AsyncJob, AsyncLease, AsyncRecurringJob
     from supervisor.engine.client.connection import EmbeddedServerWarning
     from supervisor.engine.client.event_stream import AsyncEventStream, Event, EventStream
+    from supervisor.engine.client.job_stream import AsyncJobStream, JobStream
     from supervisor.engine.client.sync_client import Client, Config, Lane, Queue
     from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
     from supervisor.engine.commands.check import Violation
@@ -65,6 +66,7 @@ _HOMES = {
     "AsyncClient": "engine.client.async_client",
     "AsyncConfig": "engine.client.async_client",
     "AsyncEventStream": "engine.client.event_stream",
+    "AsyncJobStream": "engine.client.job_stream",
     "AsyncJob": "engine.client.async_handles",
     "AsyncLane": "engine.client.async_client",
     "AsyncLease": "engine.client.async_handles",
@@ -94,6 +96,7 @@ _HOMES = {
     "JobContext": "child.context",
     "JobFailed": "engine.model.errors",
     "JobNotFound": "engine.model.errors",
+    "JobStream": "engine.client.job_stream",
     "Lane": "engine.client.sync_client",
     "LaneCounts": "engine.commands.lanes",
     "LayoutError": "engine.model.errors",
@@ -143,6 +146,7 @@ __all__ = [
     "AsyncConfig",
     "AsyncEventStream",
     "AsyncJob",
+    "AsyncJobStream",
     "AsyncLane",
     "AsyncLease",
     "AsyncQueue",
@@ -171,6 +175,7 @@ __all__ = [
     "JobContext",
     "JobFailed",
     "JobNotFound",
+    "JobStream",
     "JobToPut",
     "Lane",
     "LaneCounts",

@@ -267,7 +267,8 @@ class Stage:
         self._gates: list[int] = []
         (directory / "tmp").mkdir()
         (directory / "gates").mkdir()
-        (directory / "menu").symlink_to(HERE / "menu")
+        for handlers in ("menu", "together.py"):
+            (directory / handlers).symlink_to(HERE / handlers)
         self.ledger = Ledger(directory / "ledger")
         self._closing, closed = os.pipe2(os.O_CLOEXEC)
         self._close_pipe = closed

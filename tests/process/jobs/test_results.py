@@ -3,9 +3,9 @@
 import pytest
 
 
-def put_parents(stage, *results):
+def put_parents(stage, *results, klass="flow.give"):
     """Put parents that have these results. Return their jids."""
-    return stage.queue.put_many({"klass": "flow.give", "data": {"result": result}} for result in results)
+    return stage.queue.put_many({"klass": klass, "data": {"result": result}} for result in results)
 
 
 def result_of(stage, jid):
@@ -20,11 +20,12 @@ def finish(stage, *pools):
     stage.assert_nothing_left()
 
 
-@pytest.mark.parametrize("klass", ["flow.collect", "flow.collect_beside"])
-def test_results_come_in_the_order_of_the_parents(stage, klass):
-    parents = put_parents(stage, {"n": [1, "ä"]}, None, "text", 0)[::-1]
+@pytest.mark.parametrize(("handlers", "module"), [("menu", "flow."), ("together", "")])
+def test_results_come_in_the_order_of_the_parents(stage, handlers, module):
+    klass = f"{module}collect"
+    parents = put_parents(stage, {"n": [1, "ä"]}, None, "text", 0, klass=f"{module}give")[::-1]
     jid = stage.queue.put(klass, depends=["unknown", *parents])
-    pool = stage.start(processes=2).wait_ready()
+    pool = stage.start(processes=2, handlers=handlers).wait_ready()
     expected = [["unknown", None], *zip(parents, [0, "text", None, {"n": [1, "ä"]}], strict=True)]
     assert result_of(stage, jid) == [list(pair) for pair in expected]
     again = stage.queue.put(klass, depends=parents[:1])

@@ -70,12 +70,12 @@ def test_reader_gets_chunks_while_the_job_runs_and_ends_with_it(stage):
     finish(stage, pool)
 
 
-@pytest.mark.parametrize("klass", ["stream.say_async", "stream.say_beside"])
-def test_coroutines_stream_without_blocking_each_other(stage, klass):
-    pool = stage.start(processes=1)
+@pytest.mark.parametrize(("handlers", "klass"), [("menu", "stream.say_async"), ("together", "say")])
+def test_coroutines_stream_without_blocking_each_other(stage, handlers, klass):
+    pool = stage.start(processes=1, handlers=handlers)
     numbers = [list(range(n, n + 500)) for n in range(5)]
     jids = [stage.queue.put(klass, {"chunks": chunks}) for chunks in numbers]
-    more = ["in a thread", "and in the loop"] if klass == "stream.say_beside" else []
+    more = ["in a thread", "and in the loop"] if klass == "say" else []
     assert [list(stage.client.stream(jid)) for jid in jids] == [[*chunks, *more] for chunks in numbers]
     finish(stage, pool)
 

@@ -70,9 +70,9 @@ def test_wait_raises_at_its_time_out(stage, notes):
     finish(stage, pool)
 
 
-@pytest.mark.parametrize("klass", ["waits.approved_async", "waits.approved_beside"])
-def test_async_handler_waits_and_awaits_its_steps(stage, notes, klass):
-    pool = stage.start(processes=1).wait_ready()
+@pytest.mark.parametrize(("handlers", "klass"), [("menu", "waits.approved_async"), ("together", "approved")])
+def test_async_handler_waits_and_awaits_its_steps(stage, notes, handlers, klass):
+    pool = stage.start(processes=1, handlers=handlers).wait_ready()
     jid = put(stage, klass, notes)
     pool.wait_for("job.suspended", jid=jid)
     before = sorted(notes.read())

@@ -40,11 +40,6 @@ def digest(job: JobContext) -> list[object]:
     return [len(job.results), sum(len(result) for result in job.results.values()), *list(job.results)[:3]]
 
 
-@handler(concurrency=10)
-async def collect_beside(job: JobContext) -> list[object]:
-    return [[jid, shown(result)] for jid, result in job.results.items()]
-
-
 @handler
 def add(job: JobContext, left: int, right: int) -> tuple[int, int]:
     return left, right

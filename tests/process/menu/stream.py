@@ -1,6 +1,5 @@
 """Handlers that stream."""
 
-import asyncio
 import os
 import signal
 import time
@@ -29,15 +28,6 @@ async def say_async(job):
     menu.enter(job)
     for chunk in job.data["chunks"]:
         await job.astream(chunk)
-
-
-@handler(concurrency=5)
-async def say_beside(job):
-    menu.enter(job)
-    for chunk in job.data["chunks"]:
-        await job.astream(chunk)
-    await asyncio.to_thread(job.stream, "in a thread")
-    job.stream("and in the loop")
 
 
 @handler

@@ -35,14 +35,6 @@ def approved(job):
     return [answer, job.wait("second"), job.attempt]
 
 
-@handler(concurrency=4)
-async def approved_beside(job):
-    menu.enter(job)
-    await job.step("ask", _note_later, job.data["file"], "asked")
-    await asyncio.gather(*(job.astep(f"beside {n}", _note_later, job.data["file"], f"beside {n}") for n in range(3)))
-    return job.wait("approval")
-
-
 @handler
 async def approved_async(job):
     menu.enter(job)
