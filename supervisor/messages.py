@@ -693,7 +693,7 @@ _TAKEN_MARK: Final = 1  # cannot begin a JSON text either
 
 
 class Taken(NamedTuple):
-    """Redis has taken so many chunks of the job with this token, or never will: its lease is lost."""
+    """Redis has taken so many chunks of the job with this token."""
 
     token: int
     chunks: int

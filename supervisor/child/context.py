@@ -290,8 +290,8 @@ class JobContext:
         slowed down to 1 MiB/s, where each chunk counts 64 bytes more, and waits while Redis is away. A coroutine that
         has to wait blocks the loop. Any thread may call it.
 
-        All that was streamed is stored before the job's end. The stream keeps its last 4 MiB. A new start of the job
-        goes on behind what the last one has streamed: readers see it by `attempt`.
+        All that was streamed is stored before the job's end, unless Redis' memory is full then. The stream keeps its
+        last 4 MiB. A new start of the job goes on behind what the last one has streamed: readers see it by `attempt`.
 
         Raises LeaseLost if this supervisor has lost the job; TypeError or ValueError for what is no chunk.
         """

@@ -86,6 +86,8 @@ class StreamReading:
             self._starts_at_end = False
             self._at = self._read_to = _checked_position(followed.position)
             self._end_state = followed.state  # nothing is to come of a job that has ended
+        elif followed.state != "gone" and _checked_position(followed.position) < self._read_to:
+            self._at = self._read_to = (0, 0)  # the job has begun anew meanwhile
 
     @property
     def _waits(self) -> bool:

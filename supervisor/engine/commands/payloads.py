@@ -87,7 +87,8 @@ class LeftOut:
             row = self._rows[index]
             row[place_of_payload(row)] = payload
         for index, fields in zip(self._replays, found, strict=True):
-            self._rows[index][-1][_REPLAY] = packed(fields, self._now_ms)
+            # A foreign key in its place counts as missing, and stops no worker.
+            self._rows[index][-1][_REPLAY] = packed(fields if isinstance(fields, list) else (), self._now_ms)
         still_held = set(held)
         for index in {*self._payloads, *self._replays}:
             if self._jids[index] not in still_held:

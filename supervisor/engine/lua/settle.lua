@@ -216,8 +216,8 @@ function verbs.suspend(rec, at)
   if over <= now then
     moves.to_front(rec)
   else
-    rec.waits_for = name
     moves.to_scheduled(rec, over)
+    rec.waits_for = name
   end
   return "1"
 end

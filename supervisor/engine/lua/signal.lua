@@ -26,7 +26,8 @@ note(rec, "signalled", { signal = name })
 publish_job_event("job.signalled", rec, { signal = name })
 if rec.state == "scheduled" and rec.waits_for == name then
   moves.leave(rec)
-  --   The release before forgets the turn of a job that it retries, and not what the job has waited for.
+  rec.ready = now
+  --   An earlier release may leave `waits_for` at a job that it retries, which has no turn.
   if rec.turn then moves.to_front(rec) else moves.to_waiting(rec) end
 end
 commit()

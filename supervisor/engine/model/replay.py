@@ -22,11 +22,11 @@ def packed(fields: Sequence[bytes], now_ms: int) -> bytes:
     """Return the fields and values of the hash as JSON: signals, waits (name -> whether it is over now), steps."""
     signals, waits, steps = {}, {}, {}
     for field, value in zip(fields[::2], fields[1::2], strict=True):
-        kind, _, name = field.decode().partition(":")
+        kind, _, name = field.decode(errors="replace").partition(":")
         if kind == "signal":
             signals[name] = orjson.Fragment(value)
         elif kind == "wait":
-            waits[name] = int(value) <= now_ms
+            waits[name] = value.isdigit() and int(value) <= now_ms
         elif kind == "step":
             steps[name] = orjson.Fragment(value)
     return orjson.dumps((signals, waits, steps))

@@ -49,9 +49,9 @@ class DeadlineTimers(Protocol):
 
 
 def fill(behind: SentBehind, replies: Sequence[Any]) -> None:
-    """Complete the reply to a lease. Raises LinkLost if Redis has refused a command behind it, other than to wait."""
+    """Complete the reply to a lease. Raises LinkLost if Redis has refused what it must not refuse behind it."""
     for command, reply in zip(behind.commands, replies, strict=True):
-        if isinstance(reply, hiredis.ReplyError) and command[0] != "WAIT":
+        if isinstance(reply, hiredis.ReplyError) and command[0] not in ("WAIT", "HGETALL"):
             raise LinkLost(f"Redis refused {command[0]} behind a lease: {reply}")
     behind.fill(replies)
 

@@ -57,4 +57,4 @@ class JobReports:
     def _count(self, running: HeldLease) -> None:
         running.report_count += 1
         if running.report_count > _REPORTS + _REPORTS_PER_S * (clock.monotonic() - running.started_at):
-            raise ValueError("its progress is told too often")
+            raise ValueError("it reports too often")

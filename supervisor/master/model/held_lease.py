@@ -79,7 +79,9 @@ class HeldLease:
     @property
     def has_payload(self) -> bool:
         """False while a child has a large payload, which the master does not keep, and if it did not come back."""
-        return self.body is not None or len(self.lease.raw) == self.payload_bytes
+        lease = self.lease
+        is_whole = len(lease.raw) == self.payload_bytes and len(lease.raw_replay or b"") == self.replay_bytes
+        return self.body is not None or is_whole
 
     @property
     def unstored(self) -> list[Checkpoint]:

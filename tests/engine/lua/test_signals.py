@@ -352,3 +352,28 @@ def test_wait_and_signal_are_in_the_history(client):
     client.signal("j", "approval")
     said = [(entry["what"], entry.get("signal")) for entry in client.job("j").history]
     assert said == [("put", None), ("popped", None), ("suspended", "approval"), ("signalled", "approval")]
+
+
+def test_time_of_a_wait_is_no_time_in_the_queue(client, clock):
+    leased(client).suspend("approval", timeout=9_000)
+    clock.tick(5_000)
+    client.signal("j", "approval", 1)
+    clock.tick(2)
+    assert again(client).waited_s == 2
+
+
+def test_new_job_of_a_jid_has_no_steps_that_an_earlier_release_has_left(client, server, namespace):
+    server.redis.hset(f"{prefix_of(namespace)}replay:j", "step:charge", b"1")
+    lease = leased(client)
+    store_step(client, lease, "other", b"2")
+    lease.release()
+    assert replay_of(again(client)).steps == {"other": 2}
+
+
+def test_signal_for_a_wait_that_is_over_leaves_the_delay_of_a_retry(client):
+    lease = leased(client)
+    lease.suspend("approval", timeout=0)
+    lease = again(client)
+    lease.retry(delay=600)
+    client.signal("j", "approval", 1)
+    assert client.job("j").state == "scheduled"

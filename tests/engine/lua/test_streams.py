@@ -196,7 +196,25 @@ def test_a_job_that_had_ended_begins_a_new_stream(client, anew):
     assert list(client.stream("j")) == ["b"]
 
 
-def test_a_worker_that_lost_the_job_streams_no_more(client):
+@pytest.mark.parametrize("end", ["cancelled", "no history"])
+def test_new_job_of_a_jid_begins_a_new_stream(client, end):
+    if end == "no history":
+        client.config.set("jobs-history", 0)
+    lease = leased(client)
+    lease.stream("a")
+    if end == "cancelled":
+        client.cancel("j")
+    else:
+        lease.complete()
+    assert client.job("j") is None
+    lease = leased(client)
+    reader = client.stream("j")
+    lease.stream("b")
+    lease.complete()
+    assert list(reader) == ["b"]
+
+
+def test_worker_that_lost_the_job_streams_no_more(client):
     lease = leased(client)
     lease.release()
     after = again(client, "other")

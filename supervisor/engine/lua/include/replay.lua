@@ -15,12 +15,13 @@ local function is_full(rec) return rec.replay and redis.call("HLEN", P .. "repla
 -- Return by how many bytes the hash grows if a field is set, and whether that is a new one.
 local function growth(rec, field, value)
   local key = P .. "replay:" .. rec.jid
-  local before = planned[key .. "\n" .. field] or redis.call("HSTRLEN", key, field)
+  local before = planned[key .. "\n" .. field] or rec.replay and redis.call("HSTRLEN", key, field) or 0
   return #value - before + (before == 0 and #field or 0), before == 0
 end
 
 local function set(rec, field, value, more)
   local key = P .. "replay:" .. rec.jid
+  if not rec.replay then drop(key) end -- a release that does not know it may have left that of an earlier job
   rec.replay = (tonumber(rec.replay) or 0) + more
   planned[key .. "\n" .. field] = #value
   set_fields({ key, field, value })
