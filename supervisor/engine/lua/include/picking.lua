@@ -88,7 +88,7 @@ local function offer(queue, jid, in_front)
   local verdict = lacks and apart.is_lacked(lacks, label_of(rec)) and leave_apart(queue, rec) or held_back(rec)
   if verdict then return verdict end
   bytes = bytes + size
-  spread(queue, "wait", now - (rec.ready or rec.since or rec.put))
+  spread(queue, "wait", now - (rec.since or rec.put))
   taken[#taken + 1], moves.given[jid] = rec, true
   return "taken"
 end
