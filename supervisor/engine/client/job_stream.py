@@ -86,8 +86,6 @@ class StreamReading:
             self._starts_at_end = False
             self._at = self._read_to = _checked_position(followed.position)
             self._end_state = followed.state  # nothing is to come of a job that has ended
-        elif followed.state != "gone" and _checked_position(followed.position) < self._read_to:
-            self._at = self._read_to = (0, 0)  # the job has begun anew meanwhile
 
     @property
     def _waits(self) -> bool:
@@ -334,10 +332,13 @@ class AsyncJobStream:
         await self._disconnect()
 
     async def _read(self) -> None:
+        cancels = _cancels()
         connection, reading = await self._connected(), self._reading
         wait_s, is_answered = reading.wait_s + _PATIENCE_S, False
         try:
             await connection.send_command(*reading.command(), check_health=False)
+            if _cancels() > cancels:
+                raise asyncio.CancelledError
             # redis-py's own time-out is an answer of None, as that of a read which found nothing.
             async with asyncio.timeout(wait_s):
                 reply = await connection.read_response(timeout=2 * wait_s, disconnect_on_error=False)
@@ -365,3 +366,9 @@ class AsyncJobStream:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.disconnect()
+
+
+def _cancels() -> int:
+    """Return how often this task was cancelled. asyncio.wait_for of Python 3.11, in redis-py, may forget to raise."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
