@@ -645,7 +645,6 @@ def pack_stored(stored: Stored) -> bytes:
     return _STORED.pack(_STORED_MARK, *stored)
 
 
-_PAGE: Final = Struct("<B")
 _PAGE_MARK: Final = 2  # cannot begin a JSON text either
 
 
@@ -676,11 +675,11 @@ def pack_page(page: ResultsPage) -> bytes:
         if rows and size_bytes > _MOST_PAGE_BYTES:
             break
         rows.append(orjson.Fragment(row))
-    return _PAGE.pack(_PAGE_MARK) + orjson.dumps((page.number, page.total, rows))
+    return bytes((_PAGE_MARK,)) + orjson.dumps((page.number, page.total, rows))
 
 
 def _unpack_page(packet: bytes) -> ResultsPage:
-    number, total, rows = orjson.loads(packet[_PAGE.size :])
+    number, total, rows = orjson.loads(packet[1:])
     results = [
         ParentResult(jid, result and result.encode(), failure and (failure[0], failure[1]))
         for jid, result, failure in rows

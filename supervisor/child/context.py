@@ -69,7 +69,7 @@ class CheckpointStore(Protocol):
 
 
 class JobCalls(NamedTuple):
-    """What a job asks of the process around it. By default nothing is kept, and nothing is there."""
+    """The calls by which a job reaches its master. By default nothing is kept, and nothing is there."""
 
     #: Takes the token and progress. It is called at most every PROGRESS_S.
     report: Callable[[int, ProgressReport], None] = lambda *_: None
@@ -149,7 +149,7 @@ class JobContext:
 
     @_Once
     def results(self) -> dict[str, Any]:
-        """What the jobs of `depends` have returned, by jid, in the order in which they were given.
+        """The results of the jobs of `depends`, by jid, in the order in which they were given.
 
         Read at the first use, which blocks for a round trip for each 160 KiB of them, and longer while Redis is away.
         A parent that has failed, under `on_parent_failure="run"`, is there as a JobFailed. None stands for a parent

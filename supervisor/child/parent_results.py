@@ -14,15 +14,15 @@ _FIRST: Final = 8
 
 
 def read_all(ask: Callable[[int, int], ResultsPage]) -> dict[str, Any]:
-    """Return the results by jid, in the order of the parents. `ask(first, count)` blocks."""
+    """Return the results by jid, in the order of the parents. `ask(first, most)` blocks."""
     results: dict[str, Any] = {}
-    first, count, total = 0, _FIRST, 1
+    first, most, total = 0, _FIRST, 1
     while first < total:
-        page = ask(first, count)
+        page = ask(first, most)
         results.update((each.jid, _value_of(each)) for each in page.results)
         n = len(page.results)
         first, total = first + n, page.total if n else 0
-        count = min(MOST_RESULTS, 2 * count) if n == count else max(1, n)
+        most = min(MOST_RESULTS, 2 * most) if n == most else max(1, n)
     return results
 
 

@@ -13,7 +13,7 @@ from supervisor.messages import ResultsPage, ResultsWanted
 
 class _Question(NamedTuple):
     number: int
-    page: "asyncio.Future[ResultsPage | None]"  # None: the job has ended, or its lease is lost
+    page: "asyncio.Future[ResultsPage | None]"  # its result is None if the job has ended, or has lost its lease
 
 
 class SharedResults:

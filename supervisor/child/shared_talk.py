@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from supervisor.child.talk import call_in_fork
 from supervisor.engine.model.errors import LeaseLost
 
 #: Time until a blocked loop looks again whether its answer has come.
@@ -42,7 +43,7 @@ class SharedTalk:
     def finish(self, call: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Have the loop do the work, from another thread than the loop's, and block until it is done."""
         if os.getpid() != self._pid:
-            raise RuntimeError(f"job.{call} was called in a fork of the job's process: call it in that itself")
+            raise call_in_fork(call)
         return asyncio.run_coroutine_threadsafe(work(), self.loop).result()
 
     def block_until(self, is_done: Callable[[], bool]) -> None:

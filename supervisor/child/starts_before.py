@@ -1,4 +1,4 @@
-"""What a start of a handler knows of the starts before it: signals, ended waits, results of steps. Runs in children.
+"""Gives a start of a handler the signals, ended waits and results of steps of those before it. Runs in children.
 
 Owns which waits and steps this start has come to. Must not send anything.
 """

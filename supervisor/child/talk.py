@@ -209,12 +209,10 @@ class Talk:
         The main thread also raises notices: any that is due while it waits, and those `at_checkpoint` once the state is
         stored.
         """
-        if os.getpid() != self._pid:
-            raise RuntimeError("job.checkpoint was called in a fork of the job's process: call it in that itself")
-        in_main = threading.get_ident() == self._main
+        in_main = self._is_main("checkpoint")
         with self._waiting:
             with self._as_reader():
-                number = self._ask(token, state, step, in_main)
+                number = self._ask(token, in_main, lambda number: messages.pack_checkpoint(token, number, state, step))
                 self._wait(token, lambda: self._answer.number >= number, in_main)
                 is_lost = self._void_token == token or not (self._answer.kept or self._answer.number > number)
                 if is_lost and in_main:
@@ -228,6 +226,12 @@ class Talk:
             self._raise_here(due, in_main)
         signal.pthread_kill(self._main, kernel.NOTICE_SIGNAL)
 
+    def _is_main(self, call: str) -> bool:
+        """Return whether this is the main thread. Raises RuntimeError in a fork of the process."""
+        if os.getpid() != self._pid:
+            raise call_in_fork(call)
+        return threading.get_ident() == self._main
+
     @contextlib.contextmanager
     def _as_reader(self) -> Iterator[None]:
         before, self._reader = self._reader, threading.get_ident()
@@ -237,11 +241,12 @@ class Talk:
             self._reader = before
             self._read()  # while we waited, the signal handler read nothing
 
-    def _ask(self, token: int, state: bytes, step: str, in_main: bool) -> int:
+    def _ask(self, token: int, in_main: bool, pack: Callable[[int], bytes]) -> int:
+        """Send what the master answers: `pack(number)`. Return its number."""
         with self._sending:
             self._check_holds(token, in_main)
             self._number += 1
-            self._talk.send(messages.pack_checkpoint(token, self._number, state, step))
+            self._talk.send(pack(self._number))
             return self._number
 
     def _check_holds(self, token: int, in_main: bool) -> None:
@@ -262,33 +267,6 @@ class Talk:
                 self._read()
                 if not in_main and self._is_due():
                     signal.pthread_kill(self._main, kernel.NOTICE_SIGNAL)
-
-    # results of parents
-
-    def ask_results(self, token: int, first: int, count: int) -> ResultsPage:
-        """Ask for results of the job's parents, and wait for the answer. Raises LeaseLost.
-
-        A wait raises notices in the main thread, except those that are left to the next checkpoint.
-        """
-        if os.getpid() != self._pid:
-            raise RuntimeError("job.results was read in a fork of the job's process: read it in that itself")
-        in_main = threading.get_ident() == self._main
-        with self._waiting:
-            while (page := self._ask_once(token, first, count, in_main)) is None:
-                pass  # a signal handler of the job's own has asked in between
-        return page
-
-    def _ask_once(self, token: int, first: int, count: int, in_main: bool) -> ResultsPage | None:
-        with self._as_reader():
-            with self._sending:
-                self._check_holds(token, in_main)
-                self._number += 1
-                number = self._number
-                self._talk.send(messages.pack_wanted(token, ResultsWanted(number, first, count)))
-            self._wait(token, lambda: self._page.number >= number, in_main)
-        if self._page.number < number:
-            raise self._lost(token, in_main)
-        return self._page if self._page.number == number else None
 
     def _raise_here(self, due: Notice, in_main: bool) -> None:
         """Raise the notice out of the handler's call. If a thread, or another task than the handler's own, has made
@@ -311,6 +289,29 @@ class Talk:
             signal.pthread_kill(self._main, kernel.NOTICE_SIGNAL)
         return LeaseLost("the lease of this job is not this supervisor's any more: nothing is stored; end the work")
 
+    # results of parents
+
+    def ask_results(self, token: int, first: int, most: int) -> ResultsPage:
+        """Ask for results of the job's parents, and wait for the answer. Raises LeaseLost.
+
+        A wait raises notices in the main thread, except those that are left to the next checkpoint.
+        """
+        in_main = self._is_main("results")
+        with self._waiting:
+            while (page := self._ask_once(token, first, most, in_main)) is None:
+                pass  # a signal handler of the job's own has asked in between
+        return page
+
+    def _ask_once(self, token: int, first: int, most: int, in_main: bool) -> ResultsPage | None:
+        with self._as_reader():
+            number = self._ask(
+                token, in_main, lambda number: messages.pack_wanted(token, ResultsWanted(number, first, most))
+            )
+            self._wait(token, lambda: self._page.number >= number, in_main)
+        if self._page.number < number:
+            raise self._lost(token, in_main)
+        return self._page if self._page.number == number else None
+
     # chunks
 
     def stream(self, token: int, chunk: bytes) -> None:
@@ -318,9 +319,7 @@ class Talk:
 
         A wait raises notices in the main thread, except those that are left to the next checkpoint.
         """
-        if os.getpid() != self._pid:
-            raise RuntimeError("job.stream was called in a fork of the job's process: call it in that itself")
-        in_main = threading.get_ident() == self._main
+        in_main = self._is_main("stream")
         with self._streaming:
             if self._window.is_half_full:
                 self.read_notices()
@@ -337,6 +336,11 @@ class Talk:
             self._window.add(len(chunk))
             self._talk.send(messages.pack_chunk(token, chunk))
             return True
+
+
+def call_in_fork(call: str) -> RuntimeError:
+    """Return the error of a call of `job` that a fork of its process makes: the socket is that process's."""
+    return RuntimeError(f"job.{call} was called in a fork of the job's process: call it in that itself")
 
 
 def _is_current(task: "asyncio.Task[Any]") -> bool:

@@ -9,50 +9,34 @@ import pytest
 
 from supervisor import LeaseLost, messages
 from supervisor.child.shared_results import SharedResults
-from supervisor.child.shared_talk import SharedTalk
 from supervisor.engine.model.jobs import ParentResult
 from supervisor.messages import ResultsPage
+from tests.child.shared_stage import SharedStage, play_on
 
 
 class Run:
-    """What of a `SharedRun` asks for results."""
+    """The part of a `SharedRun` that asks for results."""
 
     is_void = False
 
 
-class Stage:
+class Stage(SharedStage):
     def __init__(self, loop):
-        self.master, self._talk = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.runs = {1: Run(), 2: Run()}
-        self.results = SharedResults(SharedTalk(loop, self._talk, self.read), self.runs)
-
-    def read(self):
-        packet = self._talk.recv(messages.MAX_PACKET_BYTES, socket.MSG_DONTWAIT)
-        self.results.answered(messages.unpack_word(packet))
+        super().__init__(loop, {1: Run(), 2: Run()})
+        self.results = SharedResults(self.shared, self.runs)
+        self.take = self.results.answered
 
     def answer(self):
         """Answer the next question. Return the token of its job."""
-        asked = messages.unpack_outcome(self.master.recv(messages.MAX_PACKET_BYTES, socket.MSG_DONTWAIT))
+        asked = self.said()
         wanted = messages.unpack_wanted(asked.body)
         row = ParentResult(f"p{wanted.first}", b"1")
         self.master.send(messages.pack_page(ResultsPage(wanted.number, 9, [row])))
         return asked.token
 
-    def close(self):
-        self.master.close()
-        self._talk.close()
-
 
 def played(play):
-    async def main():
-        stage = Stage(asyncio.get_running_loop())
-        try:
-            async with asyncio.timeout(60):
-                await play(stage)
-        finally:
-            stage.close()
-
-    asyncio.run(main())
+    play_on(Stage, play)
 
 
 async def until(holds):

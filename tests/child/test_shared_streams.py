@@ -9,35 +9,27 @@ import pytest
 from supervisor import LeaseLost, messages
 from supervisor.child.chunk_window import ChunkWindow
 from supervisor.child.shared_streams import SharedStreams
-from supervisor.child.shared_talk import SharedTalk
 from supervisor.engine.model.chunks import to_chunk
 from supervisor.messages import MOST_CHUNKS, Taken
+from tests.child.shared_stage import SharedStage, play_on
 
 
 class Run:
-    """What of a `SharedRun` streams."""
+    """The part of a `SharedRun` that streams."""
 
     def __init__(self):
         self.window, self.room, self.is_void = ChunkWindow(), asyncio.Event(), False
 
 
-class Stage:
+class Stage(SharedStage):
     def __init__(self, loop):
-        self.master, self._talk = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.runs = {1: Run(), 2: Run()}
-        self._shared = SharedTalk(loop, self._talk, self._read)
-        self.streams = SharedStreams(self._shared, self.runs)
-
-    def _read(self):
-        packet = self._talk.recv(messages.MAX_PACKET_BYTES, socket.MSG_DONTWAIT)
-        if packet:
-            self.streams.taken(messages.unpack_word(packet))
-        else:
-            self._shared.at_end = True
+        super().__init__(loop, {1: Run(), 2: Run()})
+        self.streams = SharedStreams(self.shared, self.runs)
+        self.take = self.streams.taken
 
     def sent(self):
         """Return the next chunk that has come, with its token."""
-        outcome = messages.unpack_outcome(self.master.recv(messages.MAX_PACKET_BYTES, socket.MSG_DONTWAIT))
+        outcome = self.said()
         return outcome.token, outcome.body
 
     def fill(self, token):
@@ -45,21 +37,9 @@ class Stage:
             self.streams.send(token, to_chunk(number))
             assert self.sent() == (token, to_chunk(number))
 
-    def close(self):
-        self.master.close()
-        self._talk.close()
-
 
 def played(play):
-    async def main():
-        stage = Stage(asyncio.get_running_loop())
-        try:
-            async with asyncio.timeout(60):
-                await play(stage)
-        finally:
-            stage.close()
-
-    asyncio.run(main())
+    play_on(Stage, play)
 
 
 async def started(coroutine):

@@ -1,7 +1,6 @@
 """Handlers whose jobs share a child. Beside them those of the menu would get children by other rules."""
 
 import asyncio
-import os
 
 import menu
 
@@ -41,9 +40,5 @@ async def approved(job):
 
 async def _note(path, text):
     await asyncio.sleep(0)
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
-    try:
-        os.write(file, f"{text}\n".encode())
-    finally:
-        os.close(file)
+    menu.append_to(path, f"{text}\n")
     return text

@@ -4,7 +4,7 @@ from django.apps import AppConfig
 
 
 class LeaseholdApp(AppConfig):  # type: ignore[misc]  # Django ships no types
-    """It brings `manage.py leasehold`."""
+    """The application brings `manage.py leasehold`."""
 
     name = "supervisor.contrib.django"
     label = "leasehold"

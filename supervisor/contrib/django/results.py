@@ -10,7 +10,7 @@ from supervisor.contrib.django.interface import base
 from supervisor.engine.model.jobs import JobRecord
 
 _STATUS: Final = {"running": "RUNNING", "stalled": "RUNNING", "failed": "FAILED", "complete": "SUCCESSFUL"}
-#: What ends a run, in a job's history.
+#: The ends of a run, in a job's history.
 _ENDS: Final = {"completed", "failed"}
 
 
@@ -31,7 +31,7 @@ def started(task: Any, data: Mapping[str, Any], **fields: Any) -> Any:
         "worker_ids": [],
     }
     return base.TaskResult(
-        **{**nothing, "errors": [], "worker_ids": [], **fields},
+        **{**nothing, **fields},
         task=task if task.run_after == run_after else replace(task, run_after=run_after),
         args=data["args"],
         kwargs=data["kwargs"],

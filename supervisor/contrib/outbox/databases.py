@@ -68,7 +68,7 @@ def opened(url: str) -> Database:
 
 
 class _Statements:
-    """What both databases do alike. `mark`: how a statement names a parameter."""
+    """The part that both databases do alike. `mark`: how a statement names a parameter."""
 
     mark: str
 

@@ -38,7 +38,7 @@ class SetAside(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What a turn has done: nothing if the outbox is empty, or if another relay has its turn."""
+    """The work that a turn has done: none if the outbox is empty, or if another relay has its turn."""
 
     put: int = 0
     forgotten: int = 0

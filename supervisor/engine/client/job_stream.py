@@ -155,21 +155,8 @@ def _lost(shown: str, error: Exception) -> StoreUnavailable:
     return StoreUnavailable(f"Redis at {shown} tells no more of the stream: {why}. The next call goes on where it was.")
 
 
-class JobStream:
-    """An iterator over what a job's handler streams. It ends with the job, or with `close`.
-
-    StoreUnavailable: the connection is lost; the next call goes on where it was. Another thread may call `close`.
-    """
-
-    def __init__(self, pool: Any, shown: str, reading: StreamReading, follow: Callable[[str], Followed | None]) -> None:
-        """`pool` is the client's. The stream makes one connection like the pool's, which the pool does not count."""
-        self._pool = pool
-        self._shown = shown
-        self._reading = reading
-        self._follow = follow
-        self._connection: Any = None
-        self._closed = threading.Event()
-        self._in_use = threading.Lock()  # one thread at a time uses the connection
+class _JobStreamState:
+    _reading: StreamReading
 
     @property
     def position(self) -> str:
@@ -190,6 +177,23 @@ class JobStream:
     def state(self) -> str:
         """How the job has ended, once all chunks are read: complete, failed, cancelled or gone. Empty until then."""
         return self._reading.state
+
+
+class JobStream(_JobStreamState):
+    """An iterator over what a job's handler streams. It ends with the job, or with `close`.
+
+    StoreUnavailable: the connection is lost; the next call goes on where it was. Another thread may call `close`.
+    """
+
+    def __init__(self, pool: Any, shown: str, reading: StreamReading, follow: Callable[[str], Followed | None]) -> None:
+        """`pool` is the client's. The stream makes one connection like the pool's, which the pool does not count."""
+        self._pool = pool
+        self._shown = shown
+        self._reading = reading
+        self._follow = follow
+        self._connection: Any = None
+        self._closed = threading.Event()
+        self._in_use = threading.Lock()  # one thread at a time uses the connection
 
     def __enter__(self) -> Self:
         return self
@@ -262,7 +266,7 @@ class JobStream:
             connection.disconnect()
 
 
-class AsyncJobStream:
+class AsyncJobStream(_JobStreamState):
     """As JobStream, to iterate over with `async for`; an async context manager. One task at a time reads it."""
 
     def __init__(
@@ -275,26 +279,6 @@ class AsyncJobStream:
         self._follow = follow
         self._connection: Any = None
         self._closed = asyncio.Event()
-
-    @property
-    def position(self) -> str:
-        """As JobStream.position."""
-        return self._reading.position
-
-    @property
-    def attempt(self) -> int:
-        """As JobStream.attempt."""
-        return self._reading.attempt
-
-    @property
-    def missed(self) -> int:
-        """As JobStream.missed."""
-        return self._reading.missed
-
-    @property
-    def state(self) -> str:
-        """As JobStream.state."""
-        return self._reading.state
 
     async def __aenter__(self) -> Self:
         return self

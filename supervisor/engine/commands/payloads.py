@@ -55,7 +55,7 @@ class SentBehind(Protocol):
 
 
 class LeftOut:
-    """What one reply leaves out."""
+    """The payloads and replays that one reply leaves out."""
 
     def __init__(self, prefix: str, worker: str, reply: list[Any]) -> None:
         self._now_ms, self._first_token, self._jids, self._rows = reply[0], reply[2], reply[-2], reply[-1]

@@ -22,6 +22,6 @@ if not rec then
   return redis.call("ZSCORE", P .. "cancelled", jid) and { "cancelled", "0-0" }
 end
 if rec.state == "failed" or rec.state == "complete" then return { rec.state, streams.position(rec) } end
-streams.follow(rec)
+streams.begin(rec)
 commit()
 return { "", streams.position(rec) }

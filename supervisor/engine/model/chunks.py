@@ -1,4 +1,4 @@
-"""What a handler streams, as it is packed for its way to Redis and to readers. Runs in all processes and applications.
+"""Packs what a handler streams for its way to Redis and to readers. Runs in all processes and applications.
 
 Must not do I/O. A packed chunk is its kind, its length and its bytes; several lie behind each other.
 """
@@ -15,7 +15,7 @@ from supervisor.engine.model.validation import to_data
 CHUNK_BYTES: Final = 64 * 1024
 #: Most of the chunks that lie in one entry of a stream, as packed: a reader takes several entries at once.
 ENTRY_BYTES: Final = 128 * 1024
-#: What a chunk counts beside its data in the bounds of a stream; lua/include/streams.lua has the same.
+#: Each chunk counts so much beside its data in the bounds of a stream; lua/include/streams.lua has the same.
 COST_BYTES: Final = 64
 _HEAD: Final = Struct("<BI")  # kind, bytes
 _KINDS: Final = ("json", "bytes")

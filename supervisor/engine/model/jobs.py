@@ -283,7 +283,9 @@ def _checked_policy(policy: object) -> str:
 
 
 class ParentResult(NamedTuple):
-    """What a parent has left to a job that depended on it. Without both it returned nothing, or is unknown."""
+    """A parent leaves its result or its failure to a job that depended on it. Without both it returned nothing, or is
+    unknown.
+    """
 
     jid: str
     result: bytes | None = None  # JSON

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import orjson
 
-#: Of the value of a signal, as JSON. The result of a step may have as many bytes as a checkpoint.
+#: Most bytes of the value of a signal, as JSON. The result of a step may have as many bytes as a checkpoint.
 SIGNAL_BYTES: Final = 64 * 1024
-#: Of the names and results of all steps of a job.
+#: Most bytes of the names and results of all steps of a job.
 STEPS_BYTES: Final = 1024 * 1024
 MOST_STEPS: Final = 1000
 MOST_WAITS: Final = 1000
@@ -33,7 +33,7 @@ def packed(fields: Sequence[bytes], now_ms: int) -> bytes:
 
 
 class Replay:
-    """What a start finds of those before. `raw`: from `packed`; None: nothing."""
+    """The signals, waits and steps that a start finds. `raw`: from `packed`; None: there are none."""
 
     def __init__(self, raw: bytes | None) -> None:
         """Raises ValueError for foreign values."""

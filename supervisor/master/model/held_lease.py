@@ -15,7 +15,7 @@ from supervisor.messages import Checkpoint, HandlerSettings, ProgressReport
 
 @dataclass(slots=True, eq=False)
 class HeldStream:
-    """What a job streams. Under way are the chunks that Redis has not taken."""
+    """The stream of a running job. Under way are the chunks that Redis has not taken."""
 
     taken: int = 0
     sent: int = 0  # taken, refused, or in an exchange that was not answered

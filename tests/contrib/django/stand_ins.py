@@ -1,4 +1,4 @@
-"""What Django's own tests look for in a backend beside the interface. Runs under Django's test runner."""
+"""Stands in for what Django's own tests look for in a backend beside the interface. Runs under Django's test runner."""
 
 import contextlib
 import logging
@@ -10,7 +10,7 @@ from supervisor.engine.model.errors import JobFailed
 
 
 class DummyBackend(LeaseholdBackend):
-    """Nobody runs its jobs. It can show and forget them."""
+    """No supervisor runs its jobs. It can show and forget them."""
 
     @property
     def results(self):

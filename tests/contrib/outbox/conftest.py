@@ -1,4 +1,4 @@
-"""What the tests of the outbox share: its tables in SQLite and in PostgreSQL, as an application uses them."""
+"""Gives the tests of the outbox its tables in SQLite and in PostgreSQL, as an application uses them."""
 
 import sqlite3
 from contextlib import closing

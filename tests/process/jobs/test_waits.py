@@ -13,7 +13,7 @@ NAP_S = 0.2
 
 
 class Notes:
-    """What handlers of waits.py have noted, read from their file."""
+    """The notes of handlers of waits.py, read from their file."""
 
     def __init__(self, stage):
         self.path = stage.directory / "notes"

@@ -15,11 +15,16 @@ def enter(job):
 
 
 def write_line(line):
-    ledger = os.open(os.environ["MENU_LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    append_to(os.environ["MENU_LEDGER"], line, 0)
+
+
+def append_to(path, line, more_flags=os.O_CREAT):
+    """Append a line to a file by one write(2). By default the file is made if need be."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | more_flags)
     try:
-        os.write(ledger, line.encode())
+        os.write(file, line.encode())
     finally:
-        os.close(ledger)
+        os.close(file)
 
 
 def wait_at(gate):

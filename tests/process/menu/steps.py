@@ -11,11 +11,7 @@ from supervisor.engine.model.validation import STATE_BYTES
 
 
 def _step(path, number):
-    step = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
-    try:
-        os.write(step, b"%d\n" % number)
-    finally:
-        os.close(step)
+    menu.append_to(path, f"{number}\n")
 
 
 def _left(job):

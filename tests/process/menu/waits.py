@@ -1,18 +1,13 @@
 """Handlers that wait for signals and times, and that work in steps. Each step adds a line to a file."""
 
 import asyncio
-import os
 
 import menu
 from supervisor import handler
 
 
 def _note(path, text):
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
-    try:
-        os.write(file, f"{text}\n".encode())
-    finally:
-        os.close(file)
+    menu.append_to(path, f"{text}\n")
     return text
 
 

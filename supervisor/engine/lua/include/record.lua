@@ -198,7 +198,7 @@ local function erase_plain(jid)
   dropped[#dropped + 1] = P .. "data:" .. jid
 end
 
--- What a start has stored for the next one was for the stage that has ended.
+-- A start stores for the next one of its stage, which has ended.
 local function forget_starts(rec)
   if rec.saved then drop(P .. "saved:" .. rec.jid) end
   if rec.replay then drop(P .. "replay:" .. rec.jid) end

@@ -24,16 +24,14 @@ local function plan_entry(rec, bytes, chunks, ttl, ...)
   append(key_of(rec), { digits(bytes) .. "-" .. digits(chunks), ... }, from, ttl)
 end
 
--- A stream may outlive its job, by an hour. Drop what an earlier job of this jid has left.
-local function begin(rec)
+-- Let a job have its end told to readers, also if nothing is ever streamed. A stream may outlive its job, by an hour:
+-- drop what an earlier job of this jid has left.
+function streams.begin(rec)
   if rec.streamed then return end
   local length = redis.pcall("XLEN", key_of(rec))
   if type(length) == "number" and length > 0 then drop(key_of(rec)) end
   rec.streamed = "0-0 0 0"
 end
-
--- Let a job have its end told to readers, also if nothing is ever streamed.
-function streams.follow(rec) begin(rec) end
 
 -- Return where a stream ends, as an id.
 function streams.position(rec) return string.match(rec.streamed or "", "^%d+%-%d+") or "0-0" end
@@ -41,7 +39,7 @@ function streams.position(rec) return string.match(rec.streamed or "", "^%d+%-%d
 -- Append `n` packed chunks of a lease. `before`: how many it has streamed earlier, if they may be sent again; what was
 -- appended already is not appended again.
 function streams.add(rec, token, before, n, packed)
-  begin(rec)
+  streams.begin(rec)
   local bytes, chunks, count = ends_of(rec, token)
   if before and before < count then return end
   bytes, chunks = bytes + #packed + n * (COST_BYTES - HEAD_BYTES), chunks + n
