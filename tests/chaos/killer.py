@@ -66,8 +66,9 @@ class Killer:
         return {what: sum(one.what == what for one in self.killed) for what in WEIGHTS}
 
     def workers(self):
-        """The number of each pool that there has been, by its worker's name."""
-        return {started["worker"]: pool.number for pool in self.stage.pools for started in pool.find("master.started")}
+        """Return the number of each pool that there has been, by its worker's name, also if it was killed early."""
+        said = [(event, pool.number) for pool in self.stage.pools for event in list(pool.events)]
+        return {event["worker"]: number for event, number in said if "worker" in event}
 
     def forget_dead(self):
         """The records of killed workers live until max-worker-age."""

@@ -33,7 +33,9 @@ def test_the_number_follows_the_backlog_and_expires(stage):
     stage.wait_until_counted(lambda: keda(stage, KEY) == 5)
     note = json.loads(stage.server.redis.lindex(stage.prefix + KEY, 0))
     assert note.pop("oldest_s") >= 0 and note.pop("at_unix") > 0
-    assert note == {"worker": pool.worker, "desired": 5, "ready": 7, "running": 2, "processes": 2}
+    # An unchanged number is not told again at once, so the note may be of the moment when one job was leased.
+    assert note.pop("ready") + note.pop("running") == 9
+    assert note == {"worker": pool.worker, "desired": 5, "processes": 2}
     assert 0 < stage.server.redis.pttl(stage.prefix + KEY) <= 60_000
     (told,) = stage.client.ask([pool.worker], "status", timeout=20).values()
     assert (told["autoscaling"]["name"], told["autoscaling"]["desired"]) == ("pool", 5)
