@@ -3,7 +3,7 @@
 import pytest
 
 
-def put_parents(stage, *results, klass="flow.give"):
+def put_parents(stage, *results, klass="give"):
     """Put parents that have these results. Return their jids."""
     return stage.queue.put_many({"klass": klass, "data": {"result": result}} for result in results)
 
@@ -20,27 +20,26 @@ def finish(stage, *pools):
     stage.assert_nothing_left()
 
 
-@pytest.mark.parametrize(("handlers", "module"), [("menu", "flow."), ("together", "")])
-def test_results_come_in_the_order_of_the_parents(stage, handlers, module):
-    klass = f"{module}collect"
-    parents = put_parents(stage, {"n": [1, "ä"]}, None, "text", 0, klass=f"{module}give")[::-1]
-    jid = stage.queue.put(klass, depends=["unknown", *parents])
+@pytest.mark.parametrize("handlers", ["flow", "together"])
+def test_results_come_in_the_order_of_the_parents(stage, handlers):
+    parents = put_parents(stage, {"n": [1, "ä"]}, None, "text", 0)[::-1]
+    jid = stage.queue.put("collect", depends=["unknown", *parents])
     pool = stage.start(processes=2, handlers=handlers).wait_ready()
     expected = [["unknown", None], *zip(parents, [0, "text", None, {"n": [1, "ä"]}], strict=True)]
     assert result_of(stage, jid) == [list(pair) for pair in expected]
-    again = stage.queue.put(klass, depends=parents[:1])
+    again = stage.queue.put("collect", depends=parents[:1])
     assert result_of(stage, again) == [[parents[0], 0]], "its parent had ended before it was put"
-    assert result_of(stage, stage.queue.put(klass)) == []
+    assert result_of(stage, stage.queue.put("collect")) == []
     finish(stage, pool)
 
 
 def test_failed_parent_is_there_as_its_failure(stage):
-    failing = stage.queue.put("flow.fail", retries=0)
-    cancelled = stage.queue.put("flow.give", delay="1h")
-    jid = stage.queue.put("flow.collect", depends=[failing, cancelled], on_parent_failure="run")
-    child = stage.queue.put("flow.collect", depends=[failing])
+    failing = stage.queue.put("fail", retries=0)
+    cancelled = stage.queue.put("give", delay="1h")
+    jid = stage.queue.put("collect", depends=[failing, cancelled], on_parent_failure="run")
+    child = stage.queue.put("collect", depends=[failing])
     stage.client.cancel(cancelled)
-    pool = stage.start(processes=1).wait_ready()
+    pool = stage.start(processes=1, handlers="flow").wait_ready()
     assert result_of(stage, jid) == [
         [failing, ["LookupError", "there is no such thing"]],
         [cancelled, ["gone", "the job was cancelled"]],
@@ -51,16 +50,16 @@ def test_failed_parent_is_there_as_its_failure(stage):
 
 def test_results_of_megabytes_are_read_in_parts(stage):
     parents = put_parents(stage, *['"\\' * 15_000 for _ in range(20)], *["small"] * 300)
-    jid = stage.queue.put("flow.digest", depends=parents)
-    pool = stage.start(processes=2).wait_ready()
+    jid = stage.queue.put("digest", depends=parents)
+    pool = stage.start(processes=2, handlers="flow").wait_ready()
     assert result_of(stage, jid) == [320, 20 * 30_000 + 300 * 5, *parents[:3]]
     finish(stage, pool)
 
 
 def test_result_has_the_type_of_its_handler(stage):
-    parent = stage.queue.put("flow.add", {"left": 1, "right": 2})
-    jid = stage.queue.put("flow.typed", depends=[parent])
-    pool = stage.start(processes=1).wait_ready()
+    parent = stage.queue.put("add", {"left": 1, "right": 2})
+    jid = stage.queue.put("typed", depends=[parent])
+    pool = stage.start(processes=1, handlers="flow").wait_ready()
     assert result_of(stage, jid) == [1, 2]
     finish(stage, pool)
 
@@ -69,9 +68,9 @@ def test_result_has_the_type_of_its_handler(stage):
 def test_result_outlives_the_history_while_a_dependent_needs_it(stage, history):
     stage.client.config.set("jobs-history-count", history)
     parents = put_parents(stage, 1, 2)
-    later = stage.queue.put("flow.give", {"gate": stage.gate("later")})
-    stage.queue.put("flow.hand_on", depends=[*parents, later])
-    pool = stage.start(processes=1).wait_ready()
+    later = stage.queue.put("give", {"gate": stage.gate("later")})
+    stage.queue.put("hand_on", depends=[*parents, later])
+    pool = stage.start(processes=1, handlers="flow").wait_ready()
     for parent in parents:
         pool.wait_for("job.completed", jid=parent)
     assert stage.client.job(parents[0]) is None
@@ -87,8 +86,8 @@ def test_results_are_read_once_redis_is_back(own_stage, own_server):
     stage = own_stage
     parents = put_parents(stage, "one")
     gate = stage.gate("first")
-    jid = stage.queue.put("flow.collect", {"gate": gate}, depends=parents)
-    pool = stage.start(processes=1).wait_ready()
+    jid = stage.queue.put("collect", {"gate": gate}, depends=parents)
+    pool = stage.start(processes=1, handlers="flow").wait_ready()
     stage.wait_for_starts(jid)
     stage.wait_until_start_is_known(jid)
     own_server.kill()

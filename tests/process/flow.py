@@ -1,6 +1,7 @@
-"""Handlers whose results flow to the jobs that depend on them."""
+"""Handlers whose results flow to dependents. In the menu, their types would load pydantic for all tests."""
 
 from menu import enter, wait_at
+
 from supervisor import JobContext, JobFailed, handler
 
 
@@ -31,7 +32,7 @@ def collect(job: JobContext, gate: str | None = None) -> list[object]:
 @handler
 def hand_on(job: JobContext) -> None:
     """Put the results into a queue that no supervisor serves."""
-    job.put("elsewhere", "flow.give", list(job.results.values()))
+    job.put("elsewhere", "give", list(job.results.values()))
 
 
 @handler
