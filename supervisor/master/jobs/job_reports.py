@@ -43,10 +43,8 @@ class JobReports:
 
         A handler that was interrupted while it waited may ask again.
         """
-        wanted = unpack_wanted(body)
-        if running.lease.token in self._reports.questions:
+        if not self._reports.add_question(running, unpack_wanted(body)):
             self._count(running)
-        self._reports.questions[running.lease.token] = running, wanted
 
     def chunk(self, running: HeldLease, body: bytes) -> None:
         """Keep a chunk for the next exchange. Raises ValueError for nonsense, and for more than may be under way."""

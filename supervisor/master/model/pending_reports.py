@@ -5,6 +5,7 @@ No I/O.
 
 import math
 from collections.abc import Mapping
+from itertools import islice
 from typing import Final
 
 from supervisor import clock
@@ -30,8 +31,7 @@ class PendingReports:
         self._checkpointed: dict[int, HeldLease] = {}  # by token
         # By token, with the last checkpoint's number: in the exchange under way, or in one that got no answer.
         self._storing: dict[int, tuple[HeldLease, int]] = {}
-        #: By token: a job asks for results of its parents, one question at a time.
-        self.questions: dict[int, tuple[HeldLease, ResultsWanted]] = {}
+        self._questions: dict[int, tuple[HeldLease, ResultsWanted]] = {}  # by token
 
     @property
     def any(self) -> bool:
@@ -123,3 +123,24 @@ class PendingReports:
         """The checkpoints that were being stored cannot be any more. Return them."""
         storing, self._storing = self._storing, {}
         return list(storing.values())
+
+    # questions for results of parents
+
+    def add_question(self, held: HeldLease, wanted: ResultsWanted) -> bool:
+        """Replace the job's last question. Return False if that has not been taken."""
+        is_first = held.lease.token not in self._questions
+        self._questions[held.lease.token] = held, wanted
+        return is_first
+
+    def keep_question(self, held: HeldLease, wanted: ResultsWanted) -> None:
+        """The exchange that took the question got no answer. A later question of the job stays."""
+        self._questions.setdefault(held.lease.token, (held, wanted))
+
+    def take_questions(self, now_at: float, most: int) -> list[tuple[HeldLease, ResultsWanted]]:
+        """Take at most so many questions of jobs that may read by now."""
+        due = (token for token, (held, _wanted) in self._questions.items() if held.next_results_at <= now_at)
+        return [self._questions.pop(token) for token in list(islice(due, most))]
+
+    def next_question_at(self) -> float:
+        """When the first waiting question may be asked (monotonic s). Infinity: none waits."""
+        return min((held.next_results_at for held, _wanted in self._questions.values()), default=math.inf)

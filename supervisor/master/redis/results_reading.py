@@ -4,10 +4,8 @@ A job asks for a few at a time, and waits for the answer. An exchange takes few 
 the next by what it has read, because an answer may have megabytes.
 """
 
-import math
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from supervisor import clock
@@ -27,25 +25,21 @@ _BYTES_PER_S: Final = 32 * 2**20
 
 class ResultsReading(TimedSpeaker):
     def __init__(self, ledger: Ledger, answers: LeaseAnswers) -> None:
-        self._waiting = ledger.reports.questions
+        self._reports = ledger.reports
         self._answers = answers
 
     def deadline_at(self) -> float:
-        return min((held.next_results_at for held, _wanted in self._waiting.values()), default=math.inf)
+        return self._reports.next_question_at()
 
     def parts(self, now_at: float) -> Sequence[Part]:
-        due = (token for token, (held, _wanted) in self._waiting.items() if held.next_results_at <= now_at)
-        return [self._part(*self._waiting.pop(token)) for token in list(islice(due, _MOST_AT_ONCE))]
+        return [self._part(held, wanted) for held, wanted in self._reports.take_questions(now_at, _MOST_AT_ONCE)]
 
     def _part(self, held: HeldLease, wanted: ResultsWanted) -> Part:
         command = parent_results.read(held.lease.jid, wanted.first, wanted.most)
-        then, lost = partial(self._answer, held, wanted), partial(self._ask_again, held, wanted)
+        then, lost = partial(self._answer, held, wanted), partial(self._reports.keep_question, held, wanted)
         return Part(command, then, must=True, lost=lost)
 
     def _answer(self, held: HeldLease, wanted: ResultsWanted, found: ParentResults) -> None:
         read_bytes = sum(len(each.result or b"") for each in found.results)
         held.next_results_at = clock.monotonic() + read_bytes / _BYTES_PER_S
         self._answers.results(held, ResultsPage(wanted.number, *found))
-
-    def _ask_again(self, held: HeldLease, wanted: ResultsWanted) -> None:
-        self._waiting.setdefault(held.lease.token, (held, wanted))

@@ -1,4 +1,4 @@
-"""Starts, progress and checkpoints of running jobs go with the next exchange, each once."""
+"""Starts, progress, checkpoints and questions of running jobs go with the next exchange, each once."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 from supervisor import clock
 from supervisor.engine.model.outcomes import Completed
 from supervisor.engine.model.validation import STATE_BYTES
-from supervisor.messages import Checkpoint, ProgressReport
+from supervisor.messages import Checkpoint, ProgressReport, ResultsWanted
 from tests.master.model.conftest import add
 
 
@@ -127,3 +127,24 @@ def test_job_has_at_most_a_megabyte_of_steps_on_their_way(ledger):
         ledger.reports.add_checkpoint(held, Checkpoint(number, b"x" * STATE_BYTES, f"s{number}"))
     with pytest.raises(ValueError, match="steps"):
         ledger.reports.add_checkpoint(held, Checkpoint(16, b"1", "one more"))
+
+
+def test_jobs_ask_in_their_order_and_when_they_may(ledger):
+    first, second, third = add(ledger, 1, 2, 3)
+    first.next_results_at = 10.0
+    wanted = ResultsWanted(1, 0, 64)
+    assert all(ledger.reports.add_question(held, wanted) for held in (first, second, third))
+    assert ledger.reports.take_questions(5.0, 1) == [(second, wanted)]
+    assert ledger.reports.take_questions(5.0, 9) == [(third, wanted)]
+    assert ledger.reports.next_question_at() == 10.0
+    assert ledger.reports.take_questions(10.0, 9) == [(first, wanted)]
+    assert ledger.reports.next_question_at() == math.inf
+
+
+def test_later_question_of_a_job_replaces_the_one_without_answer(ledger):
+    (held,) = add(ledger, 1)
+    unanswered, later = ResultsWanted(1, 0, 64), ResultsWanted(2, 64, 64)
+    ledger.reports.keep_question(held, unanswered)
+    assert not ledger.reports.add_question(held, later)
+    ledger.reports.keep_question(held, unanswered)
+    assert ledger.reports.take_questions(math.inf, 9) == [(held, later)]
