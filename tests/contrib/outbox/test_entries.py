@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from supervisor import handler
+from supervisor.child import handlers
 from supervisor.contrib.outbox import entry
 from supervisor.contrib.outbox.databases import opened
 from supervisor.contrib.outbox.entries import job_of
@@ -26,7 +27,9 @@ def test_options_arrive_as_add_would_have_them():
     assert job_of(row["job"]) == new_job("add", "q", "k", {"a": [1, None]}, options)
 
 
-def test_job_of_a_handler_is_an_entry():
+def test_job_of_a_handler_is_an_entry(monkeypatch):
+    monkeypatch.setattr(handlers, "_registered", [])
+
     @handler(name="mail.welcome", queue="mail")
     def welcome(job, user):
         pass

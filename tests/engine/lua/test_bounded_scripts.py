@@ -57,7 +57,7 @@ def test_a_graph_put_again_needs_no_walk(client, order, cpu_ms):
         q.put_many(again[::order])
     assert client.job("c3999").dependencies == ["c3998"]
     assert q.counts().depends == 3_999
-    assert used[0] < 4 * 200
+    assert used[0] < 4 * 400  # a walk for each of them takes many times that
 
 
 def test_too_deep_a_graph_is_refused(client):
