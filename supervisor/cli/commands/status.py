@@ -81,6 +81,13 @@ def _row(status: Status) -> tuple[object, ...]:
     )  # fmt: skip
 
 
+def _answering(redis: Mapping[str, Any]) -> str:
+    if not redis.get("connected"):
+        return "away"
+    exchange_ms = redis.get("exchange_ms")
+    return f"answers in {exchange_ms:.3g} ms" if isinstance(exchange_ms, float | int) else "connected"
+
+
 def _show(status: Status) -> None:
     processes, redis, reload = status["processes"], status["redis"], status.get("reload")
     lines = {
@@ -92,7 +99,7 @@ def _show(status: Status) -> None:
         "processes": f"{_processes(processes)} ({processes.get('reason')})",
         "busy": f"{status.get('busy')}, and {status.get('idle')} idle",
         "queues": f"{_joined(status['queues'])} ({status.get('order')})",
-        "redis": f"{redis.get('url')}, {redis.get('server')}" + ("" if redis.get("connected") else ", away"),
+        "redis": f"{redis.get('url')}, {redis.get('server')}, {_answering(redis)}",
         "ended": "  ".join(f"{name} {count}" for name, count in status["counts"].items()),
     }
     if isinstance(work := status.get("autoscaling"), Mapping):

@@ -96,6 +96,7 @@ class Totals:
     oldest_s: float | None
     rates: Sequence[float]
     server: str | None
+    exchange_ms: float | None  # of the supervisor for which Redis is slowest
 
 
 class Rate:
@@ -248,6 +249,9 @@ class Model:
             oldest_s=max(ages, default=None),
             rates=list(self._rates),
             server=next((str(status["redis"]["server"]) for status in known if status["redis"].get("server")), None),
+            exchange_ms=max(
+                filter(None, (number(status["redis"].get("exchange_ms")) for status in known)), default=None
+            ),
         )
 
     def _sum_of(self, counter: str) -> float | None:

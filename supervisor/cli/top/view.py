@@ -127,7 +127,8 @@ class View:
         if trouble is not None:
             left.append((0, trouble))
         else:
-            left += [(2, Text(visible(context.url), "dim")), (1, Text(visible(head.server or ""), "dim"))]
+            answers = "" if head.exchange_ms is None else f", answers in {head.exchange_ms:.3g} ms"
+            left += [(2, Text(visible(context.url), "dim")), (1, Text(visible(head.server or "") + answers, "dim"))]
         right = Text(context.clock)
         if self._controller.frozen:
             right = Text.assemble(("frozen", "yellow"), "  ", context.clock)

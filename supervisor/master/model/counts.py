@@ -19,6 +19,8 @@ MOST_UNKNOWN_PAIRS: Final = 20
 MOST_QUEUES: Final = 100
 #: Most reasons of deaths, over all pairs. A handler may exit with any status.
 MOST_REASONS: Final = 50
+#: By it an exchange counts for the recent ones, so about the last 20 do.
+_WEIGHT_OF_ONE: Final = 0.1
 #: The name for all that is beyond these bounds.
 OTHER: Final = "other"
 #: The reason of an interruption that the handler raised by itself.
@@ -90,6 +92,7 @@ class MasterCounts:
         self.fork = Histogram(OWN_BOUNDS_S)  # from the request of a child until it is ready
         self.restart = Histogram(OWN_BOUNDS_S)  # from the kernel's report of a death until the job has started again
         self.exchange = Histogram(OWN_BOUNDS_S)
+        self.recent_exchange_s: float | None = None  # the mean of the last ones, weighted; None: there was none
         self.granted = 0  # leases
         self.renewed = 0  # leases
         self.lost = 0  # leases
@@ -98,6 +101,11 @@ class MasterCounts:
         self.lines_dropped = 0  # printed lines that were too many for the log, of children that are closed
         self._turns = (0.0, 0.0)  # the longest turn of the previous window and of this one
         self._window_until_at = 0.0
+
+    def add_exchange(self, seconds: float) -> None:
+        self.exchange.add(seconds)
+        recent_s = self.recent_exchange_s
+        self.recent_exchange_s = seconds if recent_s is None else recent_s + (seconds - recent_s) * _WEIGHT_OF_ONE
 
     # jobs
 

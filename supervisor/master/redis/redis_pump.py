@@ -51,7 +51,7 @@ class RedisPump:
         """Raises LinkLost."""
         self._session.read()
         if self._sent_at is not None and self._session.idle:
-            self._counts.exchange.add(clock.monotonic() - self._sent_at)
+            self._counts.add_exchange(clock.monotonic() - self._sent_at)
             self._sent_at = None
             self._replicas.tell()
         self._place()

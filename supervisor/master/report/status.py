@@ -35,6 +35,12 @@ class JobStatus:
         self._failures = failures
         self._backlog = backlog
 
+    @property
+    def exchange_ms(self) -> float | None:
+        """How long the recent exchanges with Redis have taken."""
+        recent_s = self._counts.recent_exchange_s
+        return None if recent_s is None else round(recent_s * 1000, 3)
+
     def status(self) -> dict[str, Any]:
         return {
             "counts": self._counts.ended,
@@ -83,7 +89,12 @@ class Status:
             "reload": self._zygotes.last_reload,
             "queues": list(session.serving.patterns),
             "order": session.serving.order,
-            "redis": {"connected": session.connected, "url": session.url, "server": session.server},
+            "redis": {
+                "connected": session.connected,
+                "url": session.url,
+                "server": session.server,
+                "exchange_ms": self._jobs.exchange_ms,
+            },
             "sandbox": dict(self._zygotes.sandbox),
             **self._jobs.status(),
         }
