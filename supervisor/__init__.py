@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client, Config, Lane, Queue
     from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
     from supervisor.engine.commands.check import Violation
+    from supervisor.engine.commands.concerns import Concerns, QueueConcerns, ServerMemory
     from supervisor.engine.commands.lanes import Deleted, LaneCounts
     from supervisor.engine.commands.limits import Limit, LimitHolder, LimitJobs, ParkedJob
     from supervisor.engine.commands.queries import (
@@ -74,6 +75,7 @@ _HOMES = {
     "AsyncRecurringJob": "engine.client.async_handles",
     "Client": "engine.client.sync_client",
     "Completed": "engine.model.outcomes",
+    "Concerns": "engine.commands.concerns",
     "Config": "engine.client.sync_client",
     "Cancelled": "engine.commands.queries",
     "Counts": "engine.commands.queries",
@@ -116,11 +118,13 @@ _HOMES = {
     "JobToPut": "engine.model.job_to_put",
     "PutOptions": "engine.model.jobs",
     "Queue": "engine.client.sync_client",
+    "QueueConcerns": "engine.commands.concerns",
     "RecurChanges": "engine.model.recurring",
     "RecurOptions": "engine.model.recurring",
     "RecurringJob": "engine.client.sync_handles",
     "Released": "engine.model.outcomes",
     "Retried": "engine.model.outcomes",
+    "ServerMemory": "engine.commands.concerns",
     "Retry": "child.handlers",
     "SoftTimeout": "child.handlers",
     "Spread": "engine.commands.queries",
@@ -154,6 +158,7 @@ __all__ = [
     "Cancelled",
     "Client",
     "Completed",
+    "Concerns",
     "Config",
     "Counts",
     "Deleted",
@@ -195,12 +200,14 @@ __all__ = [
     "PutJobs",
     "PutOptions",
     "Queue",
+    "QueueConcerns",
     "RecurChanges",
     "RecurOptions",
     "RecurringJob",
     "Released",
     "Retried",
     "Retry",
+    "ServerMemory",
     "SoftTimeout",
     "Spread",
     "Stats",

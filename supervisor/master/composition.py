@@ -71,6 +71,7 @@ from supervisor.master.processes.zygote_starts import ZygoteStarts
 from supervisor.master.processes.zygotes import Zygotes
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.chores import Chores
+from supervisor.master.redis.concerns_watch import ConcernsWatch
 from supervisor.master.redis.connection import Connection
 from supervisor.master.redis.declaring import Declaring
 from supervisor.master.redis.demand import Demand
@@ -91,6 +92,7 @@ from supervisor.master.redis.waiting import Waiting
 from supervisor.master.report.http_answers import HttpAnswers
 from supervisor.master.report.http_listener import HttpListener
 from supervisor.master.report.metrics_snapshot import (
+    ConcernMetrics,
     CountMetrics,
     EventMetrics,
     MasterMetrics,
@@ -226,7 +228,7 @@ class Parts:
         events, counts = self._events, self.counts
         self.demand = demand = Demand(ledger, self.admission, self.capacity, self.zygotes)
         self.backlog = backlog = Backlog(self._config.autoscale, self.scaling, self.slots)
-        self.maintenance = Maintenance(events)
+        self.concerns, self.maintenance = ConcernsWatch(), Maintenance(events)
         self.renewing = renewing = Renewing(identity, ledger, session.times, pipeline, answers, cut_off, counts)
         self.grants = Grants(self.intake, self.placing, cut_off, renewing, backlog, events, counts)
         self.leasing = Leasing(demand, self.grants, self.maintenance, session.leaser, wakeups, pipeline)
@@ -252,6 +254,7 @@ class Parts:
         snapshot = MetricsSnapshot((
             CountMetrics(self.counts), EventMetrics(self._events), MasterMetrics(state, session),
             ProcessMetrics(slots, zygotes, self.scaling, self.counts), QueueMetrics(self.backlog),
+            ConcernMetrics(self.concerns),
         ))  # fmt: skip
         queries = HttpQueries()
         answers = HttpAnswers(
@@ -270,7 +273,7 @@ class Parts:
         speakers = (  # in the order in which Redis carries out what they say
             renewing, Streaming(identity, self.ledger.chunks, self.lease_answers, renewing), self.settling, relay,
             ResultsReading(self.ledger, self.lease_answers),
-            Chores(identity, serving, times, self.admission, self.maintenance, self.backlog, counts),
+            Chores(identity, serving, times, self.admission, self.maintenance, self.backlog, self.concerns, counts),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
             Declaring(demand, events), TimesLookup(times, renewing), leasing,
         )  # fmt: skip

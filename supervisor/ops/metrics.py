@@ -98,6 +98,28 @@ METRICS: Final[dict[str, Metric]] = {
         "gauge", ("queue",), "Jobs that have waited for other jobs for more than a day. max, not sum.",
     ),
     "leasehold_queue_paused": Metric("gauge", ("queue",), "1 while nothing new is leased from it. max, not sum."),
+    "leasehold_queue_unserved": Metric(
+        "gauge", ("queue",), "1 for a queue that has jobs to lease, and that no live supervisor serves. max, not sum.",
+    ),
+    "leasehold_queue_parked_oldest_seconds": Metric(
+        "gauge", ("queue",), "For how long its first parked job has waited for room in a limit. max, not sum.",
+    ),
+    "leasehold_queue_recurrences_late": Metric(
+        "gauge", ("queue",), "Its recurrences whose time is more than a minute ago. max, not sum.",
+    ),
+    "leasehold_queue_recurrences_failed": Metric(
+        "gauge", ("queue",), "Its recurrences, of the next 50, whose last job has failed for good. max, not sum.",
+    ),
+    "leasehold_failed_jobs": Metric(
+        "gauge", ("group",),
+        "Jobs that have failed for good and still lie there, of the 50 groups that changed last, and of others. max.",
+    ),
+    "leasehold_limit_closed": Metric("gauge", ("limit",), "1 for a limit of 0 that holds jobs up. max, not sum."),
+    "leasehold_redis_memory_bytes": Metric("gauge", (), "What the server of the namespace uses. max, not sum."),
+    "leasehold_redis_memory_most_bytes": Metric("gauge", (), "Its maxmemory; 0: it has none. max, not sum."),
+    "leasehold_redis_evicted_keys_total": Metric(
+        "counter", (), "Keys that it has evicted since it began, ours or not. max, not sum.",
+    ),
     "leasehold_depths_age_seconds": Metric(
         "gauge", (), "How old the figures of the queues are; beyond 30 s they are not shown.",
     ),

@@ -18,6 +18,7 @@ from supervisor.master.model.recent_failures import RecentFailures
 from supervisor.master.model.states import Phase
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.chores import Chores
+from supervisor.master.redis.concerns_watch import ConcernsWatch
 from supervisor.master.redis.connection import Connection
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.departure import Departure
@@ -77,7 +78,7 @@ class PlayedMaster:
         relay = RequestRelay(identity, serving, requests, self.idle_exit)
         speakers = (
             renewing, self.settling, relay,
-            Chores(identity, serving, times, desk.admission, maintenance, backlog, counts),
+            Chores(identity, serving, times, desk.admission, maintenance, backlog, ConcernsWatch(), counts),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
             TimesLookup(times, renewing), leasing,
         )  # fmt: skip

@@ -48,6 +48,7 @@ from supervisor.engine.client.job_stream import BEGINNING, AsyncJobStream, Strea
 from supervisor.engine.client.pools import pool_like, pool_of
 from supervisor.engine.commands import lanes, limits, queries, steps, writes
 from supervisor.engine.commands.check import Check, Violation
+from supervisor.engine.commands.concerns import Concerns
 from supervisor.engine.commands.lanes import Deleted, LaneCounts, in_lane
 from supervisor.engine.commands.limits import Limit, LimitJobs
 from supervisor.engine.commands.queries import Cancelled, Counts, Depths, Stats, Tracked, WorkerInfo, WorkerJobs
@@ -352,6 +353,12 @@ class AsyncClient:
         return await self._calls.follow(
             steps.all_pages(lambda offset: queries.depths((), offset, now=self._calls.clock()))
         )
+
+    async def concerns(self) -> Concerns:
+        """Return what waits until a person acts, or has gone wrong unseen: all queues of which that is so, failed jobs,
+        limits of 0, and the server's memory. One round trip for each 1,000 queues; fewer where many workers live.
+        """
+        return await self._calls.follow(steps.concerns(self._calls.clock))
 
     async def recurring(self, jid: str) -> AsyncRecurringJob | None:
         """Return a recurring job; None if there is none."""

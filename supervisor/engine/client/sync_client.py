@@ -49,6 +49,7 @@ from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
 from supervisor.engine.client.sync_store import Store
 from supervisor.engine.commands import lanes, limits, queries, steps, writes
 from supervisor.engine.commands.check import Check, Violation
+from supervisor.engine.commands.concerns import Concerns
 from supervisor.engine.commands.lanes import Deleted, LaneCounts, in_lane
 from supervisor.engine.commands.limits import Limit, LimitJobs
 from supervisor.engine.commands.queries import Cancelled, Counts, Depths, Stats, Tracked, WorkerInfo, WorkerJobs
@@ -349,6 +350,12 @@ class Client:
     def queues(self) -> dict[str, Depths]:
         """Return all known queues, in the order of their first put, with their counts and the age of the oldest job."""
         return self._calls.follow(steps.all_pages(lambda offset: queries.depths((), offset, now=self._calls.clock())))
+
+    def concerns(self) -> Concerns:
+        """Return what waits until a person acts, or has gone wrong unseen: all queues of which that is so, failed jobs,
+        limits of 0, and the server's memory. One round trip for each 1,000 queues; fewer where many workers live.
+        """
+        return self._calls.follow(steps.concerns(self._calls.clock))
 
     def recurring(self, jid: str) -> RecurringJob | None:
         """Return a recurring job; None if there is none."""

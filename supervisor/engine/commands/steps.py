@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from supervisor.engine.commands import lanes, queries, writes
+from supervisor.engine.commands.concerns import Concerns
+from supervisor.engine.commands.concerns import read as read_concerns
 from supervisor.engine.commands.lanes import SLICE, Content, Deleted, Dropped, LaneCounts, checked_ending
 from supervisor.engine.commands.writes import MOST, Command
 from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
@@ -35,6 +37,16 @@ def all_pages(page: Callable[[int], Command[dict[str, T]]], least: int = MOST) -
         offset += len(more)
         if len(more) < least:
             return found
+
+
+def concerns(now: Callable[[], float | None]) -> Steps[Concerns]:
+    """Return what waits for a person, of all queues."""
+    offset: int | None = 0
+    found = Concerns()
+    while offset is not None:
+        page, following = yield read_concerns(offset, now=now())
+        found, offset = found | page if offset else page, following
+    return found
 
 
 def settle(worker: str, parts: Iterable[Sequence[Outcome]], now: float) -> Steps[list[Answer]]:

@@ -144,6 +144,7 @@ JOB = load("job")
 DATA = load("data")
 FAILED = load("failed")
 COUNTS = load("counts")
+CONCERNS = load("concerns")
 TIMING = load("timing")
 NAMES = load("names")
 LIST = load("list")
@@ -197,6 +198,7 @@ OF_A_WORKER = (
     DEREGISTER,
     TELL,
     TIMING,
+    CONCERNS,
     NAMES,
     WISH,
     ASKS,

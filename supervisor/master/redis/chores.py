@@ -16,6 +16,7 @@ from supervisor.engine.worker.served_queues import ServedQueues
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.model.counts import MasterCounts
 from supervisor.master.redis.backlog import Backlog
+from supervisor.master.redis.concerns_watch import ConcernsWatch
 from supervisor.master.redis.maintenance import SWEEP_COUNT, Duties, Maintenance
 from supervisor.master.redis.speaker import TimedSpeaker
 
@@ -29,6 +30,7 @@ class Chores(TimedSpeaker):
         admission: Admission,
         maintenance: Maintenance,
         backlog: Backlog,
+        concerns: ConcernsWatch,
         counts: MasterCounts,
     ) -> None:
         self._identity = identity
@@ -37,6 +39,7 @@ class Chores(TimedSpeaker):
         self._admission = admission
         self._maintenance = maintenance
         self._backlog = backlog
+        self._concerns = concerns
         self._counts = counts
 
     def connected(self, now_at: float) -> None:
@@ -52,7 +55,7 @@ class Chores(TimedSpeaker):
         due = self._maintenance.due(now_at)
         parts = self._maintain(due) if due is not None else []
         if self._backlog.take_look(now_at, due is not None and due.sweep):
-            parts += self._look()
+            parts += self._look(now_at)
         desired = self._backlog.take_to_say()
         if desired is not None:
             parts.append(Part(writes.desire(*desired)))
@@ -73,11 +76,14 @@ class Chores(TimedSpeaker):
         self._counts.swept += swept.taken
         self._maintenance.on_swept(swept)
 
-    def _look(self) -> list[Part]:
+    def _look(self, now_at: float) -> list[Part]:
+        # The answer about the queues is the last, because others wait for it.
+        parts = list(self._concerns.parts(now_at))
         if self._serving.names:
-            return [Part(queries.depths(self._serving.names), self._on_depths)]
-        self._on_depths({})  # the globs match nothing yet
-        return []
+            parts.append(Part(queries.depths(self._serving.names), self._on_depths))
+        else:
+            self._on_depths({})  # the globs match nothing yet
+        return parts
 
     def _on_depths(self, depths: Mapping[str, Depths]) -> None:
         self._backlog.on_looked(depths, self._identity.name)

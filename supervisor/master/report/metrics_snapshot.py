@@ -7,9 +7,11 @@ import math
 import os
 import resource
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from typing import Final, Protocol
 
 from supervisor import clock
+from supervisor.engine.commands.concerns import ServerMemory
 from supervisor.engine.commands.queries import Depths
 from supervisor.engine.worker.session import Session
 from supervisor.master.model.counts import MOST_QUEUES, OTHER, OUTCOMES, Histogram, MasterCounts
@@ -18,6 +20,7 @@ from supervisor.master.model.states import ChildState
 from supervisor.master.processes.scaling import Scaling
 from supervisor.master.processes.zygotes import Zygotes
 from supervisor.master.redis.backlog import Backlog
+from supervisor.master.redis.concerns_watch import ConcernsWatch
 from supervisor.master.report.state import STATES, State
 from supervisor.master.report.status import version
 from supervisor.ops.events import Events
@@ -46,6 +49,15 @@ _OF_QUEUES: Final = (
     "leasehold_desired_replicas",
 )  # fmt: skip
 QUEUE_STATES: Final = ("waiting", "ready", "running", "stalled", "scheduled", "depends", "parked")
+
+#: Metrics of the namespace as a whole. They have no sample without fresh findings, for the same reason.
+_OF_CONCERNS: Final = (
+    "leasehold_queue_unserved", "leasehold_queue_parked_oldest_seconds", "leasehold_queue_recurrences_late",
+    "leasehold_queue_recurrences_failed", "leasehold_failed_jobs", "leasehold_limit_closed",
+)  # fmt: skip
+_OF_SERVER: Final = (
+    "leasehold_redis_memory_bytes", "leasehold_redis_memory_most_bytes", "leasehold_redis_evicted_keys_total",
+)  # fmt: skip
 
 _Samples = list[tuple[tuple[str, ...], float | Distribution]]
 
@@ -201,6 +213,40 @@ class QueueMetrics:
             "leasehold_queue_paused": [((queue,), each.paused) for queue, each in by_queue.items()],
             "leasehold_desired_replicas": _one(backlog.desired),
         }
+
+
+class ConcernMetrics:
+    """What waits for a person, or has gone wrong unseen. Queues without concern have no sample."""
+
+    def __init__(self, watch: ConcernsWatch) -> None:
+        self._watch = watch
+
+    def samples(self) -> Mapping[str, _Samples]:
+        found = self._watch.current
+        if found is None:
+            return {name: [] for name in (*_OF_CONCERNS, *_OF_SERVER)}
+        queues = list(found.queues.items())[:MOST_QUEUES]
+        other = found.failed - sum(found.groups.values())
+        groups = {**found.groups, **({OTHER: found.groups.get(OTHER, 0) + other} if other > 0 else {})}
+        return {
+            "leasehold_queue_unserved": [((queue,), 1) for queue, each in queues if each.unserved],
+            "leasehold_queue_parked_oldest_seconds": [
+                ((queue,), each.parked_s) for queue, each in queues if each.parked_s is not None
+            ],
+            "leasehold_queue_recurrences_late": [((queue,), each.late) for queue, each in queues if each.late],
+            "leasehold_queue_recurrences_failed": [
+                ((queue,), each.failed_recurrences) for queue, each in queues if each.failed_recurrences
+            ],
+            "leasehold_failed_jobs": [((group,), count) for group, count in groups.items()],
+            "leasehold_limit_closed": [((limit,), 1) for limit in found.closed_limits],
+            **_of_server(found.memory),
+        }
+
+
+def _of_server(memory: ServerMemory | None) -> Mapping[str, _Samples]:
+    if memory is None:
+        return {name: [] for name in _OF_SERVER}
+    return {name: _one(number) for name, number in zip(_OF_SERVER, astuple(memory), strict=True)}
 
 
 def _one(number: float) -> _Samples:

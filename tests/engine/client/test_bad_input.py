@@ -200,6 +200,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Client.tags": ({}, PAGE),
     "Client.queue": ({}, {"name": names()}),
     "Client.queues": ({}, {}),
+    "Client.concerns": ({}, {}),
     "Client.recurring": ({}, {"jid": names()}),
     "Client.unrecur": ({}, {"jid": names()}),
     "Client.workers": ({}, {}),

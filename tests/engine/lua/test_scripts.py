@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import bulk, check, lanes, limits, queries, upgrade, writes
+from supervisor.engine.commands import bulk, check, concerns, lanes, limits, queries, upgrade, writes
 from supervisor.engine.commands.check import ScanPage
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model import scripts
@@ -88,7 +88,7 @@ def test_header_names_purpose_caller_and_reply(name):
         assert f"\n-- {heading}" in header
     caller = re.search(r"Called by: (.+) \(supervisor/engine/commands/(\w+)\.py\)", header)
     assert caller
-    builders = (bulk, check, writes, lanes, limits, queries, upgrade)
+    builders = (bulk, check, concerns, writes, lanes, limits, queries, upgrade)
     (module,) = (each for each in builders if each.__name__.rpartition(".")[2] == caller[2])
     for function in caller[1].split(", "):
         assert function.startswith(f"{caller[2]}.")
@@ -123,9 +123,9 @@ def test_flags_allow_oom_and_mark_read_only_scripts():
         "put", "log", "recur", "declare", "await", "signal", "stream",
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
-        "job", "failed", "counts", "timing", "names", "list", "peek", "tagged", "tags", "tracked", "workers", "worker",
-        "stats", "recurring", "settings", "limits", "limited", "lanes", "wish", "asks", "find", "data",
-        "cancelled", "layouts",
+        "job", "failed", "counts", "concerns", "timing", "names", "list", "peek", "tagged", "tags", "tracked",
+        "workers", "worker", "stats", "recurring", "settings", "limits", "limited", "lanes", "wish", "asks", "find",
+        "data", "cancelled", "layouts",
     }  # fmt: skip
 
 
@@ -670,6 +670,7 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "failed": lambda _: queries.failed_jobs("g", now=NOW),
     "failed: groups": lambda _: queries.failed_groups(now=NOW),
     "counts": lambda _: queries.counts(now=NOW),
+    "concerns": lambda _: concerns.read(now=NOW),
     "timing": lambda _: queries.timing(["q"]),
     "names": lambda _: queries.names(),
     **{

@@ -1,0 +1,69 @@
+"""Reads what in a namespace will wait until a person acts, or has gone wrong unseen. Does no I/O.
+
+Runs in every process that speaks to Redis.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from supervisor.engine.commands.writes import Command, now_ms, parse_names
+from supervisor.engine.model import scripts
+from supervisor.engine.model.validation import checked_int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueConcerns:
+    """What is wrong with one queue. A queue of which all is well has none."""
+
+    unserved: bool  # it has jobs to lease, and no live worker serves it
+    parked_s: float | None  # for how long its first parked job has been parked; None: none is
+    late: int  # its recurrences whose time is more than a minute ago
+    failed_recurrences: int  # those of its next 50 recurrences whose last job lies in failed
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMemory:
+    """What the server of the namespace uses, and may use (0: no bound), and the keys that it has evicted so far."""
+
+    used_bytes: int
+    most_bytes: int
+    evicted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Concerns:
+    """What waits for a person, of some queues or of all.
+
+    `failed`: number of all failed jobs. `groups`: of these, those of the 50 groups that changed last. `closed_limits`:
+    up to 50 limits of 0 that hold jobs up. The server's memory is None, if the account may not ask for it.
+    """
+
+    queues: Mapping[str, QueueConcerns] = field(default_factory=dict)
+    failed: int = 0
+    groups: Mapping[str, int] = field(default_factory=dict)
+    closed_limits: tuple[str, ...] = ()
+    memory: ServerMemory | None = None
+
+    def __or__(self, more: "Concerns") -> "Concerns":
+        """Return this with the further queues of a later reply."""
+        return replace(self, queues={**self.queues, **more.queues})
+
+
+def read(offset: int = 0, *, now: float | None = None) -> Command[tuple[Concerns, int | None]]:
+    """Read about some known queues from `offset` on, and what belongs to no queue by offset 0.
+
+    Returns with it the offset of the next call, None after the last.
+    """
+    return Command(scripts.CONCERNS, (now_ms(now), checked_int("offset", offset, 0)), _parse)
+
+
+def _parse(reply: list[Any]) -> tuple[Concerns, int | None]:
+    following, rows, failed, groups, closed, memory = reply
+    queues = {
+        queue.decode(): QueueConcerns(unserved == 1, parked_ms / 1000 if parked_ms >= 0 else None, late, failed_last)
+        for queue, unserved, parked_ms, late, failed_last in rows
+    }
+    counted = dict(zip(parse_names(groups[::2]), groups[1::2], strict=True))
+    server = ServerMemory(*memory) if memory else None
+    return Concerns(queues, failed, counted, tuple(parse_names(closed)), server), following if following >= 0 else None

@@ -1,0 +1,44 @@
+"""Knows what in the namespace waits for a person, or has gone wrong unseen. Runs in the master. Does no I/O.
+
+Each supervisor that is asked for its metrics looks, because any of them may be the only one left.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from supervisor import clock
+from supervisor.engine.commands import concerns
+from supervisor.engine.commands.concerns import Concerns
+from supervisor.engine.worker.exchange import Part
+
+#: Time between two rounds over all queues. A round of many queues takes several looks.
+_ROUND_S: Final = 15.0
+#: Older findings are not shown as current.
+_FRESH_S: Final = 60.0
+
+
+class ConcernsWatch:
+    def __init__(self) -> None:
+        self._found = Concerns()
+        self._found_at = -math.inf  # when the last round ended (monotonic s)
+        self._gathered = Concerns()  # by the round under way
+        self._offset = 0  # where that goes on
+
+    @property
+    def current(self) -> Concerns | None:
+        """What the last round has found; None if that is too old."""
+        return self._found if clock.monotonic() < self._found_at + _FRESH_S else None
+
+    def parts(self, now_at: float) -> Sequence[Part]:
+        """Return what belongs to a look, if a round is due or under way."""
+        if not self._offset and now_at < self._found_at + _ROUND_S:
+            return []
+        return [Part(concerns.read(self._offset), self._on_read)]
+
+    def _on_read(self, answer: tuple[Concerns, int | None]) -> None:
+        page, following = answer
+        self._gathered = self._gathered | page if self._offset else page
+        self._offset = following or 0
+        if not self._offset:
+            self._found, self._found_at = self._gathered, clock.monotonic()
