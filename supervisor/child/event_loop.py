@@ -61,6 +61,11 @@ class Loops:
         self._runner = runner if is_reusable else None
         return result
 
+    def close(self) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.close()
+
     def _new_runner(self) -> asyncio.Runner:
         return asyncio.Runner(loop_factory=_ReusableLoop if self._has_default_policy else None)
 

@@ -1,4 +1,4 @@
-"""Runs one handler to its end. Runs in children, and in tests of applications.
+"""Runs one handler to its end. Runs in children, in threads of applications, and in tests of applications.
 
 Must not know where jobs come from and where answers go. `answers` says what a result and an exception mean.
 """
@@ -32,6 +32,22 @@ class Notices(Protocol):
     def cause_of_cancel(self, token: int) -> BaseException | None: ...
 
 
+class NoNotices:
+    """Nothing is raised in the handler: it runs in a process that has no master."""
+
+    def may_interrupt(self, token: int) -> None:
+        return
+
+    def must_not_interrupt(self) -> None:
+        return
+
+    def may_cancel(self, task: "asyncio.Task[Any] | None") -> None:
+        return
+
+    def cause_of_cancel(self, token: int) -> BaseException | None:
+        return None
+
+
 class Runner:
     def __init__(
         self,
@@ -57,6 +73,11 @@ class Runner:
         """Tell the functions of `around_job` how the job ended."""
         around.end(ends, Ending(OUTCOMES[answer[0]], answers.trouble_of(answer), self.raised))
         self.raised = None
+
+    def close(self) -> None:
+        """Close what was made for async handlers."""
+        if self._loops is not None:
+            self._loops.close()
 
     def perform(self, job: JobContext, handler: Handler[..., Any]) -> Answer:
         """Run the handler, and return its answer.

@@ -19,23 +19,19 @@ from typing import Any, Final
 from setproctitle import setproctitle
 
 from supervisor import clock, messages, sandbox
-from supervisor.child import answers, around, printing, shared_output
-from supervisor.child.answers import OUTCOMES, Answer
-from supervisor.child.around import Ending
+from supervisor.child import printing, shared_output
+from supervisor.child.answers import Answer
 from supervisor.child.context import JobCalls
 from supervisor.child.handler import Handler
-from supervisor.child.handlers import Interrupted, SoftTimeout
 from supervisor.child.outcome_sender import send_outcome
-from supervisor.child.parameters import WrongShape
 from supervisor.child.shared_checkpoints import SharedCheckpoints
 from supervisor.child.shared_results import SharedResults
 from supervisor.child.shared_run import SharedContext, SharedRun, current, make_task
 from supervisor.child.shared_streams import SharedStreams
 from supervisor.child.shared_talk import SharedTalk
-from supervisor.child.starts_before import Suspend
 from supervisor.child.talk import LOSSES
 from supervisor.linux import kernel
-from supervisor.messages import TIMEOUT, JobMessage, Notice, ProgressReport, ResultsPage, Taken, Verb
+from supervisor.messages import JobMessage, Notice, ProgressReport, ResultsPage, Taken, Verb
 from supervisor.sandbox.workdir import Workdir
 
 #: Packets of one socket that are read before the loop goes on with the jobs.
@@ -186,52 +182,18 @@ class SharedChild:
         """Run the job to its answer. Only SystemExit leaves, and ends the loop and the child with it."""
         run.has_begun = True
         try:
-            answer = answers.interrupted(run.cause.reason) if run.cause is not None else await self._perform(run)
-            self._end(run, answer)
+            self._end(run, await run.perform(self._on_error))
         except SystemExit:
             raise
         except BaseException:  # noqa: BLE001  the child's boundary
             self._exit()
-
-    async def _perform(self, run: SharedRun) -> Answer:
-        """Run the handler, and return its answer."""
-        job, handler = run.job, run.handler
-        if around.registered:
-            run.ends = around.begin(job)
-        try:
-            job.data  # noqa: B018  decoded here, so that a broken payload does not look like the handler's mistake
-        except ValueError as error:
-            return answers.broken(error)
-        try:
-            result = await handler.function(job, **handler.arguments_of(job))
-        except SystemExit:
-            raise
-        except WrongShape as error:
-            return answers.misfit(error)
-        except BaseException as error:  # noqa: BLE001  the child's boundary: a handler may raise anything
-            return self._answer_to(run, error)
-        return answers.returned(job, handler, result)
-
-    def _answer_to(self, run: SharedRun, error: BaseException) -> Answer:
-        """Return the answer for an exception that has left the handler."""
-        if isinstance(error, asyncio.CancelledError) and run.cause is not None:
-            cause = run.cause
-            stopped = SoftTimeout(cause.message) if cause.reason == TIMEOUT else Interrupted(cause.reason)
-            error = stopped.with_traceback(error.__traceback__)
-        run.raised = None if isinstance(error, Suspend) else error
-        if isinstance(error, Interrupted):
-            return answers.interrupted(error.reason)
-        group = "timeout" if isinstance(error, SoftTimeout) else None
-        return answers.raised(run.job, run.handler, error, self._on_error, group)
 
     def _end(self, run: SharedRun, answer: Answer) -> None:
         job, (verb, parts) = run.job, answer
         run_s = clock.monotonic() - run.started_at
         if os.getpid() != self._pid:
             os._exit(0)  # a fork made by the handler has returned from it, and must not answer for this child
-        if run.ends:
-            around.end(run.ends, Ending(OUTCOMES[verb], answers.trouble_of(answer), run.raised))
-        run.raised = None
+        run.end_around(answer)
         run.cancel_tasks()
         for output in self._outputs:
             output.end(job.token)

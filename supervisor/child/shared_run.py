@@ -1,6 +1,6 @@
-"""One job of a shared child: its context, its tasks, and why it was interrupted. Runs in shared children.
+"""One job of an async handler beside others: its context, its tasks, and why it was interrupted.
 
-Must not speak to the master: `SharedChild` does.
+Runs in shared children, and in workers inside of applications. Must not know where answers go.
 """
 
 import asyncio
@@ -12,13 +12,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor import clock
-from supervisor.child import around
+from supervisor.child import answers, around
+from supervisor.child.answers import OUTCOMES, Answer
+from supervisor.child.around import Ending
 from supervisor.child.chunk_window import ChunkWindow
 from supervisor.child.context import JobCalls, JobContext
 from supervisor.child.handler import Handler
+from supervisor.child.handlers import Interrupted, SoftTimeout
+from supervisor.child.parameters import WrongShape
+from supervisor.child.starts_before import Suspend
 from supervisor.engine.model.chunks import to_chunk
 from supervisor.engine.model.validation import to_state
-from supervisor.messages import JobMessage, Notice
+from supervisor.messages import TIMEOUT, JobMessage, Notice
 
 #: The run whose code runs now, in its tasks and in threads that have a copy of their context.
 current: Final[contextvars.ContextVar["SharedRun | None"]] = contextvars.ContextVar("leasehold_run", default=None)
@@ -78,6 +83,48 @@ class SharedRun:
         self.is_void = False  # its lease is lost: nothing is stored for it any more
         self.window = ChunkWindow()
         self.room = asyncio.Event()  # the window may have room, or the job is over
+
+    async def perform(self, on_error: str) -> Answer:
+        """Run the handler, and return its answer. `end_around` is to follow. Raises SystemExit.
+
+        `on_error`: for a handler without its own.
+        """
+        if self.cause is not None:
+            return answers.interrupted(self.cause.reason)
+        job, handler = self.job, self.handler
+        if around.registered:
+            self.ends = around.begin(job)
+        try:
+            job.data  # noqa: B018  decoded here, so that a broken payload does not look like the handler's mistake
+        except ValueError as error:
+            return answers.broken(error)
+        try:
+            result = await handler.function(job, **handler.arguments_of(job))
+        except SystemExit:
+            raise
+        except WrongShape as error:
+            return answers.misfit(error)
+        except BaseException as error:  # noqa: BLE001  the child's boundary: a handler may raise anything
+            return self._answer_to(error, on_error)
+        return answers.returned(job, handler, result)
+
+    def _answer_to(self, error: BaseException, on_error: str) -> Answer:
+        """Return the answer for an exception that has left the handler."""
+        if isinstance(error, asyncio.CancelledError) and self.cause is not None:
+            cause = self.cause
+            stopped = SoftTimeout(cause.message) if cause.reason == TIMEOUT else Interrupted(cause.reason)
+            error = stopped.with_traceback(error.__traceback__)
+        self.raised = None if isinstance(error, Suspend) else error
+        if isinstance(error, Interrupted):
+            return answers.interrupted(error.reason)
+        group = "timeout" if isinstance(error, SoftTimeout) else None
+        return answers.raised(self.job, self.handler, error, on_error, group)
+
+    def end_around(self, answer: Answer) -> None:
+        """Tell the functions of `around_job` how the job ended."""
+        if self.ends:
+            around.end(self.ends, Ending(OUTCOMES[answer[0]], answers.trouble_of(answer), self.raised))
+        self.raised = None
 
     def cancel(self, cause: Notice) -> None:
         """Interrupt the handler where it awaits."""

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -19,44 +19,21 @@ from supervisor import messages
 from supervisor.child import around, handlers
 from supervisor.child.answers import OUTCOMES
 from supervisor.child.handler import Handler, HandlersError
-from supervisor.child.runner import Runner
+from supervisor.child.runner import NoNotices, Runner
 from supervisor.config import IN_POOL
+from supervisor.in_process.outcomes import RunEnd, end_of, end_of_exit
 from supervisor.messages import Verb
 from supervisor.testing.recording import RecordingContext
 from supervisor.testing.run import Run
-
-if TYPE_CHECKING:
-    import asyncio
 
 _HIDDEN: Final = ("LEASEHOLD_REDIS_URL", "LEASEHOLD_NAMESPACE")
 
 
 class Ended(NamedTuple):
-    """How a run has ended. `verb`, `body`: as a child reports it. `verb` None: the child has died, with the wait
-    `status`, or after the MemoryError whose traceback `overflow` is.
-    """
+    """How a run has ended: as a test sees it, and as the rules of outcomes take it."""
 
     run: Run
-    verb: Verb | None
-    body: bytes = b""
-    status: int | None = None
-    overflow: str | None = None
-
-
-class _NoNotices:
-    """No master sends notices: faults raise in the handler what a notice would."""
-
-    def may_interrupt(self, token: int) -> None:
-        return
-
-    def must_not_interrupt(self) -> None:
-        return
-
-    def may_cancel(self, task: "asyncio.Task[Any] | None") -> None:
-        return
-
-    def cause_of_cancel(self, token: int) -> BaseException | None:
-        return None
+    end: RunEnd
 
 
 class InProcess:
@@ -64,7 +41,7 @@ class InProcess:
         """`root`: the package of handlers, imported when a klass is not known. `workdir`: empty for each job."""
         self.root = root
         self.workdir = workdir
-        self._runner = Runner(_NoNotices(), "retry", 0, lambda _bytes: None, keeps_errors=True)
+        self._runner = Runner(NoNotices(), "retry", 0, lambda _bytes: None, keeps_errors=True)
         self._defined: dict[str, Handler[..., Any]] = {}
         self._prepared: dict[str, Handler[..., Any]] = {}
         self._twice: dict[str, str] = {}  # klasses of two handlers, and who has defined them
@@ -116,18 +93,19 @@ class InProcess:
             ends = around.begin(job) if around.registered else ()
             self._runner.raised = None
             try:
-                verb, parts = self._runner.perform(job, handler)
+                answer = self._runner.perform(job, handler)
             except SystemExit as leaving:
-                return _died(job, _exit_status(leaving), leaving)
+                return _died(job, end_of_exit(leaving), leaving)
             error = self._runner.raised
             if job.has_crashed:
-                return _died(job, signal.SIGKILL, None)
-            if verb == Verb.OVERFLOWED:
-                return _died(job, None, error, messages.unpack_trouble(parts[0]).traceback)
+                return _died(job, RunEnd(None, status=signal.SIGKILL), None)
+            end = end_of(answer)
+            if end.verb is None:
+                return _died(job, end, error)
             if ends:
-                self._runner.end_around(ends, (verb, parts))
+                self._runner.end_around(ends, answer)
         job.report_progress()
-        return _ended(job, verb, b"".join(parts), error)
+        return _ended(job, end, error)
 
     @contextmanager
     def _as_a_child(self) -> Iterator[None]:
@@ -176,25 +154,21 @@ async def _awaited(job: RecordingContext, work: Any) -> Any:
     return result
 
 
-def _exit_status(leaving: SystemExit) -> int:
-    """Return the wait status of a child whose handler has called sys.exit."""
-    code = leaving.code
-    return ((code & 0xFF) if isinstance(code, int) else int(code is not None)) << 8
+def _died(job: RecordingContext, end: RunEnd, error: BaseException | None) -> Ended:
+    return Ended(_run(job, "died", error=error, traceback=end.overflow or ""), end)
 
 
-def _died(job: RecordingContext, status: int | None, error: BaseException | None, overflow: str | None = None) -> Ended:
-    return Ended(_run(job, "died", error=error, traceback=overflow or ""), None, b"", status, overflow)
-
-
-def _ended(job: RecordingContext, verb: Verb, body: bytes, error: BaseException | None) -> Ended:
+def _ended(job: RecordingContext, end: RunEnd, error: BaseException | None) -> Ended:
+    verb, body = end.verb, end.body
+    assert verb is not None
     if verb == Verb.SUSPENDED:
-        return Ended(_run(job, OUTCOMES[verb], message=messages.unpack_suspension(body).name), verb, body)
+        return Ended(_run(job, OUTCOMES[verb], message=messages.unpack_suspension(body).name), end)
     if verb in (Verb.COMPLETED, Verb.FOLLOWED):
         raw = body if verb == Verb.COMPLETED else messages.unpack_completion(body).result
-        return Ended(_run(job, OUTCOMES[verb], result=orjson.loads(raw) if raw else None), verb, body)
+        return Ended(_run(job, OUTCOMES[verb], result=orjson.loads(raw) if raw else None), end)
     group, message, frames, _delay_s = messages.unpack_trouble(body)
     outcome = "failed" if verb == Verb.MISFIT else OUTCOMES[verb]  # no other release is there to take it
-    return Ended(_run(job, outcome, error=error, group=group, message=message, traceback=frames or ""), verb, body)
+    return Ended(_run(job, outcome, error=error, group=group, message=message, traceback=frames or ""), end)
 
 
 def _run(job: RecordingContext, outcome: str, **known: Any) -> Run:

@@ -19,17 +19,16 @@ from supervisor.engine.client.sync_client import Queue
 from supervisor.engine.client.sync_handles import Job, Lease
 from supervisor.engine.commands import parent_results, writes
 from supervisor.engine.commands.queries import Depths
-from supervisor.engine.model.outcomes import REFUSED, TOO_MANY_QUEUES, Outcome, Released
+from supervisor.engine.model.outcomes import Released
 from supervisor.engine.model.recurring import declared
 from supervisor.engine.model.validation import Duration, in_seconds
-from supervisor.master.model import outcome_rules
+from supervisor.in_process.outcomes import RunEnd, message_of, outcome_after, outcome_of
 from supervisor.messages import HandlerSettings, JobMessage, ProgressReport, ResultsPage
 from supervisor.testing import puts
 from supervisor.testing.faults import Crashed, Faults, Trial
-from supervisor.testing.in_process import Ended
 from supervisor.testing.kit import NAMESPACE, Kit
 from supervisor.testing.pool import RunningPool
-from supervisor.testing.recording import RecordingContext, message_for, message_of, page_of
+from supervisor.testing.recording import RecordingContext, message_for, page_of
 from supervisor.testing.run import Run
 
 WORKER: Final = "leasehold-test"
@@ -195,7 +194,7 @@ class Leasehold:
         if handler.settings.at_most_once and not (lease.at_most_once or lease.persistent):
             lease = self._marked(lease)
         ended = self._kit.in_process.run(self._context_of(lease), handler)
-        self._settle(lease, ended, handler.settings)
+        self._settle(lease, ended.end, handler.settings)
         self._told.append(str(ended.run))
         return ended.run
 
@@ -228,12 +227,10 @@ class Leasehold:
         workdir = self._kit.in_process.workdir
         return RecordingContext(message, workdir, calls, lambda point: self._faults.reach(point, klass))
 
-    def _settle(self, lease: Lease, ended: Ended, settings: HandlerSettings) -> None:
-        [answer] = self.client.settle([_outcome(lease, ended, settings)])
-        if answer == REFUSED:
-            self.client.settle([outcome_rules.of_refusal(lease)])
-        elif answer == TOO_MANY_QUEUES:
-            self.client.settle([outcome_rules.of_too_many_queues(lease)])
+    def _settle(self, lease: Lease, end: RunEnd, settings: HandlerSettings) -> None:
+        [verdict] = self.client.settle([outcome_of(lease, end, settings)])
+        if (instead := outcome_after(lease, verdict)) is not None:
+            self.client.settle([instead])
 
     # what was put
 
@@ -359,10 +356,3 @@ class Leasehold:
 def _may_give(depths: Depths) -> bool:
     """Return whether a lease may find a job in a queue: one may be due, have room in its limit by now, or recur."""
     return bool(depths.waiting or depths.stalled or depths.parked or depths.recurring)
-
-
-def _outcome(lease: Lease, ended: Ended, settings: HandlerSettings) -> Outcome:
-    if ended.verb is None:
-        end = outcome_rules.End(ended.status, overflow=ended.overflow)
-        return outcome_rules.of_death(lease, end, settings, None)
-    return outcome_rules.of_outcome(lease, ended.verb, ended.body, settings, outcome_rules.NO_END)

@@ -9,7 +9,7 @@ from supervisor.child.context import JobCalls, JobContext
 from supervisor.engine.model.chunks import to_chunk, unpack
 from supervisor.engine.model.errors import JobFailed
 from supervisor.engine.model.job_to_put import JobToPut
-from supervisor.engine.model.jobs import LeaseRecord, ParentResult, new_jid
+from supervisor.engine.model.jobs import ParentResult, new_jid
 from supervisor.engine.model.validation import UNSET, Duration, to_data
 from supervisor.messages import JobMessage, ResultsPage
 from supervisor.testing.faults import Crashed
@@ -20,15 +20,6 @@ _FIELDS: Final = frozenset(
         *("saved", "trace", "token", "at_most_once", "signals", "steps"),
     }
 )
-
-
-def message_of(lease: LeaseRecord) -> JobMessage:
-    """Return a leased job as its child receives it."""
-    return JobMessage(
-        lease.token, lease.jid, lease.klass, lease.queue, lease.priority, lease.failures, lease.deaths,
-        lease.interruptions, lease.tags, lease.lane, lease.persistent, lease.waited_s, lease.is_bytes, lease.raw,
-        lease.raw_saved, 0, lease.trace, lease.at_most_once, lease.raw_replay,
-    )  # fmt: skip
 
 
 def message_for(klass: str, data: object, record: dict[str, Any]) -> JobMessage:
