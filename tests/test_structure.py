@@ -223,7 +223,7 @@ def test_zygote_child_and_handlers_never_load_redis(code):
     assert loaded & (SPEAKS_REDIS | {"rich"}) == set()
 
 
-def test_asyncio_is_for_async_handlers_and_the_async_client_alone():
+def test_asyncio_is_for_async_handlers_and_asyncio_applications_alone():
     assert {module for module in FILES if "asyncio" in foreign(module)} <= {
         "supervisor.child.event_loop",
         "supervisor.child.shared_checkpoints",
@@ -234,6 +234,7 @@ def test_asyncio_is_for_async_handlers_and_the_async_client_alone():
         "supervisor.child.talk",
         "supervisor.child.typed_put",
         "supervisor.engine.client.async_store",
+        "supervisor.engine.client.cancels",
         "supervisor.engine.client.following",
         "supervisor.engine.client.job_stream",
         "supervisor.engine.client.shared_line",

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import redis as redis_py
 
 from supervisor import clock
+from supervisor.engine.client.cancels import Cancels
 from supervisor.engine.client.connection import (
     NO_SCRIPT,
     T,
@@ -37,6 +38,7 @@ from supervisor.engine.client.shared_line import (
     can_share,
     dialled,
     packed,
+    sent,
 )
 from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.writes import Command, follow
@@ -132,7 +134,7 @@ class AsyncStore:
         self, connection: Any, command: Command[Any], words: bytes, wanted: Acknowledgement
     ) -> list[Any]:
         """Return the replies to a command, sent as `words`, and to WAIT. An error reply is a value."""
-        await connection.send_packed_command([words, packed(*wanted.command)])
+        await sent(connection, [words, packed(*wanted.command)])
         replies: list[Any] = []
         try:
             while len(replies) < 2:
@@ -237,7 +239,7 @@ class AsyncStore:
         """Return the replies to commands. Raises StoreUnavailable."""
         connection = await self._connect()
         try:
-            await connection.send_packed_command([packed(*command) for command in commands])
+            await sent(connection, [packed(*command) for command in commands])
             return [await connection.read_response() for _ in commands]
         except (*LOST, redis_py.ResponseError) as error:
             await connection.disconnect()
@@ -269,10 +271,17 @@ class AsyncStore:
         await self._pool.disconnect(inuse_connections=False)
 
     async def _connect(self) -> Any:
+        cancels = Cancels()
         try:
-            return await self._pool.get_connection()
+            connection = await self._pool.get_connection()
         except (*LOST, redis_py.ResponseError) as error:
             raise unreachable(self._shown, error) from error
+        try:
+            cancels.check()
+        except asyncio.CancelledError:
+            await self._pool.release(connection)
+            raise
+        return connection
 
     async def _dialled(self) -> SharedLine:
         """Return the shared connection, dialled once for all calls that need it, even if one of them is cancelled."""

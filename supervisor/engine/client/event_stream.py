@@ -14,6 +14,7 @@ import orjson
 import redis as redis_py
 
 from supervisor import clock
+from supervisor.engine.client.cancels import Cancels
 from supervisor.engine.client.connection import clause, unreachable
 from supervisor.engine.client.pools import uncounted_connection
 from supervisor.engine.model.errors import StoreUnavailable
@@ -169,7 +170,9 @@ async def _receive_async(connection: Any, patience: _Patience) -> Any:
     if reply is not None:
         patience.heard()
     elif patience.must_ask():
+        cancels = Cancels()
         await connection.send_command("PING", check_health=False)
+        cancels.check()
     return reply
 
 
@@ -271,7 +274,11 @@ class AsyncEventStream:
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        await self._listen()
+        try:
+            await self._listen()
+        except BaseException:
+            await self._disconnect()
+            raise
         return self
 
     async def __aexit__(
@@ -314,7 +321,7 @@ class AsyncEventStream:
     async def _listen(self) -> Any:
         if self._connection is not None:
             return self._connection
-        connection = uncounted_connection(self._pool)
+        cancels, connection = Cancels(), uncounted_connection(self._pool)
         try:
             await connection.connect()
             await connection.send_command("SUBSCRIBE", self._wanted.channel, check_health=False)
@@ -323,6 +330,7 @@ class AsyncEventStream:
             await connection.disconnect()
             raise _unheard(self._shown, error) from error
         self._connection = connection
+        cancels.check()
         return connection
 
     async def _disconnect(self) -> None:

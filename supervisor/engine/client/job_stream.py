@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 import redis as redis_py
 
 from supervisor import clock
+from supervisor.engine.client.cancels import Cancels
 from supervisor.engine.client.connection import unreachable
 from supervisor.engine.client.pools import uncounted_connection
 from supervisor.engine.commands.writes import Followed
@@ -316,13 +317,12 @@ class AsyncJobStream(_JobStreamState):
         await self._disconnect()
 
     async def _read(self) -> None:
-        cancels = _cancels()
+        cancels = Cancels()
         connection, reading = await self._connected(), self._reading
         wait_s, is_answered = reading.wait_s + _PATIENCE_S, False
         try:
             await connection.send_command(*reading.command(), check_health=False)
-            if _cancels() > cancels:
-                raise asyncio.CancelledError
+            cancels.check()
             # redis-py's own time-out is an answer of None, as that of a read which found nothing.
             async with asyncio.timeout(wait_s):
                 reply = await connection.read_response(timeout=2 * wait_s, disconnect_on_error=False)
@@ -350,9 +350,3 @@ class AsyncJobStream(_JobStreamState):
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.disconnect()
-
-
-def _cancels() -> int:
-    """Return how often this task was cancelled. asyncio.wait_for of Python 3.11, in redis-py, may forget to raise."""
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()

@@ -19,6 +19,7 @@ import redis as redis_py
 import redis.asyncio as redis_aio
 from redis.connection import DefaultParser
 
+from supervisor.engine.client.cancels import Cancels
 from supervisor.engine.client.connection import is_elsewhere
 from supervisor.engine.client.following import OurProvider, follows
 
@@ -272,6 +273,17 @@ def packed(*words: Any) -> bytes:
     return packed
 
 
+async def sent(connection: Any, packed: Sequence[bytes]) -> None:
+    """Send packed commands by a connection of redis.asyncio. Cancelled, it closes the connection."""
+    cancels = Cancels()
+    await connection.send_packed_command(packed)
+    try:
+        cancels.check()
+    except asyncio.CancelledError:
+        await connection.disconnect(nowait=True)
+        raise
+
+
 class OwnLine:
     """A connection of redis.asyncio that one call uses alone."""
 
@@ -303,6 +315,6 @@ class OwnLine:
 
     async def _send(self, packed: Sequence[bytes]) -> None:
         try:
-            await self._connection.send_packed_command(packed)
+            await sent(self._connection, packed)
         except LOST as error:
             raise NotSent(str(error)) from error
