@@ -15,6 +15,8 @@ from supervisor.engine.commands.steps import Steps
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import NewJob
+from supervisor.engine.model.keys import Namespace  # async only
+from supervisor.engine.model.recurring import CronMissing, DueCron, following
 from supervisor.engine.model.validation import checked_flag
 
 if TYPE_CHECKING:
@@ -69,6 +71,29 @@ class AsyncCalls:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
 
+    async def pop(self, keys: Sequence[str], longest_s: float) -> bytes | None:  # async only
+        """Wait until something comes into one of the lists, and take it. Raises StoreUnavailable."""  # async only
+        return await self._store.pop(keys, min(longest_s, self._store.longest_wait_s))  # async only
+
+    def beside(self) -> "AsyncCalls":  # async only
+        """Return calls with connections of their own, for another event loop. They are to be closed."""  # async only
+        return AsyncCalls(self._store.beside(), self.clock, self._acknowledge)  # async only
+
+    async def close(self) -> None:  # async only
+        await self._store.close()  # async only
+
+    async def spawn(self, due: Sequence[DueCron], now_unix: float) -> bool:
+        """Put the jobs of the cron recurrences that are due, and return whether there were any."""
+        spawned = False
+        for one in due:
+            try:
+                run_at, next_unix = following(one, now_unix)
+            except CronMissing:
+                continue  # a worker that has the library does it; its absence here is no reason not to lease
+            taken = await self.call(writes.spawn, one, run_at, next_unix)
+            spawned = spawned or (taken and bool(run_at))
+        return spawned
+
     async def put_jobs(self, jobs: Sequence[NewJob], durable: bool = False) -> list[bool | str]:
         """Put checked jobs in one batch.
 
@@ -115,3 +140,8 @@ class AsyncCalls:
 def calls_of(client: "AsyncClient") -> AsyncCalls:
     """Return what runs a client's commands, for our own programs: applications need none of it."""
     return client._calls
+
+
+def namespace_of(client: "AsyncClient") -> Namespace:  # async only
+    """Return a client's namespace, for our own programs."""  # async only
+    return client._namespace  # async only

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import redis as redis_py
+import redis.asyncio as redis_aio
 
 from supervisor import clock
 from supervisor.engine.client.cancels import Cancels
@@ -21,6 +22,7 @@ from supervisor.engine.client.connection import (
     check_acknowledged,
     has_failed,
     is_elsewhere,
+    longest_wait_s,
     refused,
     unanswered,
     unreachable,
@@ -28,7 +30,7 @@ from supervisor.engine.client.connection import (
 )
 from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.job_stream import AsyncJobStream, StreamReading
-from supervisor.engine.client.pools import uncounted_connection
+from supervisor.engine.client.pools import pool_beside, uncounted_connection
 from supervisor.engine.client.shared_line import (
     LOST,
     MOST_BYTES,
@@ -65,6 +67,7 @@ class AsyncStore:
         that waits looks; 0: it waits in Redis.
         """
         self.poll_s = poll_s
+        self.longest_wait_s = longest_wait_s(pool.connection_kwargs)
         self._pool = pool
         self._shares = can_share(pool)
         self._line: SharedLine | None = None
@@ -247,6 +250,10 @@ class AsyncStore:
             raise unreachable(self._shown, error) from error
         finally:
             await self._pool.release(connection)
+
+    def beside(self) -> "AsyncStore":
+        """Return a store with connections of its own, for another event loop."""
+        return AsyncStore(pool_beside(redis_aio, self._pool), self._shown, self._prefix, self.poll_s)
 
     def events(self, wanted: EventFilter) -> AsyncEventStream:
         """Return a stream of events, which makes its own connection."""

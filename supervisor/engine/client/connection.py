@@ -300,6 +300,14 @@ def refused(shown: str, command: Command[Any], error: Exception) -> LeaseholdErr
     return StoreUnavailable(f"Redis at {shown} refused {command.script.name}: {clause(error)}. Nothing has changed.")
 
 
+def refused_as(error: LeaseholdError) -> str:
+    """Return the code of the reply by which the server has refused a call, like OOM. Empty: it has not."""
+    reply = error.__cause__
+    if isinstance(reply, redis_py.exceptions.OutOfMemoryError):
+        return "OOM"  # redis-py leaves the code out
+    return code_and_reason(str(reply))[0] if isinstance(reply, redis_py.ResponseError) else ""
+
+
 _REFUSALS: dict[str, type[LeaseholdError]] = {
     "DEPENDENCY": DependencyError,
     "LAYOUT": LayoutError,

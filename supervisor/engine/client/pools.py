@@ -55,7 +55,11 @@ def pool_like(library: Any, given: Any) -> Any:
     """
     if not isinstance(given, library.Redis):
         raise TypeError(f"redis must be a {library.__name__}.Redis, not {type(given).__name__}: {given!r:.100}")
-    theirs = given.connection_pool
+    return pool_beside(library, given.connection_pool)
+
+
+def pool_beside(library: Any, theirs: Any) -> Any:
+    """Return a pool of our own with the address, the credentials and the limits of another."""
     arguments = _borrowed(theirs) | {"retry": library.retry.Retry(NoBackoff(), 0)}
     if isinstance(theirs, library.sentinel.SentinelConnectionPool):
         return library.sentinel.SentinelConnectionPool(

@@ -16,6 +16,7 @@ from supervisor.engine.commands.steps import Steps
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import NewJob
+from supervisor.engine.model.recurring import CronMissing, DueCron, following
 from supervisor.engine.model.validation import checked_flag
 
 if TYPE_CHECKING:
@@ -69,6 +70,18 @@ class Calls:
                     refusal = error
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
+
+    def spawn(self, due: Sequence[DueCron], now_unix: float) -> bool:
+        """Put the jobs of the cron recurrences that are due, and return whether there were any."""
+        spawned = False
+        for one in due:
+            try:
+                run_at, next_unix = following(one, now_unix)
+            except CronMissing:
+                continue  # a worker that has the library does it; its absence here is no reason not to lease
+            taken = self.call(writes.spawn, one, run_at, next_unix)
+            spawned = spawned or (taken and bool(run_at))
+        return spawned
 
     def put_jobs(self, jobs: Sequence[NewJob], durable: bool = False) -> list[bool | str]:
         """Put checked jobs in one batch.

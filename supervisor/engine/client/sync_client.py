@@ -38,7 +38,6 @@ from supervisor.engine.client.connection import (
     find_namespace,
     find_poll,
     find_server,
-    longest_wait_s,
     shown_address,
 )
 from supervisor.engine.client.event_stream import EventFilter, EventStream
@@ -58,7 +57,7 @@ from supervisor.engine.model.jobs import JobRecord, PutOptions, new_jid, new_job
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.outcomes import Answer, Outcome
 from supervisor.engine.model.queue_order import Queues
-from supervisor.engine.model.recurring import CronMissing, DueCron, RecurOptions, following
+from supervisor.engine.model.recurring import RecurOptions
 from supervisor.engine.model.validation import UNSET, Duration, checked_each, checked_int, checked_seconds
 from supervisor.engine.transport.credentials import checked_credentials
 
@@ -109,7 +108,6 @@ class Client:
         else:
             pool = pool_like(redis_py, redis)
             shown = shown_address(pool.connection_kwargs)
-        self._longest_wait_s = longest_wait_s(pool.connection_kwargs)
         self._store = Store(pool, shown, self._namespace.prefix, poll_s)
         self._calls = Calls(self._store, clock, acknowledge)
         #: The configuration of the namespace, in Redis.
@@ -170,11 +168,11 @@ class Client:
                     writes.lease, worker, names, count, ttl_s=ttl_s, order=order, weights=weights, woken=woken
                 )
             left_s = deadline_at - times.monotonic()
-            if self._spawn(grant.due, grant.now_unix) and not grant.leases:
+            if self._calls.spawn(grant.due, grant.now_unix) and not grant.leases:
                 continue
             if grant.leases or left_s <= 0 or count == 0:
                 return [Lease(record, self._calls) for record in grant.leases]
-            wait_s = pause_s(grant, left_s, self._longest_wait_s)
+            wait_s = pause_s(grant, left_s, self._store.longest_wait_s)
             if wait_s > 0:
                 # A pattern has no wake-up key of its own; its name stands for the queues that do not exist yet.
                 keys = [self._namespace.wakeup(queue) for queue in names or wanted.patterns]
@@ -182,18 +180,6 @@ class Client:
 
     def _resolve(self, wanted: Queues) -> tuple[str, ...]:
         return at_most(wanted, self._calls.run(queries.names()) if wanted.has_globs else ())
-
-    def _spawn(self, due: Sequence[DueCron], now_unix: float) -> bool:
-        """Put the jobs of the cron recurrences that are due, and return whether there were any."""
-        spawned = False
-        for one in due:
-            try:
-                run_at, next_unix = following(one, now_unix)
-            except CronMissing:
-                continue  # a worker that has the library does it; its absence here is no reason not to lease
-            taken = self._calls.call(writes.spawn, one, run_at, next_unix)
-            spawned = spawned or (taken and bool(run_at))
-        return spawned
 
     def settle(self, outcomes: Sequence[Outcome]) -> list[Answer]:
         """End up to 1,000 leases of one worker, and return one answer for each.
@@ -218,7 +204,7 @@ class Client:
         while True:
             most = min(left, SWEPT)
             swept = self._calls.call(writes.sweep, most, offset=offset)
-            self._spawn(swept.due, swept.now_unix)
+            self._calls.spawn(swept.due, swept.now_unix)
             left -= swept.taken
             if swept.taken < most:
                 offset = swept.next_offset
@@ -282,7 +268,7 @@ class Client:
             left_s = deadline_at - times.monotonic()
             if left_s <= 0:
                 raise TimeoutError(f"job {jid} has not ended within {longest_s:g} s")
-            self._store.pop([self._namespace.ended(jid)], min(left_s, self._longest_wait_s))
+            self._store.pop([self._namespace.ended(jid)], min(left_s, self._store.longest_wait_s))
 
     def completed(self, offset: int = 0, count: int = 25) -> list[Job]:
         """Return completed jobs, newest first."""
@@ -437,7 +423,7 @@ class Client:
         question, stands_s = new_jid(), max(longest_s, writes.ASK_S)
         answers = Answers(self._calls.call(writes.ask, question, workers, what, argument, stands_s=stands_s))
         while answers.missing and (left_s := deadline_at - times.monotonic()) > 0:
-            wait_s = min(left_s, self._longest_wait_s)
+            wait_s = min(left_s, self._store.longest_wait_s)
             answers.take(self._store.pop([self._namespace.answer(question)], wait_s))
         return answers.by_worker
 

@@ -22,6 +22,7 @@ from supervisor.engine.client.connection import (
     check_acknowledged,
     has_failed,
     is_elsewhere,
+    longest_wait_s,
     refused,
     unanswered,
     unreachable,
@@ -46,6 +47,7 @@ class Store:
         that waits looks; 0: it waits in Redis.
         """
         self.poll_s = poll_s
+        self.longest_wait_s = longest_wait_s(pool.connection_kwargs)
         self._pool = pool
         # To give a connection back and take it again costs more than the call in between. A pool that may renew a
         # connection between two calls gets it back nevertheless.
