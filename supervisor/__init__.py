@@ -1,6 +1,5 @@
 """Leasehold: background jobs from Redis in a supervised pool of forked processes. The public names."""
 
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from supervisor.engine.model.outcomes import Completed, Died, Failed, Leased, Released, Retried
     from supervisor.engine.model.recurring import RecurChanges, RecurOptions
     from supervisor.engine.model.validation import Duration
+    from supervisor.in_process.worker import Worker
     from supervisor.messages import HandlerSettings, Trouble
 
 #: The module of each name, loaded on first use: children must not load what speaks to Redis, and a command must start
@@ -135,6 +135,7 @@ _HOMES = {
     "TypedPut": "child.typed_put",
     "Violation": "engine.commands.check",
     "Wish": "engine.commands.queries",
+    "Worker": "in_process.worker",
     "WorkerInfo": "engine.commands.queries",
     "WorkerJobs": "engine.commands.queries",
     "after_fork": "child.handlers",
@@ -217,6 +218,7 @@ __all__ = [
     "TypedPut",
     "Violation",
     "Wish",
+    "Worker",
     "WorkerInfo",
     "WorkerJobs",
     "after_fork",
@@ -228,14 +230,7 @@ __all__ = [
 ]
 
 
-#: Names of before, for one version.
-_RENAMED = {"Worker": "WorkerInfo"}
-
-
 def __getattr__(name: str) -> Any:
-    if name in _RENAMED:
-        warnings.warn(f"supervisor.{name} is supervisor.{_RENAMED[name]} now", DeprecationWarning, stacklevel=2)
-        name = _RENAMED[name]
     if name not in _HOMES:
         raise AttributeError(f"module 'supervisor' has no attribute {name!r}")
     return getattr(import_module(f"supervisor.{_HOMES[name]}"), name)

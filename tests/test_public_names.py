@@ -137,8 +137,3 @@ def test_values_stay_equal_by_all_their_fields():
     one = queries.Spread(1, 0.5, 0.0, 0.0, [1, 0])
     assert one != queries.Spread(1, 0.5, 0.0, 0.0, [0, 1])
     assert jobs.JobRecord.__eq__ is not object.__eq__
-
-
-def test_former_name_of_a_record_goes_on_with_a_warning():
-    with pytest.warns(DeprecationWarning, match=r"supervisor\.Worker is supervisor\.WorkerInfo now"):
-        assert supervisor.Worker is supervisor.WorkerInfo

@@ -238,6 +238,14 @@ def test_asyncio_is_for_async_handlers_and_asyncio_applications_alone():
         "supervisor.engine.client.following",
         "supervisor.engine.client.job_stream",
         "supervisor.engine.client.shared_line",
+        "supervisor.in_process.book",
+        "supervisor.in_process.exchanges",
+        "supervisor.in_process.job_calls",
+        "supervisor.in_process.jobs",
+        "supervisor.in_process.patience",
+        "supervisor.in_process.upkeep",
+        "supervisor.in_process.waits",
+        "supervisor.in_process.worker",
     }
 
 

@@ -35,6 +35,7 @@ OPERATIONS = Manual()
 PAGES = [
     *(README, CONTRACT, GUIDE, PARITY, FIRST_STEPS, TESTING, PROMISES, ROOT / "supervisor/docs/comparison.md"),
     *(ROOT / "supervisor/docs/outbox.md", ROOT / "supervisor/docs/frameworks.md"),
+    ROOT / "supervisor/docs/in_process.md",
     *(ROOT / "deploy/CHANGELOG.md", *OPERATIONS.pages, *INTERNALS),
 ]
 Page = Path | Manual

@@ -1,4 +1,4 @@
-"""Which outcomes and checkpoints too few replicas have acknowledged. Runs in the master. Does no I/O.
+"""Which outcomes and checkpoints too few replicas have acknowledged. Runs in each worker. Does no I/O.
 
 A failover loses what only the primary had. An outcome therefore counts once enough replicas have it, and so does a
 checkpoint, or the lease of a job that must not start twice. What lacks replicas has been carried out: it is not sent

@@ -1,4 +1,4 @@
-"""Values of exchanges with Redis: their parts, lease requests and grants. Runs in the master. Does no I/O."""
+"""Values of exchanges with Redis: their parts, lease requests and grants. Runs in each worker. Does no I/O."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

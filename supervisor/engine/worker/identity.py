@@ -1,4 +1,4 @@
-"""The worker as Redis knows it: its name, the number of its latest exchange, its highest token. Runs in the master.
+"""The worker as Redis knows it: its name, the number of its latest exchange, its highest token. Runs in each worker.
 
 Does no I/O.
 """

@@ -1,4 +1,4 @@
-"""How long leases last, and peers and replicas may take, as Redis has it set. Runs in the master. Does no I/O."""
+"""How long leases last, and peers and replicas may take, as Redis has it set. Runs in each worker. Does no I/O."""
 
 from typing import Final
 

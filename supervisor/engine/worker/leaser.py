@@ -1,4 +1,4 @@
-"""Makes the lease commands of one worker and reads what they grant. Runs in the master. Does no I/O."""
+"""Makes the lease commands of one worker and reads what they grant. Runs in each worker. Does no I/O."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Decides which queues a worker serves: those of the last request, and those that its globs match. Runs in the master.
+"""Decides which queues a worker serves: those of the last request, and those that its globs match. Runs in each worker.
 
 Owns when the worker reads queue names and requests from Redis. A *wish* is the last request to serve other queues.
 Does no I/O.

@@ -1,0 +1,45 @@
+"""Tells Redis what a worker inside of an application can run. Runs in applications. No I/O."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from supervisor import clock
+from supervisor.child.handler import Handler
+from supervisor.engine.commands import writes
+from supervisor.engine.commands.writes import MOST, Command
+from supervisor.engine.model.recurring import declared
+from supervisor.engine.worker.exchange import Part
+
+_DECLARED_AT_ONCE: Final = 100
+
+
+class Skills:
+    def __init__(self, handlers: Mapping[str, Handler[..., Any]]) -> None:
+        """`handlers`: by klass; their settings have the shapes of their data."""
+        self._handlers = handlers
+        self._shapes = {klass: one.settings.shape for klass, one in handlers.items() if one.settings.shape}
+        #: Klasses whose jobs never start twice.
+        self.once = [klass for klass, one in handlers.items() if one.settings.at_most_once]
+        self.are_due = True
+
+    def tell_again(self) -> None:
+        """Tell all with the next exchange: the worker is a new one for Redis, or serves other queues."""
+        self.are_due = True
+
+    def parts(self, worker: str, queues: Sequence[str]) -> list[Part]:
+        """Return what is to be told with the exchange that begins."""
+        if not self.are_due:
+            return []
+        self.are_due = False
+        return [Part(writes.skills(worker, self._handlers, queues, self._shapes), lost=self.tell_again)]
+
+    def declarations(self) -> list[Command[Any]]:
+        """Return what puts, changes or removes the recurring jobs that the handlers declare.
+
+        Raises CronMissing without the extra `cron`.
+        """
+        recurring = {klass: found for klass, one in self._handlers.items() if (found := one.recurrence)}
+        plain = [klass for klass in self._handlers if klass not in recurring][:MOST]
+        known = [declared(klass, recurrence, clock.unix()) for klass, recurrence in recurring.items()]
+        batches = [known[at : at + _DECLARED_AT_ONCE] for at in range(0, max(1, len(known)), _DECLARED_AT_ONCE)]
+        return [writes.declare(plain if batch is batches[0] else [], batch) for batch in batches]

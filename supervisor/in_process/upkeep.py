@@ -1,0 +1,77 @@
+"""Does a worker's share of the namespace's maintenance: it sweeps, and puts the jobs of cron times. Runs in
+applications.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from supervisor.engine.client.async_calls import AsyncCalls
+from supervisor.engine.commands import writes
+from supervisor.engine.commands.writes import Grant
+from supervisor.engine.model.recurring import DueCron
+from supervisor.in_process.patience import AWAY
+
+#: Mean time between two sweeps, and how many jobs of lost workers one of them takes. As masters have them.
+_SWEEP_S: Final = 15.0
+_SWEEP_COUNT: Final = 100
+
+
+class Upkeep:
+    def __init__(
+        self,
+        calls: AsyncCalls,
+        worker: Callable[[], str],
+        queues: Callable[[], Sequence[str]],
+        on_put: Callable[[], None],
+        on_swept: Callable[[], None],
+    ) -> None:
+        """`worker()`, `queues()`: its name and queues at that time. `on_put` is called when jobs were put."""
+        self._calls = calls
+        self._worker = worker
+        self._queues = queues
+        self._on_put = on_put
+        self._on_swept = on_swept
+        self._due: list[tuple[Sequence[DueCron], float]] = []
+        self._is_due = asyncio.Event()
+        self._offset = 0  # where the next sweep goes on
+
+    def put_due(self, grant: Grant) -> None:
+        """A lease has found cron times that are due."""
+        self._due.append((grant.due, grant.now_unix))
+        self._is_due.set()
+
+    async def serve(self) -> None:
+        """Do the upkeep, for ever. What fails is due again."""
+        while True:
+            is_swept = False
+            try:
+                async with asyncio.timeout(_SWEEP_S * random.uniform(0.8, 1.2)):
+                    await self._is_due.wait()
+            except TimeoutError:
+                is_swept = True
+            with contextlib.suppress(*AWAY):
+                await self._put()
+                if is_swept:
+                    await self._sweep()
+
+    async def _put(self) -> None:
+        self._is_due.clear()
+        due, self._due = self._due, []
+        for crons, now_unix in due:
+            if await self._calls.spawn(crons, now_unix):
+                self._on_put()
+
+    async def _sweep(self) -> None:
+        while True:
+            swept = await self._calls.run(
+                writes.sweep(_SWEEP_COUNT, offset=self._offset, worker=self._worker(), queues=self._queues())
+            )
+            self._offset = swept.next_offset
+            if await self._calls.spawn(swept.due, swept.now_unix):
+                self._on_put()
+            if swept.taken < _SWEEP_COUNT and not swept.next_offset:
+                break
+        self._on_swept()

@@ -1,0 +1,183 @@
+"""The worker inside of an application: `async with Worker(client, queues, handlers)`. Runs in applications.
+
+Composes the parts, and ends them in order. Jobs have no isolation here: they share the application's process.
+"""
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import Coroutine, Iterable
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from supervisor.child.handler import Handler
+from supervisor.engine.client.async_calls import calls_of, namespace_of
+from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.model.validation import Duration, checked_int, checked_seconds
+from supervisor.in_process.book import Book
+from supervisor.in_process.exchanges import Exchanges
+from supervisor.in_process.given import checked_client, checked_queues, prepared
+from supervisor.in_process.jobs import Jobs, RunRules
+from supervisor.in_process.patience import AWAY
+from supervisor.in_process.skills import Skills
+from supervisor.in_process.status_answers import StatusAnswers
+from supervisor.in_process.upkeep import Upkeep
+from supervisor.in_process.waits import Waits
+
+log = logging.getLogger("leasehold")
+
+#: An interrupted handler may clean up for so long.
+_GRACE_S: Final = 3.0
+#: The same, after the drain was cancelled.
+_HURRY_S: Final = 0.5
+#: What has ended is told for at most so long when the worker leaves. Without an answer the leases run out.
+_FAREWELL_S: Final = 5.0
+_MOST_AT_ONCE: Final = 1000
+_DRAIN: Final = "drain"
+
+
+class Worker:
+    """Runs jobs in this process: a worker for small deployments and for development.
+
+    ``async with Worker(client, ["mail"], "handlers"):`` leases jobs of the queues while the block runs. An `async`
+    handler is a task of the running event loop, another one runs in a thread. When the block ends, the worker leases
+    nothing more, lets the jobs finish within `drain_timeout`, interrupts the others, and hands back what is left. What
+    a worker holds when its process dies runs again at another one, once the leases have run out.
+
+    Jobs are not isolated: there is no limit of memory and no kill. A time limit, a cancellation and the end of the
+    drain cancel the task of an `async` handler. A thread cannot be stopped: it sees `job.should_stop`, and if it goes
+    on, its result counts unless its job was cancelled or handed back.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        queues: str | Iterable[str],
+        handlers: str | Iterable[Handler[..., Any]],
+        *,
+        concurrency: int = 10,
+        order: str = "strict",
+        job_timeout: Duration = "30m",
+        drain_timeout: Duration = "25s",
+        lease_ttl: Duration | None = None,
+        on_error: Literal["retry", "fail"] = "retry",
+    ) -> None:
+        """`queues`: names, globs and exclusions, in this `order`. `handlers`: a module or package, or functions with
+        @handler.
+
+        `concurrency`: most jobs at once, 1 to 1,000. `job_timeout`: for jobs and handlers without their own; 0: none.
+        `lease_ttl`: None: the queue's heartbeat. `on_error`: for handlers that do not say it.
+
+        Raises TypeError or ValueError naming the argument, HandlersError, and what the modules of handlers raise.
+        """
+        self._client = checked_client(client)
+        self._queues = checked_queues(queues, order)
+        self._handlers = prepared(handlers)
+        self._concurrency = checked_int("concurrency", concurrency, 1, _MOST_AT_ONCE)
+        if on_error not in ("retry", "fail"):
+            raise ValueError(f"on_error must be 'retry' or 'fail', not {on_error!r:.100}")
+        self._rules = RunRules(on_error, _not_negative("job_timeout", job_timeout))
+        self._drain_s = _not_negative("drain_timeout", drain_timeout)
+        self._ttl_s = None if lease_ttl is None else _not_negative("lease_ttl", lease_ttl)
+        self._is_used = False
+
+    @property
+    def name(self) -> str:
+        """The name of the worker, by which `leasehold workers` shows it."""
+        return self._exchanges.identity.name
+
+    async def __aenter__(self) -> Self:
+        """Begin to lease. Raises StoreUnavailable or OutcomeUnknown if Redis is away, RuntimeError the second time."""
+        if self._is_used:
+            raise RuntimeError("a Worker serves once: make another one")
+        self._is_used = True
+        self._compose()
+        try:
+            await self._exchanges.begin()
+            for command in self._skills.declarations():
+                await calls_of(self._client).run(command)
+        except BaseException:
+            self._close()
+            raise
+        self._serving = _started("exchanges", self._exchanges.serve())
+        self._others = [_started("mail", self._waits.read_mail()), _started("upkeep", self._upkeep.serve())]
+        return self
+
+    def _compose(self) -> None:
+        calls = calls_of(self._client)
+        news = asyncio.Event()
+        self._directory = tempfile.TemporaryDirectory(prefix="leasehold-worker-", ignore_cleanup_errors=True)
+        self._skills = Skills(self._handlers)
+        book = self._book = Book(news.set)
+        self._jobs = Jobs(self._handlers, self._rules, self._concurrency, self._directory.name, calls, book, news.set)
+        status = StatusAnswers(self._jobs, book, lambda: self._exchanges)
+        self._waits = Waits(
+            calls, namespace_of(self._client), lambda: self.name, lambda mail: self._exchanges.on_mail(mail),
+            lambda woken: self._exchanges.ask(woken),
+        )  # fmt: skip
+        self._upkeep = Upkeep(
+            calls, lambda: self.name, lambda: self._exchanges.serving.names, lambda: self._exchanges.ask(),
+            lambda: self._exchanges.serving.look_for_queues(),
+        )  # fmt: skip
+        self._exchanges = Exchanges(
+            calls, self._queues, self._ttl_s, self._skills, news, book, self._jobs, self._waits.wait_for_job,
+            self._upkeep.put_due, status.answer_to,
+        )  # fmt: skip
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Drain. Cancelled meanwhile, it hands back at once. Raises what has ended the worker before."""
+        try:
+            await self._drain()
+        except asyncio.CancelledError:
+            self._jobs.stop_all(_DRAIN)
+            await self._jobs.until_none(_HURRY_S)
+            raise
+        finally:
+            await self._leave()
+
+    async def _drain(self) -> None:
+        """Lease nothing more, and wait for the jobs."""
+        self._exchanges.is_leasing = False
+        await self._waits.end()
+        self._jobs.tell_to_stop(_DRAIN)
+        if not await self._jobs.until_none(self._drain_s):
+            self._jobs.stop_all(_DRAIN)
+            await self._jobs.until_none(_GRACE_S)
+
+    async def _leave(self) -> None:
+        """Tell Redis what has ended, and hand back the rest."""
+        self._jobs.abandon(_DRAIN)
+        self._exchanges.leave()
+        try:
+            async with asyncio.timeout(_FAREWELL_S):
+                await asyncio.shield(self._serving)
+        except (TimeoutError, *AWAY) as error:
+            log.warning("jobs run again only when their leases have run out: Redis was away. %s", error)
+        finally:
+            for task in (self._serving, *self._others):
+                task.cancel()
+            await asyncio.wait([self._serving, *self._others])
+            self._close()
+
+    def _close(self) -> None:
+        self._jobs.close()
+        self._directory.cleanup()
+
+
+def _started(what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the worker has ended: %s", error, exc_info=error)
+
+    task = asyncio.create_task(work, name=f"leasehold {what}")
+    task.add_done_callback(ended)
+    return task
+
+
+def _not_negative(argument: str, value: Duration) -> float:
+    seconds = checked_seconds(argument, value)
+    if seconds < 0:
+        raise ValueError(f"{argument} must be 0 or more seconds: {value!r}")
+    return seconds
