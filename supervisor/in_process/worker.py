@@ -83,18 +83,21 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """The name of the worker, by which `leasehold workers` shows it."""
+        """The name of the worker, by which `leasehold workers` shows it. There is none before the block begins."""
         return self._exchanges.identity.name
 
     async def __aenter__(self) -> Self:
-        """Begin to lease. Raises StoreUnavailable or OutcomeUnknown if Redis is away, RuntimeError the second time."""
+        """Begin to lease. Raises StoreUnavailable or OutcomeUnknown if Redis is away, CronMissing without the extra
+        `cron` for handlers that need it, RuntimeError the second time.
+        """
         if self._is_used:
             raise RuntimeError("a Worker serves once: make another one")
         self._is_used = True
         self._compose()
         try:
+            declarations = self._skills.declarations()
             await self._exchanges.begin()
-            for command in self._skills.declarations():
+            for command in declarations:
                 await calls_of(self._client).run(command)
         except BaseException:
             self._close()

@@ -1,6 +1,7 @@
 """A worker inside of an application runs jobs, and ends as it should."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -132,6 +133,24 @@ def test_a_time_limit_tells_a_thread_to_stop(application):
         async with Worker(client, "q", [obey]):
             jid = await client.queue("q").put("gates.obey")
             assert await client.wait(jid, SOON_S) == "stopped"
+
+    application(work)
+
+
+def test_an_async_handler_that_a_decorator_hides_runs_in_its_thread(application):
+    def hidden(function):
+        return lambda job: function(job)
+
+    @handler(name="gates.hidden")
+    @hidden
+    async def inner(job):
+        await asyncio.sleep(0)
+        return threading.current_thread().name
+
+    async def work(client):
+        async with Worker(client, "q", [inner]):
+            jid = await client.queue("q").put("gates.hidden")
+            assert (await client.wait(jid, SOON_S)).startswith("leasehold-job")
 
     application(work)
 
