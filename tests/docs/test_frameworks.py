@@ -2,6 +2,7 @@
 
 import pytest
 
+from supervisor.child import handlers
 from supervisor.engine.client.sync_client import Client
 from tests.docs.pages import ROOT, blocks
 from tests.lengths import SOON_S
@@ -48,6 +49,7 @@ def test_fastapi_application_runs_its_own_jobs(server, namespace, monkeypatch, t
     (tmp_path / "mail_handlers/mail.py").write_text(
         "from supervisor import handler\n\n\n@handler\ndef receipt(job, order: int):\n    return order\n"
     )
+    monkeypatch.setattr(handlers, "_registered", [*handlers.registered()])
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     [shown] = blocks(IN_PROCESS, "python")

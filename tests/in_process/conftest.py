@@ -6,11 +6,18 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from supervisor.child import handlers
 from supervisor.engine.client.async_client import AsyncClient
 from tests.lengths import SOON_S
 
 #: What a worker keeps in Redis while it lives, by the part of the key after the prefix.
 _OF_WORKERS = ("worker:", "held:", "mail:", "skills:", "shapes:", "asks:")
+
+
+@pytest.fixture(autouse=True)
+def _own_handlers(monkeypatch):
+    """Other tests do not know what a test defines."""
+    monkeypatch.setattr(handlers, "_registered", [*handlers.registered()])
 
 
 @pytest.fixture

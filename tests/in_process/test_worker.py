@@ -166,13 +166,17 @@ def test_data_of_the_wrong_shape_is_broken(application):
     application(work)
 
 
-def test_handlers_of_a_package_are_found(application):
+def test_handlers_of_a_package_are_found_and_no_others(application, tmp_path, monkeypatch):
+    (tmp_path / "inside_handlers").mkdir()
+    source = "from supervisor import handler\n\n@handler\ndef add(job, n: int):\n    return n + 1\n"
+    (tmp_path / "inside_handlers/numbers.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
     async def work(client):
-        async with Worker(client, "q", "supervisor.cli.demo.handlers"):
+        async with Worker(client, "q", "inside_handlers"):
             await until(lambda: has_told(client))
-            [shown] = await client.workers()
-            assert "files.tokens" in shown.klasses
-            assert "gates.hold" not in shown.klasses
+            assert (await client.workers())[0].klasses == ["numbers.add"]
+            assert await client.wait(await client.queue("q").put("numbers.add", {"n": 1}), SOON_S) == 2
 
     application(work)
 

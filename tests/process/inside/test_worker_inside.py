@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from supervisor import AsyncClient, StoreUnavailable, Worker, handler
+from supervisor.child import handlers
 from tests.environment import without_settings
 from tests.in_process import gates
 from tests.lengths import SOON_S
@@ -90,7 +91,8 @@ def applications(stage):
 
 
 @pytest.fixture(autouse=True)
-def _own_gates():
+def _own_gates(monkeypatch):
+    monkeypatch.setattr(handlers, "_registered", [*handlers.registered()])
     gates.forget()
     yield
     gates.forget()
