@@ -11,6 +11,8 @@ TESTING = ROOT / "supervisor/docs/testing.md"
 CONTRACT, ARCHITECTURE = ROOT / "handlers/README.md", ROOT / "supervisor/ARCHITECTURE.md"
 CONTRIBUTING = ROOT / "supervisor/CONTRIBUTING.md"
 GUIDE, PARITY = ROOT / "supervisor/engine/README.md", ROOT / "tests/engine/PARITY.md"
+#: For those who come from another queue, by its name in small letters.
+OTHER_QUEUES = {name: ROOT / f"supervisor/docs/from_{name}.md" for name in ("celery", "rq", "dramatiq", "sidekiq")}
 #: For people who change the code. Paths in them are relative to the package, or to the repository.
 INTERNALS = [
     *(ARCHITECTURE, CONTRIBUTING, ROOT / "supervisor/DECISIONS.md"),
@@ -36,6 +38,7 @@ PAGES = [
     *(README, CONTRACT, GUIDE, PARITY, FIRST_STEPS, TESTING, PROMISES, ROOT / "supervisor/docs/comparison.md"),
     *(ROOT / "supervisor/docs/outbox.md", ROOT / "supervisor/docs/frameworks.md"),
     ROOT / "supervisor/docs/in_process.md",
+    *OTHER_QUEUES.values(),
     *(ROOT / "deploy/CHANGELOG.md", *OPERATIONS.pages, *INTERNALS),
 ]
 Page = Path | Manual

@@ -15,7 +15,7 @@ from tests.docs.pages import OPERATIONS, PAGES, RECIPES, blocks, path_of, rows
 #: Flags of other programs that the pages show.
 FOREIGN_FLAGS = {
     *("--quiet", "--no-cache-dir", "--file", "--tag", "--rm", "--stop-timeout", "--env", "--build", "--init"),
-    *("--appendonly", "--appendfsync", "--maxmemory-policy"),
+    *("--with-scheduler", "--appendonly", "--appendfsync", "--maxmemory-policy"),
     *(
         "--system",
         "--uid",
