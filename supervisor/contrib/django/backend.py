@@ -10,6 +10,7 @@ from typing import Any, Final
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.utils import timezone
 
+from supervisor.contrib.django.current_job import current_job
 from supervisor.contrib.django.interface import backends, base, exceptions, signals
 from supervisor.contrib.django.registry import task_of
 from supervisor.contrib.django.results import data_of, result_of
@@ -26,7 +27,8 @@ class LeaseholdBackend(backends.BaseTaskBackend):  # type: ignore[misc]  # Djang
 
     OPTIONS: `redis_url` and `namespace`, as Client has them; `database`: whose transaction counts; `outbox`: leave
     the job in that database, for `leasehold outbox`; `put`: options of each put. A failed task is not tried again
-    unless these say `retries`. Raises ValueError or TypeError for unknown ones.
+    unless these say `retries`. What a task enqueues is put with its completion, or at once if there is a `redis_url`.
+    Raises ValueError or TypeError for unknown options.
     """
 
     supports_defer = True
@@ -78,6 +80,8 @@ class LeaseholdBackend(backends.BaseTaskBackend):  # type: ignore[misc]  # Djang
         if self._uses_outbox:
             with connections[self._database].cursor() as cursor:
                 cursor.execute(_INSERT, entry(*job, **options))
+        elif (running := current_job.get()) is not None and not self.options.get("redis_url"):
+            running.put(*job, **options)
         else:
             self.client.queue(job[0]).put(job[1], job[2], **options)
         signals.task_enqueued.send(type(self), task_result=result)

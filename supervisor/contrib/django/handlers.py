@@ -18,6 +18,7 @@ if not apps.ready:
 from django import db
 from django.utils import timezone
 
+from supervisor.contrib.django.current_job import current_job
 from supervisor.contrib.django.interface import base, signals, tasks
 from supervisor.contrib.django.registry import declared
 from supervisor.contrib.django.results import started
@@ -27,7 +28,11 @@ def register(task: Any) -> None:
     """Register the handler of a task. Its klass is the task's path."""
 
     def run(job: JobContext) -> Any:
-        return _run(task, job)
+        before = current_job.set(job)
+        try:
+            return _run(task, job)
+        finally:
+            current_job.reset(before)
 
     handler(name=task.module_path)(run)
 

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -40,6 +40,13 @@ def which(context):
 @task()
 def broken():
     raise LookupError("no such order")
+
+@task()
+def hand_on(number, fails):
+    enqueued = double.enqueue(number)
+    if fails:
+        raise LookupError("no such order")
+    return enqueued.id
 """
 MANAGE = """
 import os, sys
@@ -69,6 +76,7 @@ class Project:
             "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
         }
         self._options = {"redis_url": url, "namespace": namespace}
+        self.environment |= {"LEASEHOLD_REDIS_URL": url}
         (folder / "shop").mkdir()
         (folder / "shop/__init__.py").touch()
         (folder / "shop/tasks.py").write_text(DECLARED)
@@ -171,7 +179,9 @@ def test_wrong_option_is_refused_by_its_name(project, options, about):
 
 
 @pytest.mark.slow
-def test_manage_py_runs_tasks_and_their_results_come_back(project):
+@contextmanager
+def running(project):
+    """`manage.py leasehold run` for the block, which drains it in the end."""
     command = [sys.executable, "manage.py", "leasehold", "run", "--processes", "2", "--log", "json"]
     environment = {**project.environment, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
@@ -179,7 +189,16 @@ def test_manage_py_runs_tasks_and_their_results_come_back(project):
     ) as supervisor:
         try:
             assert any('"zygote.ready"' in line for line in supervisor.stderr)
-            code = """
+            yield
+        finally:
+            supervisor.send_signal(signal.SIGTERM)
+            supervisor.communicate(timeout=60)
+        assert supervisor.returncode == 0
+
+
+def test_manage_py_runs_tasks_and_their_results_come_back(project):
+    with running(project):
+        code = """
 results = [tasks.double.enqueue(21), tasks.which.enqueue(), tasks.broken.enqueue()]
 for result in results:
     try: backend.client.wait(result.id, "30s")
@@ -189,9 +208,19 @@ done, which, broken = results
 print(json.dumps([done.return_value, which.return_value == [which.id, 1], broken.status,
                   broken.errors[0].exception_class.__name__, broken.attempts, done.started_at >= done.enqueued_at]))
 """
-            assert project.python(code) == [42, True, "FAILED", "LookupError", 1, True]
-            assert "default" in project.run("manage.py", "leasehold", "queues")
-        finally:
-            supervisor.send_signal(signal.SIGTERM)
-            supervisor.communicate(timeout=60)
-        assert supervisor.returncode == 0
+        assert project.python(code) == [42, True, "FAILED", "LookupError", 1, True]
+        assert "default" in project.run("manage.py", "leasehold", "queues")
+
+
+def test_task_enqueues_another_one_if_it_succeeds(project):
+    project.configure(redis_url=None)
+    with running(project):
+        code = """
+failed = tasks.hand_on.enqueue(1, fails=True)
+try: backend.client.wait(failed.id, "30s")
+except Exception: pass
+done = tasks.hand_on.enqueue(2, fails=False)
+doubled = backend.client.wait(backend.client.wait(done.id, "30s"), "30s")
+print(json.dumps([doubled, sorted(job.klass for job in backend.client.queue("default").jobs("complete"))]))
+"""
+        assert project.python(code) == [4, ["shop.tasks.double", "shop.tasks.hand_on"]]
