@@ -6,6 +6,7 @@ import random
 import signal
 
 import pytest
+from servers import stopped
 from watched import FULL
 
 #: After this time a wait of the tests is over.
@@ -148,6 +149,51 @@ def test_waiting_job_outlives_reload_drain_and_death_of_its_supervisor(stage, no
     assert notes.read() == ["asked", "told yes"]
     stage.client.queue("elsewhere").delete()
     finish(stage, third)
+
+
+@pytest.mark.parametrize("nap", [None, NAP_S])
+@pytest.mark.parametrize(("signo", "begun"), [(signal.SIGTERM, "master.draining"), (signal.SIGHUP, "signal.received")])
+def test_drain_or_reload_before_the_wait_is_stored_loses_and_counts_nothing(own_stage, own_server, signo, begun, nap):
+    stage = own_stage
+    pool = stage.start(processes=1).wait_ready()
+    jid = stage.queue.put("waits.behind_a_gate", {"gate": stage.gate("g"), "nap": nap})
+    stage.wait_until_start_is_known(jid)
+    with stopped(own_server.process):
+        stage.open_gate("g")
+        pool.wait_for("job.printed", jid=jid, line="left")
+        pool.send(signo)
+        pool.wait_for(begun, signal=signo.name)
+    pool.wait_for("job.suspended", jid=jid)
+    if signo == signal.SIGTERM:
+        assert pool.wait() == 0
+        assert stage.client.job(jid).state in {"scheduled", "waiting"}  # the nap may be over
+        pool = stage.start(processes=1).wait_ready()
+    else:
+        pool.wait_for("reload.completed")
+    stage.client.signal(jid, "approval", "yes")
+    stage.wait_until_ended([jid])
+    job = stage.client.job(jid)
+    assert (job.result, job.state) == ("yes" if nap is None else None, "complete")
+    assert (job.failures, job.deaths, job.interruptions) == (0, 0, 0)
+    assert len(stage.ledger.starts(jid)) == 2
+    finish(stage, pool)
+
+
+def test_stream_goes_on_behind_each_wait(stage):
+    pool = stage.start(processes=1).wait_ready()
+    jid = stage.queue.put("waits.streams")
+    stream = stage.client.stream(jid)
+    pool.wait_for("job.suspended", jid=jid)
+    assert next(stream) == "asked"
+    stage.client.signal(jid, "approval", "yes")
+    assert (next(stream), stream.attempt) == ("yes", 1)
+    pool.wait_for("job.suspended", jid=jid, signal="second")
+    assert pool.drain() == 0
+    stage.client.signal(jid, "second", ["bye"])
+    other = stage.start(processes=1).wait_ready()
+    assert (list(stream), stream.state, stream.attempt) == ([["bye"]], "complete", 1)
+    assert list(stage.client.stream(jid)) == ["asked", "yes", ["bye"]]
+    finish(stage, other)
 
 
 def test_kill_of_the_master_around_a_wait_loses_neither_wait_nor_signal(stage, notes):

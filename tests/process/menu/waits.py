@@ -60,6 +60,26 @@ def caught(job):
 
 
 @handler
+def behind_a_gate(job):
+    """Waits by what data says. data: gate, nap (None: it waits for a signal)."""
+    menu.enter(job)
+    menu.wait_at(job.data["gate"])
+    try:
+        return job.wait("approval") if job.data["nap"] is None else job.sleep(job.data["nap"])
+    finally:
+        print("left")
+
+
+@handler
+def streams(job):
+    """Streams, waits, and streams on."""
+    menu.enter(job)
+    job.step("ask", job.stream, "asked")
+    for name in ("approval", "second"):
+        job.step(f"tell {name}", job.stream, job.wait(name))
+
+
+@handler
 def refused(job):
     """Tries what cannot be."""
     menu.enter(job)
