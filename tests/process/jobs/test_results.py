@@ -1,6 +1,7 @@
 """A job finds the results of the jobs that it depends on."""
 
 import pytest
+from servers import stopped
 
 
 def put_parents(stage, *results, klass="give"):
@@ -95,4 +96,45 @@ def test_results_are_read_once_redis_is_back(own_stage, own_server):
     pool.wait_for("redis.lost")
     own_server.start()
     assert result_of(stage, jid) == [[parents[0], "one"]]
+    finish(stage, pool)
+
+
+def start_one_that_asks(stage, pool, **options):
+    """Start a job that will ask for its parent's result behind the gate `g`."""
+    pool.wait_ready()
+    jid = stage.queue.put("stopped", {"gate": stage.gate("g")}, depends=put_parents(stage, "one"), **options)
+    stage.wait_until_start_is_known(jid)
+    return jid
+
+
+def test_time_limit_ends_the_wait_for_results(own_stage, own_server):
+    stage = own_stage
+    pool = stage.start(processes=1, handlers="flow")
+    jid = start_one_that_asks(stage, pool, timeout=4, retries=0)
+    with stopped(own_server.process):
+        stage.open_gate("g")
+        pool.wait_for("job.printed", jid=jid, line="asking")
+        pool.wait_for("job.printed", jid=jid, line="SoftTimeout")
+    stage.wait_until_ended([jid])
+    job = stage.client.job(jid)
+    assert (job.failure["group"], job.failures, job.deaths) == ("timeout", 1, 0)
+    finish(stage, pool)
+
+
+def test_lost_lease_ends_the_wait_for_results(own_stage, own_server, app):
+    stage = own_stage
+    url = own_server.url.replace("://", "://app:first@")
+    pool = stage.start(processes=1, handlers="flow", redis_url=url)
+    jid = start_one_that_asks(stage, pool)
+    app("second")
+    pool.wait_for("redis.lost")
+    stage.open_gate("g")
+    pool.wait_for("job.printed", jid=jid, line="asking")
+    stage.client.job(jid).move("elsewhere")
+    app("first")
+    pool.wait_for("lease.lost", jid=jid)
+    assert pool.wait_for("job.printed", nth=2, jid=jid)["line"] in {"Interrupted", "LeaseLost"}
+    job = stage.client.job(jid)
+    assert (job.state, job.queue, job.failures, job.deaths, job.interruptions) == ("waiting", "elsewhere", 0, 0, 0)
+    stage.client.cancel(jid)
     finish(stage, pool)
