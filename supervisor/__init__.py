@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from supervisor.engine.model.outcomes import Completed, Died, Failed, Leased, Released, Retried
     from supervisor.engine.model.recurring import RecurChanges, RecurOptions
     from supervisor.engine.model.validation import Duration
+    from supervisor.engine.why.record import Why
     from supervisor.in_process.worker import Worker
     from supervisor.messages import HandlerSettings, Trouble
 
@@ -134,6 +135,7 @@ _HOMES = {
     "Trouble": "messages",
     "TypedPut": "child.typed_put",
     "Violation": "engine.commands.check",
+    "Why": "engine.why.record",
     "Wish": "engine.commands.queries",
     "Worker": "in_process.worker",
     "WorkerInfo": "engine.commands.queries",
@@ -217,6 +219,7 @@ __all__ = [
     "Trouble",
     "TypedPut",
     "Violation",
+    "Why",
     "Wish",
     "Worker",
     "WorkerInfo",

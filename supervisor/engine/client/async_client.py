@@ -45,7 +45,7 @@ from supervisor.engine.client.connection import (
 from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.job_stream import BEGINNING, AsyncJobStream, StreamReading
 from supervisor.engine.client.pools import pool_like, pool_of
-from supervisor.engine.commands import lanes, limits, queries, steps, writes
+from supervisor.engine.commands import facts, lanes, limits, queries, steps, writes
 from supervisor.engine.commands.check import Check, Violation
 from supervisor.engine.commands.concerns import Concerns
 from supervisor.engine.commands.lanes import Deleted, LaneCounts, in_lane
@@ -59,6 +59,8 @@ from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.recurring import RecurOptions
 from supervisor.engine.model.validation import UNSET, Duration, checked_each, checked_int, checked_seconds
 from supervisor.engine.transport.credentials import checked_credentials
+from supervisor.engine.why.conclusion import conclude
+from supervisor.engine.why.record import Why
 
 
 class AsyncClient:
@@ -251,6 +253,10 @@ class AsyncClient:
         The newest 10,000 cancellations are kept for up to seven days, also those by the deletion of a queue.
         """
         return await self._calls.run(queries.cancelled(jid))
+
+    async def why(self, jid: str) -> Why:
+        """Tell why a job stands where it does, also of one that is cancelled, gone or was never put."""
+        return conclude(await self._calls.call(facts.of_job, jid))
 
     async def wait(self, jid: str, timeout: Duration) -> Any:
         """Wait until a job has ended, at most `timeout`, and return its result.
@@ -593,6 +599,10 @@ class AsyncQueue:
         """Return how many jobs are in each state, and whether the queue is paused."""
         by_queue = await self._calls.call(queries.counts, [self.name])
         return by_queue[self.name]
+
+    async def why(self) -> Why:
+        """Tell why the jobs of the queue start, or do not."""
+        return conclude(await self._calls.call(facts.of_queue, self.name))
 
     async def length(self) -> int:
         """Return how many jobs can be leased: waiting (the front and what is due included) and stalled."""

@@ -20,7 +20,7 @@ from supervisor.engine.client.answers import (
 )
 from supervisor.engine.client.records import PartialJob, PartialRecurring, fill, fill_lease
 from supervisor.engine.client.sync_calls import Calls
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import facts, writes
 from supervisor.engine.model.chunks import to_chunks
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import JobRecord, LeaseRecord
@@ -37,6 +37,8 @@ from supervisor.engine.model.outcomes import (
 )
 from supervisor.engine.model.recurring import RecurChanges, Recurring
 from supervisor.engine.model.validation import UNSET, Duration
+from supervisor.engine.why.conclusion import conclude
+from supervisor.engine.why.record import Why
 
 T = TypeVar("T")
 
@@ -147,6 +149,10 @@ class Job(PartialJob):
     def __init__(self, record: JobRecord, calls: Calls) -> None:
         fill(self, record, JobRecord)
         object.__setattr__(self, "_calls", calls)
+
+    def why(self) -> Why:
+        """Tell why the job stands where it does now, also if it is gone since it was read."""
+        return conclude(self._calls.call(facts.of_job, self.jid))
 
     def cancel(self, *, by: str | None = None) -> bool:
         """Delete the job. `by` names who wants that. Returns False if it is gone or complete.

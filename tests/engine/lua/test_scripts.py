@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import bulk, check, concerns, lanes, limits, queries, upgrade, writes
+from supervisor.engine.commands import bulk, check, concerns, facts, lanes, limits, queries, upgrade, writes
 from supervisor.engine.commands.check import ScanPage
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model import scripts
@@ -88,7 +88,7 @@ def test_header_names_purpose_caller_and_reply(name):
         assert f"\n-- {heading}" in header
     caller = re.search(r"Called by: (.+) \(supervisor/engine/commands/(\w+)\.py\)", header)
     assert caller
-    builders = (bulk, check, concerns, writes, lanes, limits, queries, upgrade)
+    builders = (bulk, check, concerns, facts, writes, lanes, limits, queries, upgrade)
     (module,) = (each for each in builders if each.__name__.rpartition(".")[2] == caller[2])
     for function in caller[1].split(", "):
         assert function.startswith(f"{caller[2]}.")
@@ -125,7 +125,7 @@ def test_flags_allow_oom_and_mark_read_only_scripts():
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "concerns", "timing", "names", "list", "peek", "tagged", "tags", "tracked",
         "workers", "worker", "stats", "recurring", "settings", "limits", "limited", "lanes", "wish", "asks", "find",
-        "data", "cancelled", "layouts",
+        "data", "cancelled", "layouts", "why",
     }  # fmt: skip
 
 
@@ -766,6 +766,7 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "serve": lambda _: writes.serve("w", ["q", "s"], "round-robin", now=NOW),
     "wish": lambda _: queries.wish("w"),
     "cancelled": lambda _: queries.cancelled("x"),
+    "why": lambda _: facts.of_job("x"),
     "ask": lambda _: writes.ask("second", ["w"], "stacks", {"n": 1}, now=NOW),
     "ask: all": lambda _: writes.ask("second", None, "stacks", now=NOW),
     "asks": lambda _: queries.requests("w", now=NOW),

@@ -1,0 +1,67 @@
+"""Builds the query for the facts that tell why a job or a queue stands where it does, and parses its reply.
+
+Runs in applications and commands. Must not conclude anything from them: engine/why does.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from supervisor.engine.commands.queries import parse_row
+from supervisor.engine.commands.writes import Command, now_ms, parse_by
+from supervisor.engine.model import scripts
+from supervisor.engine.model.jobs import JobRecord
+from supervisor.engine.model.keys import checked_name
+
+#: Facts that are `<ms>:<who>`, and may contain any bytes.
+ACTORS: Final = ("paused", "lane_pause", "limit_by")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What Redis told at one instant. `told` has the facts of lua/why.lua that are not absent; its times are in ms."""
+
+    jid: str | None
+    job: JobRecord | None
+    told: dict[str, Any]
+
+    @property
+    def now_unix(self) -> float:
+        return float(self.told["now"] / 1000)
+
+    @property
+    def queue(self) -> str:
+        return str(self.told["queue"])
+
+    def count(self, name: str) -> int:
+        """Return a number, 0 if it is absent."""
+        return int(self.told.get(name, 0))
+
+    def unix(self, name: str) -> float | None:
+        """Return a time in unix seconds."""
+        return self.told[name] / 1000 if name in self.told else None
+
+    def actor(self, name: str) -> tuple[str | None, float | None]:
+        """Return who set something and when, as far as it is known."""
+        return parse_by(self.told.get(name))
+
+
+def of_job(jid: str, *, now: float | None = None) -> Command[Facts]:
+    """Read the facts about a job, also if there is none."""
+    return Command(scripts.WHY, (now_ms(now), checked_name("jid", jid), ""), lambda reply: _parse(jid, reply))
+
+
+def of_queue(queue: str, *, now: float | None = None) -> Command[Facts]:
+    """Read the facts about a queue."""
+    return Command(scripts.WHY, (now_ms(now), "", checked_name("queue", queue)), lambda reply: _parse(None, reply))
+
+
+def _parse(jid: str | None, reply: list[Any]) -> Facts:
+    row, *pairs = reply
+    told = {name.decode(): value for name, value in zip(pairs[::2], pairs[1::2], strict=True)}
+    return Facts(jid, parse_row(row) if row else None, {name: _text(name, value) for name, value in told.items()})
+
+
+def _text(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_text(name, each) for each in value]
+    return value.decode(errors="replace") if isinstance(value, bytes) and name not in ACTORS else value

@@ -1,0 +1,133 @@
+#!lua flags=no-writes
+-- why.lua — the facts that tell why a job, or a queue, stands where it does.
+--
+-- Called by: facts.of_job, facts.of_queue (supervisor/engine/commands/facts.py)
+-- Holds:     nothing is written, and no part of the work grows with the number of jobs
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   jid; "" = the queue itself is asked about
+-- ARGV[3]   queue, if there is no jid
+--
+-- Returns   array: the job as in job.lua | nil, then names and values of facts; absent ones are left out. Values are
+--           texts, integers (times in ms) or arrays of texts.
+-- Errors    WRONGTYPE for a foreign key of ours.
+
+--- @include this_layout
+--- @include clock
+--- @include lives
+--- @include config
+--- @include view
+--- @include limits
+--- @include lanes
+local WORKERS, SKILLS, NAMED, GENERATIONS, PEERS_MS = 1000, 1000, 5, 100, 3600000
+local jid, queue = ARGV[2], ARGV[3]
+local answer = { false }
+local function tell(name, value)
+  if value == nil or value == false then return end
+  answer[#answer + 1] = name
+  answer[#answer + 1] = value
+end
+
+local function tell_living(klass)
+  local serving, knowing, held = {}, 0, 0
+  local names = redis.call("ZREVRANGEBYSCORE", P .. "workers-seen", "+inf", now - LIVES, "LIMIT", 0, WORKERS)
+  for _, worker in ipairs(names) do
+    local skills = P .. "skills:" .. worker
+    local n, has = redis.call("ZCARD", skills), redis.call("ZMSCORE", skills, "queue:" .. queue, "klass:" .. klass)
+    --   A worker that has not reported all of them may have any.
+    local may_be_any = n == 0 or n >= SKILLS
+    if has[1] or may_be_any then
+      serving[#serving + 1] = worker
+      held = held + redis.call("ZCARD", P .. "held:" .. worker)
+      if has[2] or may_be_any then knowing = knowing + 1 end
+    end
+  end
+  tell("living", #names)
+  tell("serving", #serving)
+  tell("serving_names", { unpack(serving, 1, NAMED) })
+  tell("serving_hold", held)
+  tell("knowing", knowing)
+end
+
+local function tell_queue()
+  tell("queue", queue)
+  if setting("paused", queue) ~= 0 then
+    tell("paused", redis.call("HGET", P .. "options", "by:paused-" .. queue) or "")
+  end
+  local most = setting("max-concurrency", queue)
+  if most > 0 then tell("max_concurrency", most) end
+  tell("front", redis.call("ZCARD", queue_key(queue, "front")))
+  tell("waiting", redis.call("ZCARD", queue_key(queue, "waiting")) + lanes.size(queue))
+  tell("lanes", redis.call("ZCARD", lanes.index(queue)))
+  for _, place_name in ipairs({ "running", "scheduled", "depends", "parked", "apart" }) do
+    tell(place_name, redis.call("ZCARD", queue_key(queue, place_name)))
+  end
+  tell("entries", redis.call("LLEN", P .. "in:" .. queue))
+  tell("running_jids", redis.call("ZRANGE", queue_key(queue, "running"), 0, NAMED - 1))
+end
+
+local function tell_limit(key)
+  local set = redis.call("HMGET", P .. "limit:" .. key, "running", "by")
+  tell("limit_running", tonumber(set[1] or nil))
+  tell("limit_by", set[2])
+  tell("limit_in_use", redis.call("ZCARD", P .. "holders:" .. key))
+  tell("limit_holders", redis.call("ZRANGE", P .. "holders:" .. key, 0, NAMED - 1))
+  local has_room, later = limits.room(key, 0)
+  if not has_room then tell("limit_until", later) end
+end
+
+-- Tell how many jobs of its own line are before a waiting one.
+local function tell_place(rec)
+  if rec.turn and not rec.aside then
+    tell("ahead", redis.call("ZRANK", queue_key(queue, "front"), jid))
+    return
+  end
+  local line = lanes.line(queue, rec.lane or "")
+  tell("ahead", redis.call("ZRANK", line, member_of(jid, rec.aside and rec.turn or rec.seq)))
+  tell("lane_pause", lanes.pause_of(queue, rec.lane or ""))
+end
+
+-- Tell which of the jobs that this one waits for waits for no other itself.
+local function tell_root()
+  local at, generations = jid, 0
+  while generations < GENERATIONS do
+    local above = redis.call("ZRANGE", P .. "dependencies:" .. at, 0, 0)[1]
+    if not above then break end
+    at, generations = above, generations + 1
+  end
+  if generations == 0 then return end
+  local root = peek({ at }, "state", "group")[1]
+  tell("root", at)
+  tell("root_generations", generations)
+  tell("root_state", root[1] or "waiting")
+  tell("root_group", root[2])
+end
+
+local function tell_job(rec)
+  tell("popped", tonumber(rec.popped))
+  tell("shapes", rec.shapes)
+  if rec.parked == "klass" then tell("is_apart", 1) end
+  tell_place(rec)
+  if rec.limit then tell_limit(rec.limit) end
+  if rec.state == "depends" then tell_root() end
+  if rec.state == "complete" then tell("completed", tonumber(redis.call("ZSCORE", P .. "complete", jid) or nil)) end
+  if rec.state == "failed" and rec.group then
+    tell("peers", redis.call("ZCOUNT", P .. "failed:" .. rec.group, now - PEERS_MS, "+inf") - 1)
+  end
+end
+
+tell("now", now)
+local rec = jid ~= "" and stored_job(jid)
+if jid ~= "" and not rec then
+  tell("cancelled", tonumber(redis.call("ZSCORE", P .. "cancelled", jid) or nil))
+  tell("cancelled_by", redis.call("HGET", P .. "cancelled-by", jid))
+  return answer
+end
+if rec then
+  queue, answer[1] = rec.queue, view(jid)
+  tell_job(rec)
+end
+tell_queue()
+tell_living(rec and rec.klass or "")
+return answer

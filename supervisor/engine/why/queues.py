@@ -1,0 +1,35 @@
+"""Reasons of a queue as a whole. Runs in applications and commands."""
+
+from supervisor.engine.commands.facts import Facts
+from supervisor.engine.why.ended import Reason
+from supervisor.engine.why.words import counted
+
+
+def _ready(facts: Facts) -> int:
+    return facts.count("front") + facts.count("waiting") + facts.count("entries")
+
+
+def nothing_there(facts: Facts) -> Reason | None:
+    places = ("running", "scheduled", "depends", "parked", "apart")
+    if _ready(facts) or any(facts.count(place) for place in places):
+        return None
+    return "empty", f"queue {facts.queue} has no jobs"
+
+
+def none_ready(facts: Facts) -> Reason | None:
+    """Tell of a queue whose jobs all run, or wait for something else than a worker."""
+    if _ready(facts):
+        return None
+    words = {
+        "running": "running", "scheduled": "scheduled", "depends": "waiting for other jobs",
+        "parked": "parked under a limit", "apart": "left to a worker that knows their klass",
+    }  # fmt: skip
+    parts = [f"{facts.count(name):,} {said}" for name, said in words.items() if facts.count(name)]
+    return "none-ready", f"no job of queue {facts.queue} could start: {', '.join(parts)}"
+
+
+def served(facts: Facts) -> Reason | None:
+    return "served", (
+        f"queue {facts.queue} has {counted(_ready(facts), 'waiting job')}, {facts.count('running'):,} running and"
+        f" {counted(facts.count('serving'), 'living worker')} for it"
+    )
