@@ -28,6 +28,7 @@ COMMANDS = {
     "jobs": ("commands.jobs", "list the jobs in one state"),
     "peek": ("commands.jobs", "list the jobs that a queue would give next"),
     "job": ("commands.job", "show everything about one job"),
+    "why": ("commands.why", "tell why a job or a queue stands where it does"),
     "failed": ("commands.failed", "list the groups of failed jobs, or the jobs of one group"),
     "retry": ("commands.failed", "put failed jobs back: some, or all of a group"),
     "unfail": ("commands.failed", "put the jobs of a group back, with changes if needed"),

@@ -32,6 +32,8 @@ KEYS = {
     "jobs complete": {"jobs", "offset", "queue", "state"},
     "jobs recurring --queue q": {"jobs", "offset", "queue", "state"},
     "peek q": {"jobs", "queue"},
+    "why failed": {"facts", "reason", "sentence"},
+    "why --queue q": {"facts", "reason", "sentence"},
     "failed Broken": {"group", "jobs", "total"},
     "tag": [{"jobs", "tag"}],
     "tag failed": {"jid", "tags"},
