@@ -142,8 +142,8 @@ def _places(jid: str, record: dict[str, str], found: Snapshot) -> Iterator[tuple
         token, _, worker = record["owner"].partition(":")
         yield f"queue:{queue}:running", jid, None
         yield f"held:{worker}", jid, float(token) + (0 if jid in found.dense else 0.5)
-        if "limit" in record:
-            yield f"holders:{record['limit']}", jid, float(token)
+        for limit in filter(None, record.get("limit", "").split("\t")):
+            yield f"holders:{limit}", jid, float(token)
     elif state == "failed":
         yield "failed", jid, None
         yield f"failed:{record['group']}", jid, None
@@ -174,7 +174,8 @@ def _waiting_places(jid: str, record: dict[str, str]) -> Iterator[tuple[str, str
         yield f"apart:{label}\n{queue}\n{lane or ''}", member, score
     elif "parked" in record:
         yield f"queue:{queue}:parked", jid, None
-        yield f"limited:{record['limit']}\n{queue}\n{lane or ''}", member, score
+        limit = record["limit"].split("\t")[int(record["parked"]) - 1]
+        yield f"limited:{limit}\n{queue}\n{lane or ''}", member, score
     elif turn and "aside" not in record:
         yield f"queue:{queue}:front", jid, float(turn)
     else:

@@ -119,12 +119,12 @@ class Model:
 
     def parked_line(self, key: str, queue: str, lane: str) -> list[Job]:
         """Return the jobs of one queue and lane that are parked under a limit."""
-        there = [job for job in self._in(queue, "waiting") if job.parked and (job.limit, job.lane) == (key, lane)]
+        there = [job for job in self._in(queue, "waiting") if job.parked and (job.full, job.lane) == (key, lane)]
         return sorted(there, key=lambda job: job.place)
 
     def in_use(self, key: str) -> int:
         """Return how many slots of a limit are taken."""
-        return sum(job.limit == key for job in self.jobs.values() if job.hold) + self.starting.count(key)
+        return sum(key in job.limits for job in self.jobs.values() if job.hold) + self.starting.count(key)
 
     def lane_counts(self, queue: str) -> dict[str, tuple[int, int, int, int, int, bool]]:
         """Return waiting, running, stalled, parked, weight and paused, for each lane with jobs or settings.
@@ -192,14 +192,14 @@ class Model:
         return len(lying) + len(arrivals) + beside
 
     def is_held_up(self, job: Job) -> bool:
-        """Return whether a parked job cannot start: its lane is paused, or other jobs use up its limit."""
+        """Return whether a parked job cannot come back: its lane is paused, or other jobs use up its limit."""
         if job.lane in self.lanes_of(job.queue).paused:
             return True
         there = [
-            one for one in self.jobs.values() if one.limit == job.limit and one.state == "waiting" and not one.apart
+            one for one in self.jobs.values() if job.full in one.limits and one.state == "waiting" and not one.apart
         ]
         came_back = [one for one in there if not one.parked and one.lane not in self.lanes_of(one.queue).paused]
-        return self._full_until(job.limit, len(came_back)) > 0
+        return self._full_until(job.full, len(came_back)) > 0
 
     def is_ready(self, queue: str) -> bool:
         """Return whether a job could start now without having become due: a waiting worker must be woken for it."""
@@ -211,7 +211,7 @@ class Model:
         return any(self._is_free(job) for job in there if not self.is_overdue(job) and job.left is None)
 
     def _is_free(self, job: Job) -> bool:
-        return job.limit is None or (self._limit(job.limit).starts is None and not self._full_until(job.limit))
+        return all(self._limit(key).starts is None and not self._full_until(key) for key in job.limits)
 
     def held_by(self, worker: str) -> list[Job]:
         """Return the jobs that a worker holds, in the order of its leases."""
@@ -384,12 +384,12 @@ class Model:
         elif job.state == "depends":
             job.since = self.now
         if job.parked:
-            self.checks[job.queue][job.limit] = 0
+            self.checks[job.queue][job.full] = 0
         job.state, job.parked, job.apart, job.aside = "nowhere", False, False, False
         job.hold, job.started, job.due_at, job.group, job.parents = None, False, None, None, {}
         job.waits_for = None
-        if frees and job.limit:
-            self._mark_for_check(job.limit)
+        for key in job.limits if frees else ():
+            self._mark_for_check(key)
 
     def _to_back(self, job: Job) -> None:
         self._leave(job)
@@ -582,10 +582,13 @@ class Model:
         for queue in self._limit(key).lines:
             self.checks[queue][key] = self._full_until(key)
 
-    def _park(self, job: Job, until: int) -> None:
-        job.parked, job.aside = True, False
-        self._limit(job.limit).line(job.queue).join(job.lane)
-        self.checks.setdefault(job.queue, {})[job.limit] = until
+    def _park(self, job: Job, key: str, until: int) -> None:
+        job.parked, job.full, job.aside = True, key, False
+        self._limit(key).line(job.queue).join(job.lane)
+        self.checks.setdefault(job.queue, {})[key] = until
+        for other in job.limits:
+            if other != key:
+                self._mark_for_check(other)
 
     def _bring_back(self, queue: str, most: int) -> None:
         """Put parked jobs back into their places, as many as there is room for."""
@@ -798,10 +801,12 @@ class Model:
         if job.left == worker and job.since <= self.now < job.since + ASIDE and set(self.seen) - {worker}:
             self.passed.add(job.jid)
             return False
-        until = self._full_until(job.limit) if job.limit else 0
-        if until:
-            self._park(job, until)
-        return not until
+        for key in job.limits:
+            until = self._full_until(key)
+            if until:
+                self._park(job, key, until)
+                return False
+        return True
 
     def _is_freed(self, jid: str) -> bool:
         """Return whether a job is of `freed`. A job that an entry has just made has no known jid yet."""
@@ -811,8 +816,7 @@ class Model:
 
     def _take(self, job: Job) -> Job:
         job.state = "taken"
-        if job.limit:
-            self.starting.append(job.limit)
+        self.starting += job.limits
         return job
 
     def start_by(self, job: Job) -> int | None:
@@ -930,8 +934,8 @@ class Model:
         job.expires_at = self.now + (self.option_ms("heartbeat", job.queue) if ttl is None else ttl)
         if job.once is None and job.klass in once and not job.persistent:
             job.once = True
-        if job.limit:
-            self._limit(job.limit).start(self.now)
+        for key in job.limits:
+            self._limit(key).start(self.now)
         return job.hold
 
     def expired(self, queue: str) -> list[Job]:
@@ -953,10 +957,11 @@ class Model:
         self._was_not_started(job)
 
     def _was_not_started(self, job: Job) -> None:
-        if job.limit and self._limit(job.limit).starts is not None:
-            self._limit(job.limit).take_back(job.popped_at, self.now)
-            self.taken_back.append((job.limit, job.popped_at))
-            self._mark_for_check(job.limit)
+        for key in job.limits:
+            if self._limit(key).starts is not None:
+                self._limit(key).take_back(job.popped_at, self.now)
+                self.taken_back.append((key, job.popped_at))
+                self._mark_for_check(key)
         job.watched = job.watched or self.start_by(job) is not None
 
     def _die(self, job: Job, reason: str) -> str:

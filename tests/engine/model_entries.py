@@ -7,8 +7,8 @@ from typing import Any
 
 _NAMED = {"on_parent_failure": "policy", "at_most_once": "once"}
 _TYPES = {
-    "lane": str, "limit": str, "priority": int, "retries": int, "max_deaths": int, "tags": list, "depends": list,
-    "unique": (bool, str), "persistent": bool, "at_most_once": bool, "on_parent_failure": str,
+    "lane": str, "limit": (str, list), "priority": int, "retries": int, "max_deaths": int, "tags": list,
+    "depends": list, "unique": (bool, str), "persistent": bool, "at_most_once": bool, "on_parent_failure": str,
     "trace": str, "delay": (int, float), "expires": (int, float),
 }  # fmt: skip
 
@@ -44,6 +44,8 @@ def read(entry: bytes, bare_klass: str | None) -> Read | None:
         return None
     if given.get("persistent") and given.get("at_most_once"):
         return None
+    if isinstance(given.get("limit"), list):
+        given["limit"] = tuple(given["limit"])
     for key in ("delay", "expires"):
         if key in given:
             given[key] = round(given[key] * 1000)

@@ -48,7 +48,7 @@ class Job:
     results_of: list[str] = field(default_factory=list)  # the parents of its stage, whether or not they have ended
     tags: list[str] = field(default_factory=list)
     lane: str = ""
-    limit: str | None = None
+    limit: str | tuple[str, ...] | None = None
     expires: int | None = None  # ms from the put within which it must have started
     persistent: bool = False
     once: bool | None = None  # None: its handler decides at the lease
@@ -60,7 +60,8 @@ class Job:
     interruptions: int = 0
     seq: int = 0  # its place in the line of its priority
     turn: int | None = None  # the token of its first lease since it last went to the back
-    parked: bool = False  # a lease met it when its limit was used up
+    parked: bool = False  # a lease met it when a limit was used up
+    full: str | None = None  # the limit under which it is parked
     apart: bool = False  # only workers that have its klass, with none of these shapes, lease it
     shapes: frozenset[str] = frozenset()  # that its data do not have, as workers have found
     unknown_at: int | None = None  # since when no worker is known to have its klass
@@ -97,6 +98,10 @@ class Job:
     def give(self, data: Any) -> None:
         """Replace the data."""
         self.data, self.shapes = data, frozenset()
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        return (self.limit,) if isinstance(self.limit, str) else self.limit or ()
 
     @property
     def label(self) -> str:

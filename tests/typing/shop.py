@@ -106,7 +106,7 @@ def charge(job: JobContext, order: Order, card: str) -> Receipt:
     return Receipt(order.number, paid)
 
 
-@handler(queue="warehouse", limit="forklift", lane="standard", expires="24h", unique=True)
+@handler(queue="warehouse", limit=("forklift", "gate"), lane="standard", expires="24h", unique=True)
 def ship(job: JobContext, order: int, address: Address, carrier: Literal["post", "bike"] = "post") -> None:
     for percent in range(0, 100, 10):
         job.progress(percent / 100, f"to {address.city} by {carrier}")

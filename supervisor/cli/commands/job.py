@@ -12,6 +12,7 @@ from supervisor.cli.lib.parser import Refusal, Subparsers
 from supervisor.cli.lib.shown import (
     as_dict,
     by_words,
+    limit_words,
     missed_words,
     payload_words,
     recurring_dict,
@@ -150,7 +151,7 @@ def _limits(job: "JobRecord | Recurring") -> Iterator[str]:
     if job.max_deaths is not None:
         yield f"max deaths {job.max_deaths or 'none'}"
     if job.limit is not None:
-        yield f"limit      {job.limit}"
+        yield f"limit      {limit_words(job.limit)}"
     if job.unique is not None:
         yield f"unique     {'by klass and data' if job.unique is True else job.unique}"
     if job.at_most_once:

@@ -49,7 +49,12 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--tag", metavar="TAG", action="append", help="a word to find it by; repeat it for several")
     parser.add_argument("--lane", metavar="NAME", help="its lane: lanes of a queue take turns ('': none)")
-    parser.add_argument("--limit", metavar="KEY", help="its limit, see `leasehold limit` ('': none)")
+    parser.add_argument(
+        "--limit",
+        metavar="KEY",
+        action="append",
+        help="its limit, see `leasehold limit` ('': none); repeat it for several",
+    )
     parser.add_argument(
         "--unique",
         metavar="[=KEY]",
@@ -105,7 +110,6 @@ JOB_OPTIONS: Mapping[str, Reader] = {
     "timeout": parse_duration,
     "max_deaths": whole,
     "lane": or_none(str),
-    "limit": or_none(str),
     "unique": lambda key: key or True,
     "expires": or_none(parse_duration),
     "trace": or_none(str),
@@ -124,5 +128,7 @@ def read_options(args: argparse.Namespace, readers: Mapping[str, Reader]) -> dic
                 raise UsageError(f"--{name.replace('_', '-')} {text!r} {error}") from error
     if getattr(args, "tag", None) is not None:
         options["tags"] = args.tag
+    if getattr(args, "limit", None) is not None:
+        options["limit"] = None if args.limit == [""] else args.limit
     options |= {name: True for name in ("persistent", "at_most_once") if getattr(args, name, False)}
     return options

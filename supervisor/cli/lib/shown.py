@@ -175,6 +175,11 @@ def age(unix: float | None) -> str | None:
     return f"{span(max(clock.unix() - unix, 0))} ago" if unix else None
 
 
+def limit_words(limit: str | Sequence[str] | None) -> str:
+    """Return the limits of a job in one text."""
+    return limit if isinstance(limit, str) else ", ".join(limit or ())
+
+
 def state_words(job: "JobRecord") -> str:
     """Return the state with its details."""
     match job.state:
@@ -185,7 +190,7 @@ def state_words(job: "JobRecord") -> str:
         case "waiting" if job.left_to_others:
             return f"waiting, for a worker that has klass {job.klass}"
         case "waiting" if job.parked:
-            return f"waiting, parked until limit {job.limit} lets it start"
+            return f"waiting, parked until limit {limit_words(job.limit)} lets it start"
         case "scheduled" if job.waiting_for is not None:
             until = "" if job.due_unix is None else f", at most until {local_time(job.due_unix)}"
             return f"scheduled, waiting for the signal {job.waiting_for}{until}"

@@ -25,7 +25,7 @@ from supervisor.engine.commands.writes import (
 )
 from supervisor.engine.model import scripts
 from supervisor.engine.model.entries import payload_of_kind
-from supervisor.engine.model.jobs import DEFAULT_RETRIES, JobRecord, Progress
+from supervisor.engine.model.jobs import DEFAULT_RETRIES, JobRecord, Progress, limits_in
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
 from supervisor.engine.model.recurring import Recurring, parse_recurring
 from supervisor.engine.model.replay import NEVER_MS
@@ -511,8 +511,8 @@ def parse_row(row: list[Any]) -> JobRecord:
         history=_history(fields, entries, finished_ms),
         spawned_from=fields.get("spawned"),
         lane=fields.get("lane"),
-        limit=fields.get("limit"),
-        parked=fields.get("parked") == "1",
+        limit=limits_in(fields.get("limit")),
+        parked=fields.get("parked", "0") not in ("0", "klass"),
         unique=_claim(fields.get("unique")),
         start_by_unix=_unix(start_by_ms),
         persistent="persistent" in fields,

@@ -6,7 +6,7 @@ Must not do I/O. The classes that act through a client are in client/handles.py.
 import binascii
 import datetime
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypedDict
 
@@ -34,6 +34,7 @@ from supervisor.engine.model.validation import (
 DEFAULT_RETRIES = 5
 MOST_TAGS = 100
 MOST_PARENTS = 1000
+MOST_LIMITS: Final = 8
 #: Upper bound of what one completion puts: its tags, plus twice its parents.
 MOST_LINES = 3_000
 #: Two tags, or one parent, cost the server as much as one plain job. lua/include/entries.lua has the same figure.
@@ -65,7 +66,7 @@ class PutOptions(TypedDict, total=False):
         "wait", "fail", "run"
     ]  # what a job does when a parent fails or is cancelled; default fail
     lane: str | None  # the job's share of the queue; lanes with jobs take turns, by weight
-    limit: str | None  # the job starts only while this limit has room
+    limit: str | Sequence[str] | None  # the job starts only while this limit, or each of at most 8, has room
     unique: bool | str | None  # a key (True: klass and data) that no other job may have until this one ends
     expires: Duration | None  # from now; a job that has not started by then fails in group expired
     persistent: bool | None  # the job never completes: whenever a run ends, another worker gets it
@@ -231,9 +232,10 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, str | int]:
         fields["depends"] = checked_lines("depends", as_jids(options["depends"]), MOST_PARENTS)
     if "on_parent_failure" in options:
         fields["policy"] = _checked_policy(options["on_parent_failure"])
-    for name in ("lane", "limit"):
-        if name in options:
-            fields[name] = "" if options[name] is None else checked_name(name, options[name])
+    if "lane" in options:
+        fields["lane"] = "" if options["lane"] is None else checked_name("lane", options["lane"])
+    if "limit" in options:
+        fields["limit"] = _checked_limits(options["limit"])
     if "unique" in options:
         fields["unique"] = _checked_claim(options["unique"])
     if "expires" in options:
@@ -253,6 +255,26 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, str | int]:
 def _flag(name: str, value: object) -> str:
     """Return the stored form of a flag. "" stands for None, which leaves the choice to the default or the handler."""
     return "" if value is None else "1" if checked_flag(name, value) else "0"
+
+
+def _checked_limits(limit: object) -> str:
+    """Return the stored form of one limit or several: their keys, with a tab between two; "" for none."""
+    if limit is None:
+        return ""
+    if isinstance(limit, str):
+        return checked_name("limit", limit)
+    if not isinstance(limit, Iterable) or isinstance(limit, bytes | Mapping):
+        raise TypeError(f"limit must be a str or a list of them, not {type(limit).__name__}: {limit!r:.100}")
+    keys = checked_lines("limit", limit, MOST_LIMITS)
+    if not keys:
+        raise ValueError(f"limit must be 1 to {MOST_LIMITS} names, or None: {limit!r:.100}")
+    return keys.replace("\n", "\t")
+
+
+def limits_in(stored: str | None) -> str | tuple[str, ...] | None:
+    """Return what a caller has put as `limit`, from its stored form. One key is a str."""
+    keys = (stored or "").split("\t")
+    return tuple(keys) if len(keys) > 1 else stored
 
 
 def _checked_claim(unique: object) -> str:
@@ -490,8 +512,8 @@ class JobRecord:
     history: list[dict[str, Any]]  # events (put, popped, failed, …) and their times: the first and the last 99
     spawned_from: str | None  # jid of the recurring job that made this one
     lane: str | None
-    limit: str | None
-    parked: bool  # only its full limit keeps the job from starting
+    limit: str | tuple[str, ...] | None
+    parked: bool  # only a full limit keeps the job from starting
     unique: str | bool | None  # the key that the job claims until it ends; True: by content
     start_by_unix: float | None  # when the job expires, if it has not started by then
     persistent: bool

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypedDict
 import orjson
 
 from supervisor.engine.model.errors import LeaseholdError
-from supervisor.engine.model.jobs import DEFAULT_RETRIES, checked_options, claim_on, new_jid
+from supervisor.engine.model.jobs import DEFAULT_RETRIES, checked_options, claim_on, limits_in, new_jid
 from supervisor.engine.model.keys import NAME_BYTES, checked_name
 from supervisor.engine.model.validation import (
     UNSET,
@@ -58,7 +58,7 @@ class RecurOptions(TypedDict, total=False):
     max_deaths: int
     tags: Sequence[str]
     lane: str | None
-    limit: str | None
+    limit: str | Sequence[str] | None
     unique: bool | str | None
     expires: Duration | None
     at_most_once: bool | None
@@ -95,7 +95,7 @@ class Recurring:
     max_deaths: int | None
     tags: list[str]
     lane: str | None = None
-    limit: str | None = None
+    limit: str | tuple[str, ...] | None = None
     unique: str | bool | None = None  # the key that its jobs claim; True: by content
     expires_s: float | None = None  # each job must start within so many seconds of its put
     at_most_once: bool = False
@@ -170,7 +170,7 @@ def parse_recurring(row: Sequence[Any]) -> Recurring:
         max_deaths=int(fields["max_deaths"]) if "max_deaths" in fields else None,
         tags=tags.decode().split("\n") if tags else [],
         lane=fields.get("lane"),
-        limit=fields.get("limit"),
+        limit=limits_in(fields.get("limit")),
         unique=_unique(fields.get("unique")),
         expires_s=int(fields["expires"]) / 1000 if "expires" in fields else None,
         at_most_once=fields.get("once") == "1",

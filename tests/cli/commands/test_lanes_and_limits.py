@@ -245,6 +245,21 @@ def test_a_misspelt_queue_is_not_deleted(shell, jobs):
 # limits
 
 
+def test_job_may_be_put_with_several_limits(shell, jobs):
+    shell.line("put", "k", "--jid", "j", "--limit", "tenant", "--limit", "api")
+    assert jobs.job("j").limit == ("tenant", "api")
+    for key in ("tenant", "api"):
+        jobs.limit(key, running=0)
+    assert jobs.queue("default").lease("w") == []
+    assert "waiting, parked until limit tenant, api lets it start" in shell.good("job", "j")
+    assert shell.json("job", "j")["limit"] == ["tenant", "api"]
+
+
+def test_recurring_jobs_may_have_several_limits(shell):
+    shell.line("recur", "k", "--jid", "r", "--every", "1h", "--limit", "tenant", "--limit", "api")
+    assert shell.json("job", "r")["limit"] == ["tenant", "api"]
+
+
 def test_limit_sets_the_given_half_and_shows_the_state(shell, jobs, queue):
     assert shell.noted("limit") == "no limit is set"
     assert shell.line("limit", "api") == "api: no limit; 0 running, 0 parked"

@@ -15,7 +15,7 @@ from supervisor.engine.client import async_client, async_handles, sync_client, s
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.model.errors import LeaseholdError
-from supervisor.engine.model.jobs import MOST_PARENTS, MOST_TAGS, PutOptions
+from supervisor.engine.model.jobs import MOST_LIMITS, MOST_PARENTS, MOST_TAGS, PutOptions
 from supervisor.engine.model.keys import GROUP_BYTES, NAME_BYTES
 from supervisor.engine.model.options import OPTIONS
 from supervisor.engine.model.outcomes import RESULT_BYTES, Completed, Released
@@ -91,8 +91,11 @@ TRACES = [
     f"ff-{'a' * 32}-{'b' * 16}-01", f"00-{'a' * 31}-{'b' * 17}-01", f"00-{'a' * 32}-{'b' * 16}-01-more",
     "00-" + "\u0661" * 32 + "-00f067aa0ba902b7-01",
 ]  # fmt: skip
+LIMITS = [
+    *(name for name in names(None) if name != ["q"]), [], {"q": 1}, *SHOWN_NAMES, many(MOST_LIMITS + 1),
+]  # fmt: skip
 BOTH = {
-    "lane": names(None), "limit": names(None), "unique": names(None, True), "expires": SECONDS,
+    "lane": names(None), "limit": LIMITS, "unique": names(None, True), "expires": SECONDS,
     "at_most_once": [0, 1, "yes", [True]], "trace": TRACES,
 }  # fmt: skip
 NEW_JOB = {

@@ -63,7 +63,7 @@ def test_all_of_puts_arguments_may_be_given(client, push, clock):
         {
             "klass": "k", "data": None, "jid": "j", "priority": -3, "delay": 5, "retries": 2, "timeout": 1.5,
             "max_deaths": 7, "tags": ["a", "b"],
-            "depends": ["parent"], "on_parent_failure": "run", "lane": "l", "limit": "key",
+            "depends": ["parent"], "on_parent_failure": "run", "lane": "l", "limit": ["key", "other"],
             "unique": "u", "expires": 60, "persistent": False, "at_most_once": True,
             "trace": TRACE,
         }
@@ -73,7 +73,7 @@ def test_all_of_puts_arguments_may_be_given(client, push, clock):
     job = client.job("j")
     assert (job.state, job.due_unix, job.dependencies) == ("depends", clock.now + 5, ["parent"])
     assert (job.priority, job.retries, job.timeout_s, job.max_deaths) == (-3, 2, 1.5, 7)
-    assert (job.tags, job.on_parent_failure, job.lane, job.limit) == (["a", "b"], "run", "l", "key")
+    assert (job.tags, job.on_parent_failure, job.lane, job.limit) == (["a", "b"], "run", "l", ("key", "other"))
     assert (job.unique, job.start_by_unix, job.persistent, job.at_most_once) == ("u", clock.now + 60, False, True)
     assert job.trace == TRACE
     job = client.job("at")

@@ -24,6 +24,68 @@ def jids(leases):
     return [lease.jid for lease in leases]
 
 
+# Several limits of one job.
+
+
+def test_job_starts_only_while_all_its_limits_have_room(client):
+    client.limit("tenant", running=2)
+    client.limit("service", running=1)
+    q = client.queue("q")
+    put(q, 2, limit=("tenant", "service"))
+    first, *more = q.lease("w", 9)
+    assert (more, first.limited) == ([], True)
+    assert [(one.in_use, one.parked) for one in (client.limit("tenant"), client.limit("service"))] == [(1, 0), (1, 1)]
+    assert {holder.jid for key in ("tenant", "service") for holder in client.limit_jobs(key).holders} == {first.jid}
+    first.complete()
+    assert len(q.lease("w", 9)) == 1
+
+
+def test_parked_job_takes_no_slot_of_its_other_limits(client):
+    client.limit("tenant", running=1)
+    client.limit("service", running=0)
+    q = client.queue("q")
+    q.put("k", jid="both", limit=["tenant", "service"])
+    q.put("k", jid="one", limit="tenant")
+    assert jids(q.lease("w", 9)) == ["one"]
+    job = client.job("both")
+    assert (job.state, job.parked, job.limit) == ("waiting", True, ("tenant", "service"))
+
+
+def test_slot_that_a_job_cannot_use_goes_to_the_next_one(client):
+    for key in ("a", "b"):
+        client.limit(key, running=1)
+    q = client.queue("q")
+    q.put("k", jid="holds-b", limit="b")
+    (holder,) = q.lease("w", 9)
+    q.put("k", jid="both", limit=("a", "b"))
+    q.put("k", jid="only-b", limit="b")
+    assert q.lease("w", 9) == []
+    q.put("k", jid="holds-a", limit="a")
+    assert jids(q.lease("w", 9)) == ["holds-a"]
+    holder.complete()
+    assert jids([*q.lease("w", 9), *q.lease("w", 9)]) == ["only-b"]
+    assert (client.limit("a").parked, client.limit("b").parked) == (1, 0)
+
+
+def test_each_rate_counts_a_start_of_a_job_with_two(client, clock):
+    client.limit("a", rate="5/m")
+    client.limit("b", rate="2/m")
+    q = client.queue("q")
+    put(q, 9, limit=("a", "b"))
+    assert len(q.lease("w", 9)) == 2
+    put(q, 9, 0, limit="a")
+    assert len(q.lease("w", 9)) == 3
+    clock.now += 60
+    assert len(q.lease("w", 9)) == 5
+
+
+def test_limit_that_a_job_names_twice_gives_it_one_slot(client):
+    client.limit(KEY, running=1)
+    client.queue("q").put("k", limit=(KEY, KEY))
+    assert client.queue("q").lease("w")
+    assert client.limit(KEY).in_use == 1
+
+
 # So many at once.
 
 

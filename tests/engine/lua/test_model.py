@@ -102,9 +102,10 @@ cheap_options = {
 job_options = {**cheap_options, "tags": tags}
 lane = st.sampled_from(LANES)
 limit = st.sampled_from(LIMITS)
+limits = st.sampled_from([LIMITS, LIMITS[::-1]])
 terms = {
     "lane": st.sampled_from([*LANES, *LANES, None]),
-    "limit": st.sampled_from([*LIMITS, *LIMITS, None]),
+    "limit": st.one_of(st.sampled_from([*LIMITS, *LIMITS, None]), limits),
     "unique": st.sampled_from([True, "u", None]),
     "expires": st.sampled_from([2, 40, None]),
 }
@@ -504,8 +505,8 @@ class Machine(RuleBasedStateMachine):
                 job.persistent,
                 bool(job.once),
             )
-            if job.limit:
-                self.check_start(job.limit)
+            for key in job.limits:
+                self.check_start(key)
         for queue in QUEUES:
             self.check_fairness(queue, [self.model.jobs[hold.jid] for hold in holds])
 
@@ -1026,10 +1027,10 @@ class Machine(RuleBasedStateMachine):
     def compare_limits(self, found: Snapshot):
         for key in LIMITS:
             slots = set(found.get(f"holders:{key}", ()))
-            assert slots == {job.jid for job in self.model.jobs.values() if job.hold and job.limit == key}
+            assert slots == {job.jid for job in self.model.jobs.values() if job.hold and key in job.limits}
         for job in self.model.jobs.values():
             if job.parked and not self.model.is_held_up(job):
-                look_at = found[f"queue:{job.queue}:limits"][job.limit]
+                look_at = found[f"queue:{job.queue}:limits"][job.full]
                 assert look_at <= self.model.now or (look_at < WHEN_FREE and self.went_back), (
                     f"nobody looks at {job.jid}"
                 )
@@ -1040,7 +1041,7 @@ class Machine(RuleBasedStateMachine):
     def limit_in_model(self, key):
         limit = self.model.limits.get(key)
         rate = f"{limit.starts}/{limit.per // 1000}s" if limit and limit.starts else None
-        parked = sum(job.parked and job.limit == key for job in self.model.jobs.values())
+        parked = sum(job.parked and job.full == key for job in self.model.jobs.values())
         return Limit(
             key, limit and limit.running, rate.replace("/60s", "/m") if rate else None, self.model.in_use(key), parked
         )

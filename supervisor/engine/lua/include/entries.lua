@@ -72,7 +72,7 @@ end
 
 local function flag(value) return type(value) == "boolean" and (value and "1" or "0"), "true or false" end
 
-checks.klass, checks.jid, checks.lane, checks.limit = name, name, name, name
+checks.klass, checks.jid, checks.lane = name, name, name
 checks.priority, checks.retries, checks.max_deaths = whole(-EXACT), whole(0), whole(0)
 checks.delay, checks.at, checks.timeout = seconds, seconds, seconds
 
@@ -83,6 +83,12 @@ end
 
 checks.tags, checks.depends = names(100), names(1000)
 checks.persistent, checks.at_most_once = flag, flag
+
+function checks.limit(value)
+  if is_name(value) then return value, "" end
+  local keys = names(8)(value)
+  return keys and keys ~= "" and string.gsub(keys, "\n", "\t"), "a name of 1 to 64 bytes, or a list of 1 to 8 of them"
+end
 
 function checks.unique(value)
   if type(value) == "boolean" then return value and "1" or "", "" end

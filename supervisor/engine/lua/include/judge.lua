@@ -12,7 +12,6 @@ local NUMBERS = {
   "due", "ready", "size", "unknown", "backlog", "count", "expires", "short", "awaited",
 }
 local FLAGS = { once = "^[01]$", persistent = "^1$" }
-local NAMES = { "lane", "limit", "trace" }
 
 function judge.fresh_seq()
   local value = is_there("seq", "string") and redis.call("GET", P .. "seq") or types.seq == "none" and "0"
@@ -48,10 +47,14 @@ function judge.fields(rec, kind)
   for field, wanted in pairs(FLAGS) do
     if rec[field] and not string.match(rec[field], wanted) then take(field, "answer") end
   end
-  for _, field in ipairs(NAMES) do
-    local name = rec[field]
-    if name and (name == "" or #name > 64 or string.find(name, "%c")) then take(field, "name") end
+  local function is_name(text) return text ~= "" and #text <= 64 and not string.find(text, "%c") end
+  for _, field in ipairs({ "lane", "trace" }) do
+    if rec[field] and not is_name(rec[field]) then take(field, "name") end
   end
+  local keys = limits_of(rec)
+  local is_right = #keys > 0 and #keys <= 8 and table.concat(keys, "\t") == rec.limit
+  for _, key in ipairs(keys) do is_right = is_right and is_name(key) end
+  if rec.limit and not is_right then take("limit", "name") end
   if rec.persistent and rec.once == "1" then
     report(kind, rec.jid, "is persistent, and must not start twice", "wrote that it is not persistent")
     change(rec, "persistent", nil)
@@ -93,7 +96,7 @@ end
 function judge.waiting(rec)
   local jid = rec.jid
   local wanted = waits_for(rec.parked)
-  if wanted and (rec.state or not rec.limit and wanted == "limit") then
+  if wanted and (rec.state or wanted == "limit" and not full_limit_of(rec)) then
     local why = rec.state and "is parked, but its state is " .. rec.state or "is parked, but under no limit"
     report("half-written-job", jid, why, "wrote that it is not parked")
     move_in("queue:" .. rec.queue .. (wanted == "klass" and ":apart" or ":parked"), jid, nil)

@@ -38,7 +38,9 @@ local function running_places(rec, at)
   local token, worker = holder_of(rec)
   local places = { { at .. "running", rec.jid, now } }
   if token then places[2] = { "held:" .. worker, rec.jid, score_of_lease(rec, token), true } end
-  if token and is_given(rec.limit) then places[3] = { "holders:" .. rec.limit, rec.jid, whole(token), true } end
+  for _, key in ipairs(token and limits_of(rec) or {}) do
+    places[#places + 1] = { "holders:" .. key, rec.jid, whole(token), true }
+  end
   return places
 end
 
@@ -47,7 +49,7 @@ local function waiting_places(rec, at)
   local jid, seq, turn = rec.jid, counted(rec.seq), counted(rec.turn)
   local wanted = waits_for(rec.parked)
   local apart = wanted == "klass" and is_given(rec.klass)
-  local parked = apart or wanted == "limit" and is_given(rec.limit)
+  local parked = apart or wanted == "limit" and full_limit_of(rec)
   if turn and not parked and not (rec.aside and rec.lane) then return { { at .. "front", jid, turn, true } } end
   if not turn and not seq then return {} end
   local member, score = member_of(jid, turn or seq), turn and AHEAD or whole(rec.priority) or 0
@@ -55,7 +57,8 @@ local function waiting_places(rec, at)
   if apart then
     return { { at .. "apart", jid, now }, { apart_line_of(label_of(rec), rec.queue, rec.lane), member, score, true } }
   end
-  return { { at .. "parked", jid, now }, { parked_line_of(rec.limit, rec.queue, rec.lane), member, score, true } }
+  local line = parked_line_of(full_limit_of(rec), rec.queue, rec.lane)
+  return { { at .. "parked", jid, now }, { line, member, score, true } }
 end
 
 -- Return where a record says that its job lies: arrays of name, member, score, and whether the score must be exact.

@@ -5,6 +5,7 @@
 --- @include clock
 --- @include lines
 --- @include moves
+--- @include parked
 limits.HELD = 2 ^ 53 -- "when a slot is free": no time is known
 local QUEUES, KEYS_A_LEASE = 1000, 16
 -- For queries: lanes read per limit and queue, and calls of Redis that one script makes for parked jobs. Beyond them
@@ -50,34 +51,50 @@ function limits.room(key, more)
   return true
 end
 
--- Take a slot for a job that is being leased; `hold` names the token.
-function limits.take(key)
-  local one = limit_of(key)
-  one.held, one.started = one.held + 1, one.started + 1
+-- Take a slot in each limit of a job that is being leased; `hold` names the token. If one has no room, take none, and
+-- return its number, and when to ask again.
+function limits.take(rec)
+  local keys = limits_of(rec)
+  for i, key in ipairs(keys) do
+    local is_free, when = limits.room(key, 0)
+    if not is_free then return i, when end
+  end
+  for _, key in ipairs(keys) do
+    local one = limit_of(key)
+    one.held, one.started = one.held + 1, one.started + 1
+  end
 end
 
 function limits.hold(rec, token)
-  local one = limit_of(rec.limit)
-  place(P .. "holders:" .. rec.limit, rec.jid, token)
-  if one.starts then push(P .. "starts:" .. rec.limit, now, one.starts, math.max(one.per, INJECTED_TTL)) end
+  for _, key in ipairs(limits_of(rec)) do
+    local one = limit_of(key)
+    place(P .. "holders:" .. key, rec.jid, token)
+    if one.starts then push(P .. "starts:" .. key, now, one.starts, math.max(one.per, INJECTED_TTL)) end
+  end
 end
 
--- Give back the slot of a lease that is over.
+-- Give back the slots of a lease that is over.
 function limits.give_back(rec)
-  local one = limit_of(rec.limit)
-  one.held = one.held - 1
-  place(P .. "holders:" .. rec.limit, rec.jid, false)
-  limits.mark_for_check(rec.limit)
+  for _, key in ipairs(limits_of(rec)) do
+    local one = limit_of(key)
+    one.held = one.held - 1
+    place(P .. "holders:" .. key, rec.jid, false)
+    limits.mark_for_check(key)
+  end
 end
 
--- Take back the start of a job that was leased so many ms ago, and has not started. One that no longer counts stays: to
--- search a list of 10,000 starts takes about 1 ms, and a call may hand back 1,000 jobs.
-function limits.take_back_start(key, ago)
+local function take_back_start_of(key, ago)
   local one = limit_of(key)
   if not one.starts or ago >= one.per then return end
   one.undone = one.undone + 1
   strike(P .. "starts:" .. key, now - ago)
   limits.mark_for_check(key)
+end
+
+-- Take back the start of a job that was leased so many ms ago, and has not started. One that no longer counts stays: to
+-- search a list of 10,000 starts takes about 1 ms, and a call may hand back 1,000 jobs.
+function limits.take_back_start(rec, ago)
+  for _, key in ipairs(limits_of(rec)) do take_back_start_of(key, ago) end
 end
 
 -- There may be room: the leases of all queues with parked jobs must examine them, at once or at the time.
@@ -94,21 +111,29 @@ function limits.mark_for_check(key)
   end
 end
 
--- A job has left its place.
-function limits.park(rec, when)
-  local key, queue = rec.limit, rec.queue
-  rec.parked, marked[key] = BY_LIMIT, nil
+-- A job that its limits put off, or that ends, may have come back into its place for a slot that others can have.
+function limits.offer_to_others(rec)
+  for i, key in ipairs(limits_of(rec)) do
+    if i ~= rec.parked then limits.mark_for_check(key) end
+  end
+end
+
+-- A job has left its place: the limit of this number has no room until then.
+function limits.park(rec, number, when)
+  local key, queue = limits_of(rec)[number], rec.queue
+  rec.parked, marked[key] = number, nil
   place(queue_key(queue, "parked"), rec.jid, now)
   lines.add(rec)
   place(P .. "limited:" .. key, queue, now)
   place(queue_key(queue, "limits"), key, when)
+  limits.offer_to_others(rec)
 end
 
 -- The next lease of the queue examines the rest.
 function limits.unpark(rec)
   lines.remove(rec)
+  place(queue_key(rec.queue, "limits"), full_limit_of(rec), 0)
   rec.parked = nil
-  place(queue_key(rec.queue, "limits"), rec.limit, 0)
   place(queue_key(rec.queue, "parked"), rec.jid, false)
 end
 

@@ -12,7 +12,7 @@ function lines.index(name, queue) return P .. name .. "\n" .. queue end
 
 -- Return the name under which a job lies apart.
 function lines.name_of(rec)
-  return waits_for(rec.parked) == "klass" and "apart:" .. label_of(rec) or "limited:" .. rec.limit
+  return waits_for(rec.parked) == "klass" and "apart:" .. label_of(rec) or "limited:" .. full_limit_of(rec)
 end
 
 function lines.add(rec)

@@ -90,8 +90,7 @@ end
 function leaving.waiting(rec)
   local was_parked = rec.parked
   moves.step_out(rec)
-  --   It may have been put back for a free slot, which now goes to another job.
-  if rec.limit and not was_parked then limits.mark_for_check(rec.limit) end
+  if rec.limit and not was_parked then limits.offer_to_others(rec) end
 end
 
 -- Take a waiting job out of its line, for another.
@@ -145,7 +144,7 @@ end
 
 -- A job that has lost its lease was not started by it.
 function moves.was_not_started(rec)
-  if rec.limit then limits.take_back_start(rec.limit, holds[rec.jid]) end
+  if rec.limit then limits.take_back_start(rec, holds[rec.jid]) end
   --   A sweep that ran at its deadline has left the job alone.
   if rec.expires and not has_started(rec) then place(P .. "expiring", rec.jid, rec.put + rec.expires) end
 end

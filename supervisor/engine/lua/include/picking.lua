@@ -50,17 +50,16 @@ local function held_back(rec)
   end
   if rec.persistent and rec.left and is_for_others(rec) then return "later" end
   if not rec.limit then return nil end
-  local is_free, when = limits.room(rec.limit, 0)
-  if not is_free then
+  local full, when = limits.take(rec)
+  if full then
     moves.step_out(rec)
-    limits.park(rec, when)
+    limits.park(rec, full, when)
     if when < limits.HELD then
       put_off_until(when)
       timed[rec.queue] = true
     end
     return "gone"
   end
-  limits.take(rec.limit)
 end
 
 -- Leave a job that this worker cannot take to one that may; nil if there is none.
