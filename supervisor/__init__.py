@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from supervisor.child.around import Ending, around_job
-    from supervisor.child.context import JobContext
+    from supervisor.child.context import JobBatch, JobContext
     from supervisor.child.handler import Handler
     from supervisor.child.handlers import (
         Fail,
@@ -19,13 +19,16 @@ if TYPE_CHECKING:
     )
     from supervisor.child.typed_put import HandlerOptions, TypedPut
     from supervisor.engine.client.around_put import Put, around_put
+    from supervisor.engine.client.async_batches import AsyncBatch
     from supervisor.engine.client.async_client import AsyncClient, AsyncConfig, AsyncLane, AsyncQueue
     from supervisor.engine.client.async_handles import AsyncJob, AsyncLease, AsyncRecurringJob
     from supervisor.engine.client.connection import EmbeddedServerWarning
     from supervisor.engine.client.event_stream import AsyncEventStream, Event, EventStream
     from supervisor.engine.client.job_stream import AsyncJobStream, JobStream
+    from supervisor.engine.client.sync_batches import Batch
     from supervisor.engine.client.sync_client import Client, Config, Lane, Queue
     from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
+    from supervisor.engine.commands.batches import BatchCounts, BatchRecord
     from supervisor.engine.commands.check import Violation
     from supervisor.engine.commands.concerns import Concerns, QueueConcerns, ServerMemory
     from supervisor.engine.commands.lanes import Deleted, LaneCounts
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
 #: The module of each name, loaded on first use: children must not load what speaks to Redis, and a command must start
 #: fast.
 _HOMES = {
+    "AsyncBatch": "engine.client.async_batches",
     "AsyncClient": "engine.client.async_client",
     "AsyncConfig": "engine.client.async_client",
     "AsyncEventStream": "engine.client.event_stream",
@@ -74,6 +78,9 @@ _HOMES = {
     "AsyncLease": "engine.client.async_handles",
     "AsyncQueue": "engine.client.async_client",
     "AsyncRecurringJob": "engine.client.async_handles",
+    "Batch": "engine.client.sync_batches",
+    "BatchCounts": "engine.commands.batches",
+    "BatchRecord": "engine.commands.batches",
     "Client": "engine.client.sync_client",
     "Completed": "engine.model.outcomes",
     "Concerns": "engine.commands.concerns",
@@ -96,6 +103,7 @@ _HOMES = {
     "HandlerSettings": "messages",
     "Interrupted": "child.handlers",
     "Job": "engine.client.sync_handles",
+    "JobBatch": "child.context",
     "JobContext": "child.context",
     "JobFailed": "engine.model.errors",
     "JobNotFound": "engine.model.errors",
@@ -149,6 +157,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AsyncBatch",
     "AsyncClient",
     "AsyncConfig",
     "AsyncEventStream",
@@ -158,6 +167,9 @@ __all__ = [
     "AsyncLease",
     "AsyncQueue",
     "AsyncRecurringJob",
+    "Batch",
+    "BatchCounts",
+    "BatchRecord",
     "Cancelled",
     "Client",
     "Completed",
@@ -180,6 +192,7 @@ __all__ = [
     "HandlerSettings",
     "Interrupted",
     "Job",
+    "JobBatch",
     "JobContext",
     "JobFailed",
     "JobNotFound",

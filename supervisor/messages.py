@@ -260,6 +260,7 @@ class JobMessage(NamedTuple):
     at_most_once: bool = False
     replay: bytes | None = None
     replay_bytes: int = 0
+    batch: str | None = None
 
     def filled(self, body: bytes) -> "JobMessage":
         """Return the message with `body` split into the last checkpoint (JSON), the replay (JSON) and the payload."""
@@ -284,12 +285,13 @@ def pack_job(
     trace: str | None = None,
     replay_bytes: int = 0,
     at_most_once: bool = False,
+    batch: str | None = None,
 ) -> bytes:
     """`meta`: the fields of JobMessage from jid to waited_s. `payload`: behind its `replay_bytes`. None: it lies in a
     memfd, behind `saved`.
     """
-    if saved or trace or replay_bytes:
-        head = orjson.dumps((*meta, len(saved) if saved else 0, trace, replay_bytes))
+    if saved or trace or replay_bytes or batch:
+        head = orjson.dumps((*meta, len(saved) if saved else 0, trace, replay_bytes, batch))
         payload = saved + payload if saved and payload is not None else payload
     else:
         head = orjson.dumps(meta)
@@ -304,9 +306,9 @@ def unpack_job(packet: bytes) -> JobMessage:
     is_bytes, is_once = bool(flags & _IS_BYTES), bool(flags & _IS_ONCE)
     payload = None if flags & _IN_MEMFD else packet[body_at:]
     if len(meta) == _META_LENGTH:
-        return _job_message(JobMessage, (token, *meta, is_bytes, payload, None, 0, None, is_once, None, 0))
-    *meta, saved_bytes, trace, replay_bytes = meta
-    beside = is_bytes, None, None, saved_bytes, trace, is_once, None, replay_bytes
+        return _job_message(JobMessage, (token, *meta, is_bytes, payload, None, 0, None, is_once, None, 0, None))
+    *meta, saved_bytes, trace, replay_bytes, batch = meta
+    beside = is_bytes, None, None, saved_bytes, trace, is_once, None, replay_bytes, batch
     message = _job_message(JobMessage, (token, *meta, *beside))
     return message if payload is None else message.filled(payload)
 

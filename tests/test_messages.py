@@ -68,13 +68,13 @@ def test_a_job_comes_back_the_same(payload, is_bytes):
     meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True, 0.25)
     packet = messages.pack_job(2**53, meta, payload, is_bytes)
     assert messages.token_of(packet) == 2**53
-    assert messages.unpack_job(packet) == (2**53, *meta, is_bytes, payload, None, 0, None, False, None, 0)
+    assert messages.unpack_job(packet) == (2**53, *meta, is_bytes, payload, None, 0, None, False, None, 0, None)
 
 
 def test_a_job_comes_with_its_last_checkpoint():
     meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True, 0.25)
     job = messages.unpack_job(messages.pack_job(7, meta, b"payload", True, b"[1,2]"))
-    assert job == (7, *meta, True, b"payload", b"[1,2]", 5, None, False, None, 0)
+    assert job == (7, *meta, True, b"payload", b"[1,2]", 5, None, False, None, 0, None)
 
 
 @pytest.mark.parametrize("saved", [None, b"[1,2]"])
@@ -101,6 +101,12 @@ def test_a_job_comes_with_what_earlier_starts_have_left():
     assert (inline.saved, inline.replay, inline.payload, inline.at_most_once) == (b"[1]", b"[{},{}]", b"payload", True)
     beside = messages.unpack_job(messages.pack_job(7, meta, None, False, None, None, 7)).filled(b"[{},{}]payload")
     assert (beside.saved, beside.replay, beside.payload) == (None, b"[{},{}]", b"payload")
+
+
+def test_a_job_comes_with_its_batch():
+    meta = ("jid", "k", "q", 0, 0, 0, 0, [], None, False, 0.25)
+    job = messages.unpack_job(messages.pack_job(7, meta, b"payload", False, batch="b"))
+    assert (job.batch, job.trace, job.saved, job.payload) == ("b", None, None, b"payload")
 
 
 def test_a_step_comes_back_the_same():

@@ -116,7 +116,7 @@ class JobContext:
         (
             self.token, self.jid, self.klass, self.queue, self.priority, self.failures, self.deaths, self.interruptions,
             self.tags, self.lane, self._persistent, self.waited_s, self._is_bytes, payload, self._saved, _, self.trace,
-            self._at_most_once, self._replay, _,
+            self._at_most_once, self._replay, _, self._batch_id,
         ) = message  # fmt: skip
         self.raw = payload or b""
         self._workdir = workdir
@@ -158,6 +158,11 @@ class JobContext:
         return parent_results.read_all(partial(self._calls.ask_results, self.token))
 
     @_Once
+    def batch(self) -> "JobBatch | None":
+        """The batch of which this job is a member. None: it is in none."""
+        return JobBatch(self, self._batch_id) if self._batch_id else None
+
+    @_Once
     def _before(self) -> StartsBefore:
         return StartsBefore(self._replay)
 
@@ -193,6 +198,8 @@ class JobContext:
         self._check_completes("put")
         if len(self._then) >= MOST_FOLLOWERS:
             raise ValueError(f"job.put: at most {MOST_FOLLOWERS} jobs can be put with one completion")
+        if options.get("batch", self._batch_id) != self._batch_id:
+            raise ValueError("job.put: a job can only put more jobs into its own batch, by job.batch.put")
         given = with_plain_values({name: _listed(value) for name, value in options.items()})
         if "trace" not in given and (trace := current_trace() or self.trace) is not None:
             given["trace"] = trace
@@ -390,6 +397,27 @@ class JobContext:
 
     def tell_to_stop(self) -> None:
         self._told_to_stop = True
+
+
+class JobBatch:
+    """The batch of a running job, to which it may add jobs until it completes."""
+
+    def __init__(self, job: JobContext, batch_id: str) -> None:
+        self._job = job
+        self.id = batch_id
+
+    @overload
+    def put(self, queue: JobToPut, /) -> str: ...
+    @overload
+    def put(self, queue: str, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> str: ...
+    def put(self, queue: str | JobToPut, klass: str = "", data: Any = None, **options: Any) -> str:
+        """Put a job into the batch, in the same step in which this job completes. Otherwise as `job.put`."""
+        if isinstance(queue, JobToPut):
+            return self._job.put(JobToPut({**queue, "batch": self.id}))
+        return self._job.put(queue, klass, data, **{**options, "batch": self.id})
+
+    def __repr__(self) -> str:
+        return f"<JobBatch {self.id}>"
 
 
 def _listed(value: Any) -> Any:

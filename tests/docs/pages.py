@@ -36,7 +36,7 @@ class Manual:
 OPERATIONS = Manual()
 PAGES = [
     *(README, CONTRACT, GUIDE, PARITY, FIRST_STEPS, TESTING, PROMISES, ROOT / "supervisor/docs/comparison.md"),
-    *(ROOT / "supervisor/docs/outbox.md", ROOT / "supervisor/docs/frameworks.md"),
+    *(ROOT / "supervisor/docs/batches.md", ROOT / "supervisor/docs/outbox.md", ROOT / "supervisor/docs/frameworks.md"),
     ROOT / "supervisor/docs/in_process.md",
     *OTHER_QUEUES.values(),
     *(ROOT / "deploy/CHANGELOG.md", *OPERATIONS.pages, *INTERNALS),

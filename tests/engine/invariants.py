@@ -132,7 +132,7 @@ def misplaced(found: Snapshot, now_ms: float | None = None) -> list[str]:
         wrong += _contradictions(jid, record, found)
     wrong += [f"recurring {jid} has no data" for jid, _ in _named(found, "recur:") if f"recurdata:{jid}" not in found]
     wrong += [*_wrong_sizes(found), *_wrong_lanes(found), *_wrong_limits(found), *_wrong_claims(found, now_ms)]
-    return [*wrong, *_wrong_quiet(found), *_wrong_marks(found)]
+    return [*wrong, *_wrong_quiet(found), *_wrong_batches(found), *_wrong_marks(found)]
 
 
 def _places(jid: str, record: dict[str, str], found: Snapshot) -> Iterator[tuple[str, str, float | None]]:
@@ -312,6 +312,35 @@ def _wrong_limits(found: Snapshot) -> Iterator[str]:
     for limit, fields in bounds.items():
         if ("starts" in fields) != ("per" in fields) or not set(fields) <= {"running", "starts", "per", "by"}:
             yield f"limit {limit} is {fields}"
+
+
+def _wrong_batches(found: Snapshot) -> Iterator[str]:
+    """Check that each batch has its members that have not ended, counts them all, and is listed."""
+    members: dict[str, set[str]] = {}
+    for jid, record in _named(found, "job:"):
+        if "batch" in record and record.get("state") not in ("failed", "complete"):
+            members.setdefault(record["batch"], set()).add(jid)
+    for batch, record in _named(found, "batch:"):
+        if "parent" in record and "ended" not in record:
+            members.setdefault(record["parent"], set()).add(f"\n{batch}")
+    for batch, record in _named(found, "batch:"):
+        pending = set(found.get(f"batchjobs:{batch}", ()))
+        if pending != members.get(batch, set()):
+            yield f"batch {batch} waits for {sorted(pending)}, not {sorted(members.get(batch, ()))}"
+        ended = sum(int(record.get(state, 0)) for state in ("complete", "failed", "cancelled"))
+        if int(record["total"]) != ended + len(pending):
+            yield f"batch {batch} has {record}, and {len(pending)} pending"
+        if ("ended" in record) != ("closed" in record and not pending):
+            yield f"batch {batch} has {record}, and {len(pending)} pending"
+    batches = dict(_named(found, "batch:"))
+    lists = {
+        "batches": {batch for batch, record in batches.items() if "ended" not in record},
+        "batches-ended": {batch for batch, record in batches.items() if "ended" in record},
+        "batches-open": {batch for batch, record in batches.items() if "closed" not in record},
+    }
+    for name, wanted in lists.items():
+        if set(found.get(name, ())) != wanted:
+            yield f"{name} has {sorted(found.get(name, ()))}, not {sorted(wanted)}"
 
 
 def _wrong_claims(found: Snapshot, now_ms: float | None) -> Iterator[str]:

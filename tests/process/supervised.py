@@ -33,6 +33,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 #: Keys that a namespace may keep for good, by the part after its prefix.
 _KEPT = (
+    "batch:",
+    "batchcalls:",
     "stream:",
     "job:",
     "data:",
@@ -53,6 +55,7 @@ _KEPT = (
     "replay:",
 )
 _KEPT_WHOLE = {
+    "batches-ended",
     "complete",
     "failed",
     "groups",

@@ -39,7 +39,7 @@ SHOWN = 20
 
 
 @dataclass(slots=True)
-class Batch:
+class LineBatch:
     """Lines that are put in one call: line numbers, jobs, and what is wrong with the bad lines."""
 
     first: int
@@ -63,7 +63,7 @@ class Tally:
     held: int = 0
     bad: int = 0
     done: int = 0
-    sending: Batch | None = None
+    sending: LineBatch | None = None
     stopped_at: int | None = None
 
 
@@ -117,8 +117,8 @@ class _Reader:
         self._verb = "add" if args.add else "put"
         self._defaults = {"queue": args.queue, **({} if args.klass is None else {"klass": args.klass}), **options}
 
-    def batches(self) -> Iterator[Batch]:
-        batch = Batch(1)
+    def batches(self) -> Iterator[LineBatch]:
+        batch = LineBatch(1)
         for number, line in enumerate(self._lines(), start=1):
             batch.last = number
             if line is None:
@@ -127,7 +127,7 @@ class _Reader:
                 self._read(batch, number, line)
             if batch.is_full:
                 yield batch
-                batch = Batch(number + 1)
+                batch = LineBatch(number + 1)
         if batch.last:
             yield batch
 
@@ -143,7 +143,7 @@ class _Reader:
                 self.read_bytes += len(line)
             yield None
 
-    def _read(self, batch: Batch, number: int, line: bytes) -> None:
+    def _read(self, batch: LineBatch, number: int, line: bytes) -> None:
         try:
             job = self._job(decoded(line))
         except (ValueError, TypeError) as error:
@@ -185,7 +185,7 @@ def _kind(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
-def _take(args: argparse.Namespace, client: "Client", batch: Batch, tally: Tally) -> None:
+def _take(args: argparse.Namespace, client: "Client", batch: LineBatch, tally: Tally) -> None:
     for sentence in batch.bad[: max(SHOWN - tally.bad, 0)]:
         note(sentence)
     tally.bad += len(batch.bad)
@@ -198,7 +198,7 @@ def _take(args: argparse.Namespace, client: "Client", batch: Batch, tally: Tally
     tally.done = batch.last
 
 
-def _put(args: argparse.Namespace, client: "Client", batch: Batch, tally: Tally) -> None:
+def _put(args: argparse.Namespace, client: "Client", batch: LineBatch, tally: Tally) -> None:
     from supervisor.engine.model.errors import LeaseholdError
 
     tally.sending = batch
@@ -218,7 +218,7 @@ def _put(args: argparse.Namespace, client: "Client", batch: Batch, tally: Tally)
             say(job.jid if answer is True else str(answer))
 
 
-def _refuse(error: Exception, batch: Batch, tally: Tally) -> NoReturn:
+def _refuse(error: Exception, batch: LineBatch, tally: Tally) -> NoReturn:
     from supervisor.engine.model.errors import OutcomeUnknown, StoreUnavailable
 
     if not isinstance(error, OutcomeUnknown):

@@ -62,6 +62,7 @@ def as_dict(job: "JobRecord") -> dict[str, Any]:
         "start_by_unix": job.start_by_unix,
         "persistent": job.persistent,
         "at_most_once": job.at_most_once,
+        "batch": job.batch,
         "trace": job.trace,
         "unknown_unix": job.unknown_unix,
         "parked": job.parked,

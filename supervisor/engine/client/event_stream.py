@@ -41,6 +41,7 @@ STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "job.stalled": ("worker",),
     "job.progressed": ("worker", "fraction", "text"),
     "lease.lost": ("worker", "token"),
+    "batch.ended": ("batch", "state", "total", "failed"),
     "job.tracked": (),
     "job.untracked": (),
     "queue.paused": ("by",),

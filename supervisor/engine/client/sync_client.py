@@ -43,10 +43,12 @@ from supervisor.engine.client.connection import (
 from supervisor.engine.client.event_stream import EventFilter, EventStream
 from supervisor.engine.client.job_stream import BEGINNING, JobStream, StreamReading
 from supervisor.engine.client.pools import pool_like, pool_of
+from supervisor.engine.client.sync_batches import Batch
 from supervisor.engine.client.sync_calls import Calls
 from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
 from supervisor.engine.client.sync_store import Store
-from supervisor.engine.commands import facts, lanes, limits, queries, steps, writes
+from supervisor.engine.commands import batches, facts, lanes, limits, queries, steps, writes
+from supervisor.engine.commands.batches import BatchCounts, BatchRecord, Callback
 from supervisor.engine.commands.check import Check, Violation
 from supervisor.engine.commands.concerns import Concerns
 from supervisor.engine.commands.lanes import Deleted, LaneCounts, in_lane
@@ -302,6 +304,38 @@ class Client:
         entry of another program is read again, and stays failed if it is still broken.
         """
         return self._calls.call(writes.unfail, group, queue, count, klass=klass, data=data)
+
+    # batches
+
+    def batch(
+        self,
+        id: str | None = None,
+        *,
+        on_success: Callback | None = None,
+        on_failure: Callback | None = None,
+        on_complete: Callback | None = None,
+        description: str = "",
+    ) -> Batch:
+        """Return a batch: a new one for a `with` block, or the handle of the one with this `id`. Sends nothing.
+
+        The callbacks are jobs, as `handler.job(…)` returns them, or dicts of put's arguments and a queue. Each is put
+        once, in the step in which the last job ends: `on_complete` when all have ended for the first time, `on_success`
+        when all are complete, `on_failure` when all have ended and one has failed. They have at most 64 KiB of data,
+        and no delay, parents or claim. Raises TypeError or ValueError.
+        """
+        callbacks = {"on_success": on_success, "on_failure": on_failure, "on_complete": on_complete}
+        return Batch(self, self._calls, id, description, callbacks)
+
+    def batches(self, offset: int = 0, count: int = 25) -> list[BatchRecord]:
+        """Return up to 1,000 batches: those that have not ended, then the others, the last ended one first.
+
+        The newest 10,000 ended batches are kept for seven days.
+        """
+        return (self._calls.call(batches.listed, offset, count)).rows
+
+    def batch_counts(self) -> BatchCounts:
+        """Return how many batches there are."""
+        return (self._calls.call(batches.listed, 0, 0)).counts
 
     def log(self, jid: str, message: str, data: Any = None) -> None:
         """Write a line into a job's history. Raises JobNotFound."""

@@ -522,6 +522,7 @@ def parse_row(row: list[Any]) -> JobRecord:
         waiting_for=fields.get("waits_for") if state == b"scheduled" else None,
         signal_count=int(fields.get("signals", 0)),
         trace=fields.get("trace"),
+        batch=fields.get("batch"),
         unknown_unix=_unix(fields.get("unknown")) if state in {b"scheduled", b"waiting"} else None,
         has_own_retries="retries" in fields,
         left_to_others=fields.get("parked") == "klass",

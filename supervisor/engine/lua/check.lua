@@ -22,6 +22,7 @@ if layout.state == "lost" then layout.state = "2" end -- this script restores th
 --- @include judge
 --- @include judge_recurrence
 --- @include judge_value
+--- @include judge_batch
 --- @include mend
 local mending, set = ARGV[2] == "1", ARGV[3]
 
@@ -37,6 +38,7 @@ local TYPES = {
   starts = "list", unique = "hash", ended = "list", progress = "string", saved = "string", ["in"] = "list",
   asks = "list", answer = "list", desired = "list", skills = "zset", shapes = "hash", parents = "string",
   readers = "zset", replay = "hash", keptresult = "string", keptfailure = "string", stream = "stream",
+  batch = "hash", batchjobs = "zset", batchfailed = "zset", batchcalls = "hash",
 }
 local WHOLE = {
   complete = "zset", failed = "zset", groups = "zset", queues = "zset", ["tag-counts"] = "zset",
@@ -44,7 +46,8 @@ local WHOLE = {
   untold = "zset", options = "hash", announced = "hash", config = "string", tags = "string", tracked = "string",
   workers = "string", token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset",
   limits = "zset", cancelled = "zset", ["cancelled-by"] = "hash", idle = "zset",
-  quiet = "zset", declared = "hash", kept = "zset",
+  quiet = "zset", declared = "hash", kept = "zset", batches = "zset", ["batches-open"] = "zset",
+  ["batches-ended"] = "zset",
 }
 -- The parts of a queue. A queue with jobs in one of the first must be known.
 local PARTS = {
@@ -202,6 +205,15 @@ members["lanes of a queue"] = function(name, lane, queue)
   judge_lane.time(name, lane)
 end
 
+members["batches-open"] = judge.open_batch
+
+function members.batches(name, id)
+  if is_there("batch:" .. id, "hash") then return end
+  report("orphan", id, "is in " .. name .. ", but there is no such batch", "took it out")
+  move_in(name, id, nil)
+end
+members["batches-ended"] = members.batches
+
 members["lanes of a limit"] = judge_lane.time
 members["lanes of a klass"] = judge_lane.time
 members["klasses of a queue"] = judge_apart.check_time
@@ -210,6 +222,7 @@ members["limits of a queue"] = judge_limit.check_time
 local NOT_JUDGED = {
   queues = true, ["workers-seen"] = true, untold = true, ["dependencies:"] = true, ["queues of a limit"] = true,
   ["skills:"] = true, cancelled = true, ["readers:"] = true, kept = true,
+  ["batchjobs:"] = true, ["batchfailed:"] = true, -- a sweep looks after their members
 }
 
 local function judge_member(kind, of, name, member)
@@ -284,6 +297,13 @@ keys["replay:"] = function(name, jid)
   local rec = record_of(jid)
   if not rec then orphan(name, "job") else judge.replay(rec) end
 end
+
+keys["batch:"] = judge.batch
+
+keys["batchjobs:"] = function(name, id)
+  if not is_there("batch:" .. id, "hash") then orphan(name, "batch") end
+end
+keys["batchfailed:"], keys["batchcalls:"] = keys["batchjobs:"], keys["batchjobs:"]
 
 keys["history:"] = function(name, jid)
   local rec = record_of(jid)

@@ -165,6 +165,7 @@ local function row_of(rec, data)
     rec.priority or false, rec.retries or false, rec.timeout or false, rec.max_deaths or false, rec.bytes or false,
     rec.failures or false, rec.deaths or false, rec.interruptions or false, tags, rec.lane or false, marks,
     saved or false, rec.trace or false, rec.replay or false,
+    rec.batch or false,
   }
   for _, value in ipairs(row) do rest = rest or value and row end
   local waited = math.max(now - (rec.ready or rec.since or rec.put), 0) -- since it was due, came back, or was put

@@ -17,8 +17,8 @@
 -- Returns   array, one per job: 1 (done), 0 (add of a known jid or of a claim that is held: nothing changed), or the
 --           jid of the job that holds the claim of a put: nothing changed.
 -- Errors    DEPENDENCY if a job would wait for itself, or if known jobs before the last have waited for 5,000 or more
---           others; REFUSED for a new queue above 100,000, or if those lose 5,000 or more tags. WRONGTYPE for a foreign
---           key of ours. Nothing has changed then.
+--           others; REFUSED for a new queue above 100,000, if those lose 5,000 or more tags, or for a batch that is
+--           unknown or closed. WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
 --- @include this_layout
 --- @include clock

@@ -30,11 +30,11 @@
 --
 -- Returns   one string, the answers joined by commas: complete, advance, fail, release, return and suspend "1" or "0"
 --           (stale); "!" for an outcome that would wait for itself, or whose follow-ups would, or are too much work for
---           any call: nothing has changed for it; likewise "#" for one that needs a new queue above 100,000, "~" for a
---           complete or advance of a persistent job, or a suspend of one or of an at-most-once job, and "+" for one
---           whose follow-ups are too much work beside what this call has done before: it is to be sent again; retry "="
---           and the retries remaining; died, unknown and misfit the new state; an empty answer for a stale retry, died,
---           unknown or misfit.
+--           any call, or belong to a batch that is not the job's own: nothing has changed for it; likewise "#" for one
+--           that needs a new queue above 100,000, "~" for a complete or advance of a persistent job, or a suspend of
+--           one or of an at-most-once job, and "+" for one whose follow-ups are too much work beside what this call has
+--           done before: it is to be sent again; retry "=" and the retries remaining; died, unknown and misfit the new
+--           state; an empty answer for a stale retry, died, unknown or misfit.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include this_layout
@@ -302,6 +302,7 @@ local function follow_ups(at, own_jid, own_parents)
     makes, before_last = makes + #(options.depends and parents or former), removes
     removes = removes + #former + (known and options.tags and tagging.n_lost(known, lines_of(options.tags)) or 0)
     if #parents > 0 and not edges.fits(jid, parents, new_parents, children) then why = REFUSED end
+    if options.batch and options.batch ~= (read_job(own_jid) or {}).batch then why = REFUSED end
     if not stage.has_room(queue) then why = why or TOO_MANY_QUEUES end
     if options.depends then new_parents[jid] = parents end
     at = after
@@ -353,7 +354,7 @@ while at <= #ARGV do
     answer = is_refused and why or settle(verb, ARGV[at + 1], ARGV[at + 2], at + 3)
   end
   if answer ~= STALE[verb] and not WITHOUT_EFFECT[answer] then
-    while following < after do following = select(2, stage.put_one(following + 1)) end
+    while following < after do following = select(2, stage.put_one(following + 1, true)) end
   end
   answers[#answers + 1], at = answer, after
 end

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- sweep.lua — maintenance: take jobs of lost workers, put due recurrences, unpark jobs with room, fail expired jobs,
--- drop what has outlived its retention and results that no dependent needs any more, forget idle queues. One call
+-- drop what has outlived its retention and results that no dependent needs any more, count batches' members that have
+-- ended unseen, forget idle queues. One call
 -- visits 200 queues, and 1,000 idle ones.
 --
 -- Called by: writes.sweep (supervisor/engine/commands/writes.py)
@@ -26,6 +27,7 @@
 --- @include recurrence
 --- @include retention
 --- @include queues
+--- @include batches
 local count, takeover, offset, worker = tonumber(ARGV[2]), ARGV[3] == "1", tonumber(ARGV[4]), ARGV[5]
 local VISITED = 200 -- 10 ms, while Redis does nothing else
 local MOST_READ = 1000 -- idle ones cost little
@@ -111,6 +113,8 @@ fail_expired()
 retention.prune_completed(0, count)
 retention.prune_failed(0, count)
 local has_more_kept = results.release()
+batches.look_again()
+batches.prune()
 forget_workers()
 forget_days("days", "stats", setting("stats-history"))
 forget_days("histograms", "histogram", setting("histogram-history"))

@@ -72,6 +72,7 @@ class PutOptions(TypedDict, total=False):
     persistent: bool | None  # the job never completes: whenever a run ends, another worker gets it
     at_most_once: bool | None  # the job never starts twice: a run that ends without an outcome of its own fails it
     trace: str | None  # W3C traceparent of the cause; default: the current OpenTelemetry span
+    batch: str  # id of an open batch, of which the job becomes a member
 
 
 _OPTIONS = frozenset(PutOptions.__annotations__)
@@ -247,6 +248,8 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, str | int]:
         fields["once"] = _flag("at_most_once", options["at_most_once"])
     if "trace" in options:
         fields["trace"] = "" if options["trace"] is None else checked_trace("trace", options["trace"])
+    if "batch" in options:
+        fields["batch"] = checked_name("batch", options["batch"])
     if fields.get("persistent") == fields.get("once") == "1":
         raise ValueError("persistent and at_most_once exclude each other: True")
     return fields
@@ -321,9 +324,9 @@ class LeaseRecord:
     """The values of one leased job, as lease.lua returns them. `.data` is decoded on first use."""
 
     __slots__ = (
-        "_data", "at_most_once", "came_back", "deaths", "expires_unix", "failures", "granted_ms", "interruptions",
-        "is_bytes", "jid", "klass", "lane", "limited", "max_deaths", "persistent", "priority", "queue", "raw",
-        "raw_replay", "raw_saved", "retries", "tags", "timeout_s", "token", "trace", "waited_s", "worker",
+        "_data", "at_most_once", "batch", "came_back", "deaths", "expires_unix", "failures", "granted_ms",
+        "interruptions", "is_bytes", "jid", "klass", "lane", "limited", "max_deaths", "persistent", "priority", "queue",
+        "raw", "raw_replay", "raw_saved", "retries", "tags", "timeout_s", "token", "trace", "waited_s", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -360,6 +363,7 @@ class LeaseRecord:
         self.trace: str | None = None  # W3C traceparent
         self.granted_ms: int | None = None  # when it was leased, if its record was dense then
         self.raw_saved: bytes | None = None  # the job's checkpoint as JSON
+        self.batch: str | None = None  # the id of the batch of which it is a member
         self.raw_replay: bytes | None = None  # its signals, waits and steps, as replay.packed() makes them
         self.persistent = self.at_most_once = False
         self.came_back = False  # from the front: another lease of the job has ended
@@ -383,6 +387,7 @@ class LeaseRecord:
         saved: bytes | None,
         trace: bytes | None,
         replay: bytes | None = None,
+        batch: bytes | None = None,
     ) -> None:
         """Set what few jobs have. lease.lua returns these values in the same order."""
         if kind:
@@ -403,6 +408,7 @@ class LeaseRecord:
         self.raw_saved = saved
         self.raw_replay = replay
         self.trace = trace.decode() if trace else None
+        self.batch = batch.decode() if batch else None
 
     @property
     def data(self) -> Any:
@@ -525,6 +531,7 @@ class JobRecord:
     trace: str | None = None  # W3C traceparent of the cause
     unknown_unix: float | None = None  # since when it waits because no worker that leased it knew its klass
     has_own_retries: bool = False  # if not, its handler's count may differ from `retries`
+    batch: str | None = None  # the id of the batch of which it is a member
     left_to_others: bool = False  # the workers that leased it do not know its klass, and live peers do
     #: Attributes that were too large for the reply are empty: attribute → size, in bytes or list elements.
     left_out: Mapping[str, int] = field(default_factory=dict, compare=False)

@@ -17,7 +17,7 @@ from supervisor.engine.model.errors import StoreUnavailable
 
 _MODULE = "--- @module\n"
 _REST = "--- @rest\n"
-_GROUP = 5  # modules defined together; a Lua function can reference 60 outer names
+_GROUP = 4  # modules defined together; a Lua function can reference 60 outer names
 _INCLUDE = re.compile(r"^--- @include (\w+)\n", re.MULTILINE)
 _LUA = Path(__file__).parents[1] / "lua"
 
@@ -185,6 +185,11 @@ LAYOUTS = load("layouts")
 CONVERT = load("convert")
 EXPAND = load("expand")
 SCORES = load("scores")
+BATCHOPEN = load("batchopen")
+BATCHCLOSE = load("batchclose")
+BATCHCANCEL = load("batchcancel")
+BATCH = load("batch")
+BATCHES = load("batches")
 
 ALL = tuple(script for script in globals().values() if isinstance(script, Script))
 #: A master's scripts. It loads these on each connect, and Redis does nothing else meanwhile.

@@ -3,8 +3,8 @@
 import pytest
 
 JOB = {
-    "at_most_once", "data", "data_hex", "data_is", "deaths", "dependencies", "dependents", "due_unix", "expires_unix",
-    "failure", "failures", "history", "interruptions", "jid", "klass", "lane", "limit", "max_deaths",
+    "at_most_once", "batch", "data", "data_hex", "data_is", "deaths", "dependencies", "dependents", "due_unix",
+    "expires_unix", "failure", "failures", "history", "interruptions", "jid", "klass", "lane", "limit", "max_deaths",
     "on_parent_failure", "parked", "persistent", "priority", "progress", "put_unix", "queue", "result", "retries",
     "saved", "signal_count", "spawned_from", "start_by_unix", "started", "state", "tags", "timeout_s", "token", "trace",
     "tracked", "unique", "unknown_unix", "waiting_for", "worker",
@@ -19,6 +19,10 @@ QUEUE = {
     "ready", "recurring", "running", "scheduled", "served_by", "stalled", "waiting",
 }  # fmt: skip
 LANE = {"lane", "parked", "paused", "paused_by", "paused_unix", "running", "stalled", "waiting", "weight"}
+BATCH = {
+    "cancelled", "closed_unix", "complete", "description", "ended_unix", "failed", "id", "opened_unix", "parent",
+    "pending", "state", "to_call", "total",
+}  # fmt: skip
 LIMIT = {"in_use", "key", "parked", "rate", "running", "set_by", "set_unix"}
 SPREAD = {"count", "histogram", "mean", "std", "variance"}
 #: Command -> its keys; a list stands for each entry. JOBS: for each job.
@@ -42,6 +46,8 @@ KEYS = {
     "recur": {"jobs", "queue"},
     "lane q": [LANE],
     "lane q a": LANE,
+    "batch": [BATCH],
+    "batch b": BATCH | {"failed_jobs"},
     "limit": [LIMIT],
     "limit api": LIMIT | {"holders", "parked_jobs"},
     "stats q": {"date", "deaths", "failed", "failures", "interruptions", "queue", "retries", "run", "wait"},
@@ -64,6 +70,8 @@ def filled(jobs):
     queue.put("k", jid="waiting", lane="a", tags=["red"])
     queue.recur("k", every=60, offset=60, jid="tick")
     jobs.limit("api", running=5)
+    with jobs.batch("b"):
+        pass
     jobs.track("waiting")
 
 

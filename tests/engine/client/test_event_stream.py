@@ -97,6 +97,8 @@ def test_an_event_has_the_fields_that_the_table_lists(client, clock):
         client.queue("s").lease("w")[0].suspend("approval")
         client.signal("s", "approval")
         client.cancel("s", by="kim")
+        with client.batch():
+            pass
         q.lease("x", 1, ttl=1)
         clock.tick(2)
         q.lease("y", 1)

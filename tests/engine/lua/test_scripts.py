@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import bulk, check, concerns, facts, lanes, limits, queries, upgrade, writes
+from supervisor.engine.commands import batches, bulk, check, concerns, facts, lanes, limits, queries, upgrade, writes
 from supervisor.engine.commands.check import ScanPage
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model import scripts
@@ -88,7 +88,7 @@ def test_header_names_purpose_caller_and_reply(name):
         assert f"\n-- {heading}" in header
     caller = re.search(r"Called by: (.+) \(supervisor/engine/commands/(\w+)\.py\)", header)
     assert caller
-    builders = (bulk, check, concerns, facts, writes, lanes, limits, queries, upgrade)
+    builders = (batches, bulk, check, concerns, facts, writes, lanes, limits, queries, upgrade)
     (module,) = (each for each in builders if each.__name__.rpartition(".")[2] == caller[2])
     for function in caller[1].split(", "):
         assert function.startswith(f"{caller[2]}.")
@@ -120,12 +120,12 @@ def test_lines_fit_the_page():
 def test_flags_allow_oom_and_mark_read_only_scripts():
     flags = {script.name: script.text.split("\n")[0] for script in scripts.ALL}
     assert {name for name, line in flags.items() if line == "#!lua"} == {
-        "put", "log", "recur", "declare", "await", "signal", "stream",
+        "put", "log", "recur", "declare", "await", "signal", "stream", "batchopen",
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "concerns", "timing", "names", "list", "peek", "tagged", "tags", "tracked",
         "workers", "worker", "stats", "recurring", "settings", "limits", "limited", "lanes", "wish", "asks", "find",
-        "data", "cancelled", "layouts", "why",
+        "data", "cancelled", "layouts", "why", "batch", "batches",
     }  # fmt: skip
 
 
@@ -335,6 +335,19 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     run(writes.renew("w3", [writes.Renewal(suspended[0].jid, suspended[0].token, state=b"7", step="s")], now=time[0]))
     run(writes.settle("w3", [Suspended(one, "approval", 50) for one in suspended], now=time[0]))
     server.redis.hset(f"{prefix}job:suspended-1", "replay", 3)
+    called = {
+        name: {"queue": "t", "klass": name, "jid": name, "data": b"\xff", "tags": ["t"]}
+        for name in ("on_success", "on_failure", "on_complete")
+    }
+    with client.batch("outer", **called) as outer:
+        outer.put_many("y", [{"klass": "k", "jid": f"member-{i}"} for i in range(4)])
+        with outer.batch("inner", **called) as inner:
+            inner.put("y", "k", jid="inner-0")
+    client.batch("open", **called).__enter__().put("y", "k", jid="open-0")
+    client.batch("alone").__enter__().put("y", "k", jid="alone-0")
+    members = run(writes.lease("batcher", ["y"], 10, now=time[0])).leases
+    run(writes.settle("batcher", [Completed(members[0]), Failed(members[1], "g", "m")], now=time[0]))
+    server.redis.delete(f"{prefix}batch:alone")
     entries = (
         b"not JSON", b'{"klass": "k", "unknown": 1}', b'{"klass": "k", "jid": "pushed", "lane": "a", "limit": "few"}',
         b'{"klass": "k", "jid": "later", "depends": ["a-0"], "unique": true, "expires": 7, "tags": ["t"], "delay": 3}',
@@ -351,6 +364,7 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     run(writes.serve("w", ["s"], now=time[0]))
     run(writes.ask("first", "w", "stacks", now=time[0]))
     client.close()
+    held = [*held, *members[2:]]
     return {one.jid: one for one in held} | {f"held by lacker {one.jid}": one for one in strange}
 
 
@@ -731,6 +745,38 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "lease: signals and steps": lambda _: writes.lease("new", ["v"], 3, now=NOW + 60),
     "check: signals and steps": lambda _: check.of_keys(
         [f"{kind}:suspended-{i}".encode() for kind in ("job", "replay") for i in range(2)], repair=True, now=NOW
+    ),
+    "batchopen": lambda _: batches.opened(
+        "new", "d", "open", batches.checked_callbacks({"on_failure": {"queue": "new", "klass": "k"}}), now=NOW
+    ),
+    "batchclose": lambda _: batches.closed("open", now=NOW),
+    "batchclose: without callbacks": lambda _: batches.closed("open", True, now=NOW),
+    "batchcancel": lambda _: batches.cancelled("outer", now=NOW),
+    "batchcancel: the last one of both": lambda _: batches.cancelled("inner", now=NOW),
+    "batch": lambda _: batches.look("outer", 0, 10),
+    "batches": lambda _: batches.listed(0, 10, now=NOW),
+    "settle: the end of batches": lambda stage: writes.settle(
+        "batcher",
+        [
+            *(Completed(stage.held[jid]) for jid in ("member-3", "inner-0")),
+            Completed(stage.held["member-2"], then=[{"queue": "y", "klass": "k", "batch": "outer"}]),
+        ],
+        now=NOW,
+    ),
+    "put: into a batch": lambda _: writes.put(
+        [new_job("put", "y", "k", 1, {"jid": jid, "batch": "open"}) for jid in ("new", "member-1", "open-0")], now=NOW
+    ),
+    "unfail: of a batch": lambda _: writes.unfail_jobs(["member-1"], now=NOW),
+    "fail: of a batch": lambda _: writes.fail("member-0", "g", "m", now=NOW),
+    "cancel: of a batch": lambda _: writes.cancel(["member-1", "member-2", "member-3", "inner-0"], now=NOW),
+    "sweep: batches": lambda _: writes.sweep(now=NOW + 61),
+    "check: batches": lambda _: check.of_keys(
+        [
+            *(f"batch{kind}:{batch}".encode() for kind in ("", "jobs") for batch in ["outer", "inner", "open"]),
+            *(b"batches", b"batches-open", b"batches-ended"),
+        ],
+        repair=True,
+        now=NOW + 4000,
     ),
     "priority: in a lane": lambda _: writes.set_priority("a-1", 9, now=NOW),
     "priority: parked": lambda _: writes.set_priority("few-1", -9, now=NOW),

@@ -48,7 +48,7 @@ function judge.fields(rec, kind)
     if rec[field] and not string.match(rec[field], wanted) then take(field, "answer") end
   end
   local function is_name(text) return text ~= "" and #text <= 64 and not string.find(text, "%c") end
-  for _, field in ipairs({ "lane", "trace" }) do
+  for _, field in ipairs({ "lane", "trace", "batch" }) do
     if rec[field] and not is_name(rec[field]) then take(field, "name") end
   end
   local keys = limits_of(rec)
@@ -336,6 +336,7 @@ function judge.job(jid)
   if rec.parents then judge.parents(rec) end
   if rec.replay then judge.replay(rec) end
   if rec.tagged then judge.tags(rec) end
+  if rec.batch then judge.membership(rec) end
   if rec.tracked and not score_in("tracked-jobs", jid) then
     report("untracked-job", jid, "is tracked, but is not among the tracked jobs", "listed it there")
     move_in("tracked-jobs", jid, now)

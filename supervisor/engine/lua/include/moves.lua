@@ -12,6 +12,7 @@
 --- @include apart
 --- @include claims
 --- @include streams
+--- @include batches
 -- Jobs that this script gives to a worker. Until its end they are stored as waiting.
 moves.given = {}
 
@@ -72,6 +73,7 @@ function leaving.depends(rec)
 end
 
 function leaving.failed(rec)
+  if rec.batch then batches.member_back(rec.batch, rec.jid, "failed") end
   if rec.streamed then streams.forget(rec) end
   tally(rec.queue, "failed", -1, redis.call("ZSCORE", P .. "failed", rec.jid) or now)
   place(P .. "failed", rec.jid, false)
@@ -81,6 +83,7 @@ function leaving.failed(rec)
 end
 
 function leaving.complete(rec)
+  if rec.batch then batches.member_back(rec.batch, rec.jid, "complete") end
   if rec.streamed then streams.forget(rec) end
   note_present(rec)
   place(P .. "complete", rec.jid, false)
@@ -117,11 +120,12 @@ function moves.leave(rec)
   rec.ready = nil
 end
 
--- A job completes, fails or is cancelled: end its claim, its deadline, its stream and its waiters.
+-- A job completes, fails or is cancelled: end its claim, its deadline, its stream and its waiters, and tell its batch.
 function moves.ended(rec, state)
   if rec.unique then claims.release(rec) end
   if rec.expires then place(P .. "expiring", rec.jid, false) end
   if rec.streamed then streams.finish(rec, state) end
+  if rec.batch then batches.member_ended(rec.batch, rec.jid, state) end
   if not rec.awaited then return end
   for _ = 1, math.min(rec.awaited, 100) do push(P .. "ended:" .. rec.jid, "1", 100, 60000) end
   rec.awaited = nil

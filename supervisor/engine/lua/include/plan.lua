@@ -149,6 +149,9 @@ local function next_seq() return raise("seq", 1) end
 -- Includes turn what they have collected into planned writes when the rest of the script is done.
 local function finish_with(planner) finishers[#finishers + 1] = planner end
 
+-- The same, ahead of the others: such a planner may use all includes.
+local function finish_first_with(planner) table.insert(finishers, 1, planner) end
+
 -- Drop the whole plan, and what includes have collected: the script does something else instead.
 local function abandon()
   local planned = {

@@ -116,6 +116,7 @@ function retention.prune_failed(added, most)
     elseif rec and rec.state == "failed" then
       dropped_count = dropped_count + 1
       publish_job_event("job.dropped", rec, { group = rec.group })
+      rec.batch = nil -- which has counted it as failed
       moves.leave(rec)
       if rec.kin then kin.parent_gone(jid, "was dropped by the failed-history") end
       retention.erase_all({ jid })

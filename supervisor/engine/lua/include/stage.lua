@@ -3,6 +3,7 @@
 --- @include moves
 --- @include tagging
 --- @include claims
+--- @include batches
 stage.OPTIONS = {
   "priority", "retries", "timeout", "max_deaths", "policy", "lane", "limit", "expires", "once", "persistent",
   "trace",
@@ -188,6 +189,7 @@ function stage.put(verb, queue, jid, klass, kind, data, due, options)
   local had_date = rec.expires
   if options ~= NONE then choose(rec, options) end
   rec.unique = unique
+  if options.batch then batches.join(rec, options.batch) end
   if had_date and not rec.expires then place(P .. "expiring", jid, false) end
   stage.begin(rec, queue)
   if verb ~= "move" then
@@ -226,11 +228,21 @@ function stage.options_of(at)
   return put[2], put[3], put[8], after
 end
 
--- Carry out one put, add or move of the arguments. Return as put() does, and where the next one begins.
-function stage.put_one(at)
+-- Return what a script stores of the put that begins at `at`, to carry it out later; and where the next one begins.
+function stage.later_put(at)
+  local put, after = read_put(at)
+  stage.check_room(put[2])
+  stage.know_queue(put[2])
+  return { queue = put[2], jid = put[3], klass = put[4], kind = put[5], data = put[6], options = put[8] }, after
+end
+
+-- Carry out one put, add or move of the arguments. Return as put() does, and where the next one begins. `follows`: a
+-- job puts it with its completion, which may be into its own batch.
+function stage.put_one(at, follows)
   local put, after = read_put(at)
   stage.check_room(put[2])
   local options = put[8]
+  if options.batch and not follows then batches.check_open(options.batch) end
   if options.depends and options.depends ~= "" and not options.policy then -- entries of other programs wait
     local rec = read_job(put[3])
     if not (rec and (rec.parents or rec.state == "depends")) then options.policy = "fail" end

@@ -1,0 +1,146 @@
+# Generated from async_batches.py by `python -m tests.engine.client.sync_from_async`; do not edit.
+"""A batch of a Client: jobs whose common end is told. Runs in applications and commands (never in a child).
+
+Must not: send anything twice.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+
+from supervisor.engine.client.sync_calls import Calls
+from supervisor.engine.client.sync_handles import Job
+from supervisor.engine.commands import batches
+from supervisor.engine.commands.batches import BatchRecord, Callback
+from supervisor.engine.model.errors import LeaseholdError
+from supervisor.engine.model.job_to_put import JobToPut
+from supervisor.engine.model.jobs import PutOptions, new_jid
+from supervisor.engine.model.validation import checked_each
+
+if TYPE_CHECKING:
+    from supervisor.engine.client.sync_client import Client
+
+
+class Batch:
+    """Jobs of any queues that are put together, and whose common end is told.
+
+    A `with` block opens it. Its callbacks wait until the block is left. An exception in the block cancels what was put,
+    and no callback is put.
+    """
+
+    __slots__ = ("_callbacks", "_calls", "_client", "_description", "_parent", "id")
+
+    def __init__(
+        self,
+        client: "Client",
+        calls: Calls,
+        id: str | None,
+        description: str,
+        callbacks: Mapping[str, Callback | None],
+        parent: str | None = None,
+    ) -> None:
+        self._client = client
+        self._calls = calls
+        self.id = new_jid() if id is None else batches.checked_id(id)
+        self._description = batches.checked_description(description)
+        self._callbacks = batches.checked_callbacks(callbacks)
+        self._parent = parent
+
+    def __enter__(self) -> Self:
+        self._calls.call(batches.opened, self.id, self._description, self._parent, self._callbacks)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._calls.call(batches.closed, self.id, kind is not None)
+        if kind is not None:
+            self.cancel()
+
+    @overload
+    def put(self, queue: JobToPut, /, *, durable: bool = False) -> str: ...
+    @overload
+    def put(
+        self, queue: str, klass: str, data: Any = None, *, durable: bool = False, **options: Unpack[PutOptions]
+    ) -> str: ...
+    def put(
+        self, queue: str | JobToPut, klass: str = "", data: Any = None, *, durable: bool = False, **options: Any
+    ) -> str:
+        """Put a job into the batch, as `Queue.put` does, and return its jid.
+
+        A job that another one with its `unique` key keeps from being put is no member. Raises LeaseholdError if the
+        batch is not open.
+        """
+        if isinstance(queue, JobToPut):
+            [jid] = self.put_many(queue.queue, [queue], durable=durable)
+            return jid
+        arguments = {**options, "batch": self.id}
+        return self._client.queue(queue).put(klass, data, durable=durable, **arguments)
+
+    def put_many(self, queue: str, jobs: Iterable[Mapping[str, Any]], *, durable: bool = False) -> list[str]:
+        """Put jobs into the batch, as `Queue.put_many` does, and return put's answer for each."""
+        members = ({**one, "batch": self.id} for one in checked_each("jobs", jobs, "dicts of put's arguments"))
+        return self._client.queue(queue).put_many(members, durable=durable)
+
+    def batch(
+        self,
+        id: str | None = None,
+        *,
+        on_success: Callback | None = None,
+        on_failure: Callback | None = None,
+        on_complete: Callback | None = None,
+        description: str = "",
+    ) -> "Batch":
+        """Return a new batch for a `with` block, which is a member of this one: it ends with its own jobs."""
+        callbacks = {"on_success": on_success, "on_failure": on_failure, "on_complete": on_complete}
+        return Batch(self._client, self._calls, id, description, callbacks, self.id)
+
+    def look(self) -> BatchRecord:
+        """Return the batch as it is now. Raises LeaseholdError if there is none, or Redis has forgotten it."""
+        looked = self._calls.call(batches.look, self.id)
+        if looked is None:
+            raise LeaseholdError(f"there is no batch {self.id}, or it has ended more than seven days ago")
+        return looked.record
+
+    @property
+    def total(self) -> int:
+        return self.look().total
+
+    @property
+    def pending(self) -> int:
+        return self.look().pending
+
+    @property
+    def complete(self) -> int:
+        return self.look().complete
+
+    @property
+    def failed(self) -> int:
+        return self.look().failed
+
+    def failures(self, offset: int = 0, count: int = 25) -> list[Job]:
+        """Return up to 1,000 failed jobs of the batch, in the order in which they failed, each with its `failure`.
+
+        Those that Redis has forgotten, and those of nested batches, are left out.
+        """
+        looked = self._calls.call(batches.look, self.id, offset, count)
+        jobs = self._client.jobs(*looked.failed) if looked and looked.failed else []
+        return [job for job in jobs if job is not None]
+
+    def cancel(self, by: str | None = None) -> int:
+        """Close the batch, delete its jobs that have not ended, also in batches in it, and return how many.
+
+        A job outside that waits for one of them fails or runs, by its policy. It works in steps of 1,000 jobs; a call
+        that was interrupted can be repeated. on_complete is put when all have ended.
+        """
+        return self._calls.follow(batches.cancel(self.id, by, self._calls.clock))
+
+    def retry(self) -> int:
+        """Put the failed jobs back into their queues, also those of batches in it, and return how many.
+
+        They are pending again. It works in steps of 1,000 jobs; a call that was interrupted can be repeated.
+        """
+        return self._calls.follow(batches.retry(self.id, self._calls.clock))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"

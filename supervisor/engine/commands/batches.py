@@ -1,0 +1,207 @@
+"""Builds the commands of batches, and parses their replies. Runs in every process that speaks to Redis.
+
+Must not do I/O. A batch counts its members in Redis; include/batches.lua has the rules.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from supervisor.engine.commands import writes
+from supervisor.engine.commands.steps import Steps
+from supervisor.engine.commands.writes import MOST, Argument, Command, checked_by, now_ms
+from supervisor.engine.model import scripts
+from supervisor.engine.model.jobs import new_job
+from supervisor.engine.model.keys import checked_name
+from supervisor.engine.model.validation import checked_int, checked_text
+
+#: A job to put: its queue, and put's arguments.
+Callback = Mapping[str, Any]
+
+DESCRIPTION_BYTES: Final = 1024
+CALLBACK_BYTES: Final = 65536
+#: A batch whose block was not left for so long counts as forgotten.
+OPEN_FOR_LONG_S: Final = 3600
+_NOT_LATER: Final = ("delay", "at", "depends", "unique", "batch")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """A batch as it was at one instant."""
+
+    id: str
+    state: str  # open (jobs can be put into it), running, complete, failed or cancelled
+    description: str
+    parent: str | None  # the batch of which it is a member
+    total: int
+    pending: int  # members that have not ended
+    complete: int
+    failed: int
+    cancelled: int
+    opened_unix: float
+    closed_unix: float | None
+    ended_unix: float | None
+    to_call: list[str]  # the callbacks that were not put yet
+
+
+class BatchCounts(NamedTuple):
+    """How many batches have not ended, are open, are open for more than an hour, and have ended."""
+
+    running: int
+    open: int
+    open_for_long: int
+    ended: int
+
+
+class Listed(NamedTuple):
+    """Some batches, and the numbers of all."""
+
+    counts: BatchCounts
+    rows: list[BatchRecord]
+
+
+class Looked(NamedTuple):
+    """One batch, and the jids of some of its failed jobs. `nested`: the failed batches among the same members."""
+
+    record: BatchRecord
+    failed: list[str]
+    nested: list[str]
+
+
+def checked_callbacks(callbacks: Mapping[str, Callback | None]) -> list[Argument]:
+    """Return the arguments of batchopen.lua for these callbacks. Raises TypeError or ValueError naming one."""
+    args: list[Argument] = []
+    for name, callback in callbacks.items():
+        if callback is None:
+            continue
+        if not isinstance(callback, Mapping) or not {"queue", "klass"} <= callback.keys():
+            raise TypeError(f"{name} must be a job to put, such as handler.job(…): {callback!r:.100}")
+        for option in _NOT_LATER:
+            if callback.get(option):
+                raise ValueError(f"{name} cannot have {option}: it is put when the batch ends")
+        rest = {key: value for key, value in callback.items() if key not in {"queue", "klass", "data"}}
+        try:
+            job = new_job("put", callback["queue"], callback["klass"], callback.get("data"), rest)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{name}: {error}") from None
+        if job.size_bytes > CALLBACK_BYTES:
+            raise ValueError(f"{name} has {job.size_bytes} bytes of data; a callback has at most {CALLBACK_BYTES}")
+        args += (name, *job.arguments)
+    return args
+
+
+def opened(
+    batch_id: str, description: str, parent: str | None, callbacks: Sequence[Argument], *, now: float | None = None
+) -> Command[bool]:
+    """Create a batch. `callbacks` come from `checked_callbacks`.
+
+    Redis answers an error beginning with REFUSED if there is one of this id, or the parent is closed.
+    """
+    args = now_ms(now), batch_id, description, parent or "", *callbacks
+    return Command(scripts.BATCHOPEN, args, bool)
+
+
+def closed(batch_id: str, aborted: bool = False, *, now: float | None = None) -> Command[bool]:
+    """Close a batch. `aborted`: no callback is put. Answers False if there is none."""
+    return Command(scripts.BATCHCLOSE, (now_ms(now), batch_id, "1" if aborted else ""), bool)
+
+
+def cancelled(batch_id: str, by: str | None = None, *, now: float | None = None) -> Command[tuple[int, int, list[str]]]:
+    """Delete up to 1,000 jobs of a batch. Answers how many, how many members are left, and the nested batches."""
+    args = now_ms(now), batch_id, MOST, checked_by(by)
+    return Command(scripts.BATCHCANCEL, args, lambda reply: (reply[0], reply[1], [one.decode() for one in reply[2]]))
+
+
+def look(batch_id: str, offset: int = 0, count: int = 0, *, now: float | None = None) -> Command[Looked | None]:
+    """Read a batch, and `count` (0 to 1,000) of its failed members. Answers None if there is none."""
+    first, most = checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
+
+    def parse(reply: Any) -> Looked | None:
+        if reply is None:
+            return None
+        members = [one.decode() for one in (reply[1] if most else ())]
+        nested = [one[1:] for one in members if one.startswith("\n")]
+        return Looked(_record(batch_id, reply[0]), [one for one in members if not one.startswith("\n")], nested)
+
+    return Command(scripts.BATCH, (now_ms(now), batch_id, first, most), parse)
+
+
+def listed(offset: int = 0, count: int = 25, *, now: float | None = None) -> Command[Listed]:
+    """Read up to 1,000 batches, those that have not ended first."""
+    args = (
+        now_ms(now), checked_int("offset", offset, 0), checked_int("count", count, 0, MOST), OPEN_FOR_LONG_S * 1000,
+    )  # fmt: skip
+
+    def parse(reply: Any) -> Listed:
+        return Listed(BatchCounts(*reply[:4]), [_record(one.decode(), fields) for one, fields in reply[4]])
+
+    return Command(scripts.BATCHES, args, parse)
+
+
+def _record(batch_id: str, flat: Iterable[bytes]) -> BatchRecord:
+    texts = [text.decode(errors="replace") for text in flat]
+    fields = dict(zip(texts[::2], texts[1::2], strict=True))
+    total, complete, failed, cancelled_count = (
+        int(fields.get(name, 0)) for name in ("total", "complete", "failed", "cancelled")
+    )
+    return BatchRecord(
+        id=batch_id,
+        state=fields.get("state") or ("running" if "closed" in fields else "open"),
+        description=fields.get("description", ""),
+        parent=fields.get("parent"),
+        total=total,
+        pending=total - complete - failed - cancelled_count,
+        complete=complete,
+        failed=failed,
+        cancelled=cancelled_count,
+        opened_unix=int(fields.get("opened", 0)) / 1000,
+        closed_unix=int(fields["closed"]) / 1000 if "closed" in fields else None,
+        ended_unix=int(fields["ended"]) / 1000 if "ended" in fields else None,
+        to_call=sorted(fields.get("calls", "").split()),
+    )
+
+
+def checked_id(batch_id: object) -> str:
+    """Return the id of a batch, a name as that of a job. Raises TypeError or ValueError."""
+    return checked_name("id", batch_id)
+
+
+def checked_description(description: object) -> str:
+    """Return the description of a batch. Raises TypeError or ValueError."""
+    text = checked_text("description", description)
+    if len(text.encode()) > DESCRIPTION_BYTES:
+        raise ValueError(f"description must have at most {DESCRIPTION_BYTES} bytes in UTF-8: {text!r:.100}")
+    return text
+
+
+def cancel(batch_id: str, by: str | None, now: Callable[[], float | None]) -> Steps[int]:
+    """Cancel all jobs of a batch and of the batches in it that have not ended. Return how many.
+
+    An interrupted call can be repeated.
+    """
+    total, before = 0, -1
+    while True:
+        n: int
+        n, left, nested = yield cancelled(batch_id, by, now=now())
+        total += n
+        for inner in nested:
+            total += yield from cancel(inner, by, now)
+        if left == 0 or left == before:
+            return total
+        before = left
+
+
+def retry(batch_id: str, now: Callable[[], float | None]) -> Steps[int]:
+    """Put the failed jobs of a batch, and of the batches in it, back into their queues. Return how many."""
+    total, skipped = 0, 0
+    while True:
+        looked = yield look(batch_id, skipped, MOST, now=now())
+        if looked is None or not (looked.failed or looked.nested):
+            return total
+        again = (yield writes.unfail_jobs(looked.failed, now=now())) if looked.failed else 0
+        for inner in looked.nested:
+            again += yield from retry(inner, now)
+        total += again
+        following = yield look(batch_id, skipped, MOST, now=now())
+        left = [*following.failed, *following.nested] if following else []
+        skipped += len({*looked.failed, *looked.nested} & {*left})

@@ -1,0 +1,249 @@
+-- batches.lua: jobs that were put as one batch: how many of its members have ended, and the jobs that are put then.
+-- batch:<id> counts. batchjobs:<id> has the members that have not ended: a member leaves it once, so each end counts
+-- once. batchfailed:<id> has the failed ones. A nested batch is a member of its parent.
+--- @module
+--- @include clock
+--- @include chunks
+--- @include record
+--- @include stage
+local KEPT, KEPT_MS = 10000, 604800000 -- ended batches, and for how long
+local MOST_FORGOTTEN = 16 -- by one call
+local MOST_DEPTH = 10 -- of batches in batches
+local LOOK_AGAIN = 60000 -- ms
+local LOOKED_AT, MEMBERS_LOOKED_AT = 10, 200 -- batches, and members of each, in one sweep
+local known, touched = {}, {}
+
+local function jobs_key(id) return P .. "batchjobs:" .. id end
+local function failed_key(id) return P .. "batchfailed:" .. id end
+local function as_member(id) return "\n" .. id end -- which no jid can be
+
+-- Return the record of a batch with this script's changes; nil if there is none.
+local function read(id)
+  if known[id] == nil then
+    local fields = read_fields(P .. "batch:" .. id)
+    known[id] = fields and { was = fields } or false
+    for field, value in pairs(fields or {}) do known[id][field] = value end
+  end
+  return known[id] or nil
+end
+
+local function number_of(batch, field) return tonumber(batch[field]) or 0 end
+
+local function pending(batch)
+  return number_of(batch, "total") - number_of(batch, "complete") - number_of(batch, "failed")
+    - number_of(batch, "cancelled")
+end
+
+local function forget(id)
+  known[id] = false
+  place(P .. "batches-ended", id, false)
+  for _, kind in ipairs({ "batch:", "batchjobs:", "batchfailed:", "batchcalls:" }) do drop(P .. kind .. id) end
+end
+
+-- Forget ended batches that are too old, or too many.
+function batches.prune()
+  local key = P .. "batches-ended"
+  local aged = redis.call("ZCOUNT", key, "-inf", now - KEPT_MS)
+  local n = math.min(math.max(aged, redis.call("ZCARD", key) - KEPT), MOST_FORGOTTEN)
+  for _, id in ipairs(n > 0 and redis.call("ZRANGE", key, 0, n - 1) or {}) do
+    if not known[id] then forget(id) end
+  end
+end
+
+-- Keep the put of a callback, a field for each of its values.
+local function keep_callback(fields, name, put)
+  local function add_field(key, value) fields[#fields + 1], fields[#fields + 2] = name .. ":" .. key, value end
+  for _, key in ipairs({ "queue", "jid", "klass", "kind", "data" }) do add_field(key, put[key]) end
+  for option, value in pairs(put.options) do add_field("option:" .. option, value) end
+end
+
+-- A callback is put once. One without its fields is left out: it must not hold up the outcome that ends the batch.
+local function call_back(id, batch, name)
+  if not string.find(batch.calls or "", name, 1, true) then return end
+  batch.calls = string.gsub(batch.calls, name .. " ", "", 1)
+  if batch.calls == "" then batch.calls = nil end
+  local put, options = {}, {}
+  for field, value in pairs(read_fields(P .. "batchcalls:" .. id) or {}) do
+    local of, key = string.match(field, "^([%l_]+):(.*)$")
+    local option = key and string.match(key, "^option:(.*)$")
+    if of == name and option then options[option] = value elseif of == name then put[key] = value end
+  end
+  if put.queue and put.jid and put.klass and put.kind and put.data then
+    stage.put("put", put.queue, put.jid, put.klass, put.kind, put.data, nil, options)
+  end
+end
+
+local function state_of(batch)
+  if not batch.closed or pending(batch) > 0 then return nil end
+  return number_of(batch, "failed") > 0 and "failed" or number_of(batch, "cancelled") > 0 and "cancelled" or "complete"
+end
+
+-- Note whether a batch has ended, or goes on.
+local function evaluate(id)
+  local batch = known[id]
+  local state, before = state_of(batch), batch.state
+  if state == before then return end
+  batch.state, batch.ended = state, state and now or nil
+  place(P .. "batches", id, not state and now)
+  place(P .. "batches-ended", id, state and now or false)
+  if batch.parent and before then batches.member_back(batch.parent, as_member(id), before) end
+  if batch.parent and state then batches.member_ended(batch.parent, as_member(id), state) end
+  if state then
+    publish_event("batch.ended", {
+      batch = id, state = state, total = number_of(batch, "total"), failed = number_of(batch, "failed"),
+    })
+    call_back(id, batch, "on_complete")
+    if state == "complete" then call_back(id, batch, "on_success") end
+    if state == "failed" then call_back(id, batch, "on_failure") end
+    batches.prune()
+  end
+end
+
+-- What follows the end of a job may be put into its batch by the same script, so batches are looked at last.
+local function evaluate_all()
+  while #touched > 0 do
+    local id = table.remove(touched)
+    if known[id] then evaluate(id) end
+  end
+  for id, batch in pairs(known) do
+    if batch and batch.was == UNWRITTEN then
+      plan_new(P .. "batch:" .. id, batch)
+    elseif batch then
+      plan_fields(P .. "batch:" .. id, batch, batch.was)
+    end
+  end
+end
+
+local is_waiting = false
+local function touch(id)
+  if not is_waiting then finish_first_with(evaluate_all) end
+  is_waiting = true
+  touched[#touched + 1] = id
+end
+
+local function add(id, field, by)
+  local batch = known[id]
+  batch[field] = number_of(batch, field) + by
+  touch(id)
+end
+
+function batches.member_ended(id, member, state)
+  if not read(id) or not score_of(jobs_key(id), member) then return end
+  place(jobs_key(id), member, false)
+  if state == "failed" then place(failed_key(id), member, now) end
+  add(id, state, 1)
+end
+
+-- A member that had ended begins anew.
+function batches.member_back(id, member, state)
+  local batch = read(id)
+  if not batch or score_of(jobs_key(id), member) or number_of(batch, state) == 0 then return end
+  place(jobs_key(id), member, now)
+  if state == "failed" then place(failed_key(id), member, false) end
+  add(id, state, -1)
+end
+
+-- A job that lies in no place becomes a member. It leaves the batch that it was in.
+function batches.join(rec, id)
+  if rec.batch == id or not read(id) then return end
+  if rec.batch then batches.member_ended(rec.batch, rec.jid, "cancelled") end
+  rec.batch = id
+  place(jobs_key(id), rec.jid, now)
+  add(id, "total", 1)
+end
+
+-- End the script if nothing can be put into a batch, but by its own members.
+function batches.check_open(id)
+  local batch = read(id)
+  if not batch then refuse("REFUSED", "there is no batch " .. id) end
+  if batch.closed then
+    refuse("REFUSED", "batch " .. id .. " is closed: only its own jobs can put more into it, by job.batch.put")
+  end
+end
+
+-- Create a batch. `callbacks`: the put of each, by name.
+function batches.open(id, description, parent, callbacks)
+  if read(id) then refuse("REFUSED", "there is a batch " .. id .. " already") end
+  local names, depth, fields = {}, 0, { P .. "batchcalls:" .. id }
+  if parent then
+    batches.check_open(parent)
+    depth = number_of(read(parent), "depth") + 1
+    if depth > MOST_DEPTH then refuse("REFUSED", "batches are nested more than " .. MOST_DEPTH .. " deep") end
+    place(jobs_key(parent), as_member(id), now)
+    add(parent, "total", 1)
+  end
+  for name, put in pairs(callbacks) do
+    names[#names + 1] = name .. " "
+    keep_callback(fields, name, put)
+  end
+  drop(fields[1])
+  if #names > 0 then set_fields(fields) end
+  known[id] = {
+    was = UNWRITTEN, opened = now, description = description, parent = parent, depth = depth > 0 and depth or nil,
+    calls = #names > 0 and table.concat(names) or nil, total = 0,
+  }
+  touch(id)
+  place(P .. "batches", id, now)
+  place(P .. "batches-open", id, now)
+end
+
+-- Close a batch. Return false if there is none. `aborted`: nobody shall be called back.
+function batches.close(id, aborted)
+  local batch = read(id)
+  if not batch then return false end
+  if aborted then batch.calls = nil end
+  batch.closed = batch.closed or now
+  place(P .. "batches-open", id, false)
+  touch(id)
+  return true
+end
+
+-- Return up to `n` members that have not ended, the latest ones first: jobs; and nested batches.
+function batches.members(id, n)
+  local jids, ids = {}, {}
+  for _, member in ipairs(redis.call("ZREVRANGE", jobs_key(id), 0, n - 1)) do
+    local nested = string.match(member, "^\n(.*)$")
+    if nested then ids[#ids + 1] = nested else jids[#jids + 1] = member end
+  end
+  return jids, ids
+end
+
+function batches.pending(id)
+  local batch = read(id)
+  return batch and pending(batch) or 0
+end
+
+local function end_of(id, member, klass, state, of_batch)
+  if klass then return of_batch == id and (state == "complete" or state == "failed") and state or nil end
+  return redis.call("ZSCORE", P .. "cancelled", member) and "cancelled" or "complete"
+end
+
+local function look_at_members(id)
+  local jids = {}
+  touch(id)
+  local members = redis.call(
+    "ZRANGEBYSCORE", jobs_key(id), "-inf", now - LOOK_AGAIN, "LIMIT", 0, MEMBERS_LOOKED_AT)
+  for _, member in ipairs(members) do
+    local nested, is_counted = string.match(member, "^\n(.*)$"), left_already(jobs_key(id), member)
+    if not is_counted then place(jobs_key(id), member, now) end
+    if not nested and not is_counted then
+      jids[#jids + 1] = member
+    elseif nested and not read(nested) then
+      batches.member_ended(id, member, "complete")
+    end
+  end
+  for i, job in ipairs(peek(jids, "klass", "state", "batch")) do
+    local state = end_of(id, jids[i], unpack(job))
+    if state then batches.member_ended(id, jids[i], state) end
+  end
+  if #members < MEMBERS_LOOKED_AT then place(P .. "batches", id, now) end
+end
+
+-- Count members whose end was not counted: a worker of a release without batches has settled them. A batch that a check
+-- has repaired ends here, too.
+function batches.look_again()
+  local ids = redis.call("ZRANGEBYSCORE", P .. "batches", "-inf", now - LOOK_AGAIN, "LIMIT", 0, LOOKED_AT)
+  for _, id in ipairs(ids) do
+    if read(id) then look_at_members(id) else place(P .. "batches", id, false) end
+  end
+end

@@ -1,0 +1,417 @@
+"""Batches: how members are counted, when a batch has ended, and which callbacks are put, once each."""
+
+import pytest
+
+from supervisor import DependencyError, LeaseholdError
+from supervisor.engine.client.sync_calls import calls_of
+from supervisor.engine.commands import batches
+
+CALLBACKS = {
+    name: {"queue": "called", "klass": name, "data": {"n": [1, "ä"]}}
+    for name in ("on_success", "on_failure", "on_complete")
+}
+
+
+def opened(client, id="b", **options):
+    return client.batch(id, **{**CALLBACKS, **options})
+
+
+def put_batch(client, n, id="b", **options):
+    """Put a batch of `n` jobs and return its handle."""
+    with opened(client, id, **options) as batch:
+        batch.put_many("q", [{"klass": "k", "jid": f"{id}-{i}"} for i in range(n)])
+    return batch
+
+
+def leased(client, n=10):
+    return client.queue("q").lease("w", n)
+
+
+def called(client):
+    """Complete the callbacks that were put, and return their names."""
+    leases = client.queue("called").lease("w", 10)
+    return sorted(lease.klass for lease in leases if lease.complete())
+
+
+def numbers(batch):
+    found = batch.look()
+    return found.state, found.total, found.pending, found.complete, found.failed, found.cancelled
+
+
+def end_all(client):
+    for lease in leased(client):
+        lease.complete()
+
+
+def test_last_job_puts_the_callbacks(client):
+    batch = put_batch(client, 3)
+    first, second, third = leased(client)
+    first.complete()
+    second.complete()
+    assert (numbers(batch), called(client)) == (("running", 3, 1, 2, 0, 0), [])
+    third.complete()
+    assert (numbers(batch), called(client)) == (("complete", 3, 0, 3, 0, 0), ["on_complete", "on_success"])
+
+
+def test_callback_is_the_job_that_was_given(client):
+    given = {"queue": "called", "klass": "c", "data": b"\xff\x00\n", "jid": "c-1", "priority": -3, "tags": ["a", "b"]}
+    with client.batch(on_complete={**given, "retries": 2, "lane": "l", "on_parent_failure": "run"}):
+        pass
+    job = client.job("c-1")
+    assert (job.queue, job.klass, job.data, job.priority, job.tags) == ("called", "c", b"\xff\x00\n", -3, ["a", "b"])
+    assert (job.retries, job.lane, job.batch) == (2, "l", None)
+
+
+def test_callbacks_wait_until_the_block_is_left(client):
+    with opened(client) as batch:
+        batch.put("q", "k")
+        end_all(client)
+        assert (numbers(batch), called(client)) == (("open", 1, 0, 1, 0, 0), [])
+    assert called(client) == ["on_complete", "on_success"]
+
+
+def test_empty_batch_calls_back_at_once(client):
+    batch = put_batch(client, 0)
+    assert (numbers(batch)[0], called(client)) == ("complete", ["on_complete", "on_success"])
+
+
+def test_failed_job_calls_on_failure_and_its_retry_on_success(client):
+    batch = put_batch(client, 2)
+    first, second = leased(client)
+    first.fail("g", "broken")
+    assert called(client) == []
+    second.complete()
+    assert (numbers(batch), called(client)) == (("failed", 2, 0, 1, 1, 0), ["on_complete", "on_failure"])
+    assert [(job.jid, job.failure["message"]) for job in batch.failures()] == [(first.jid, "broken")]
+    assert batch.retry() == 1
+    assert (numbers(batch), batch.failures()) == (("running", 2, 1, 1, 0, 0), [])
+    end_all(client)
+    assert (numbers(batch), called(client)) == (("complete", 2, 0, 2, 0, 0), ["on_success"])
+
+
+def test_second_failure_calls_nobody_again(client):
+    batch = put_batch(client, 1)
+    for _ in range(3):
+        leased(client)[0].fail("g", "m")
+        batch.retry()
+    assert called(client) == ["on_complete", "on_failure"]
+
+
+def test_retried_job_is_pending(client):
+    batch = put_batch(client, 1)
+    leased(client)[0].retry(delay=0)
+    assert (numbers(batch)[2], called(client)) == (1, [])
+    end_all(client)
+    assert called(client) == ["on_complete", "on_success"]
+
+
+def test_job_that_goes_on_elsewhere_is_pending(client):
+    batch = put_batch(client, 1)
+    leased(client)[0].complete(next="elsewhere")
+    assert numbers(batch)[2] == 1
+    client.queue("elsewhere").lease("w")[0].complete()
+    assert called(client) == ["on_complete", "on_success"]
+
+
+def test_cancelled_job_has_ended_and_did_not_fail(client):
+    batch = put_batch(client, 2)
+    client.cancel("b-0")
+    end_all(client)
+    assert (numbers(batch), called(client)) == (("cancelled", 2, 0, 1, 0, 1), ["on_complete"])
+
+
+@pytest.mark.parametrize("end", ["cancel", "unfail", "put", "move", "fail"])
+def test_failed_job_is_counted_where_it_goes(client, end):
+    batch = put_batch(client, 2)
+    leased(client, 1)[0].fail("g", "m")
+    assert numbers(batch) == ("running", 2, 1, 0, 1, 0)
+    if end == "cancel":
+        client.cancel("b-0")
+    elif end == "unfail":
+        client.unfail("g")
+    elif end == "put":
+        client.queue("q").put("k", jid="b-0")
+    elif end == "fail":
+        client.job("b-0").fail("other", "m")
+    else:
+        client.job("b-0").move("q")
+    pending, failed, cancelled = {"cancel": (1, 0, 1), "fail": (1, 1, 0)}.get(end, (2, 0, 0))
+    assert numbers(batch) == ("running", 2, pending, 0, failed, cancelled)
+
+
+def test_completed_job_that_is_put_anew_is_pending_again(client):
+    batch = put_batch(client, 1)
+    end_all(client)
+    client.queue("q").put("k", jid="b-0")
+    assert numbers(batch) == ("running", 1, 1, 0, 0, 0)
+    end_all(client)
+    assert (numbers(batch)[0], called(client)) == ("complete", ["on_complete", "on_success"])
+
+
+def test_job_that_is_put_into_another_batch_leaves_its_own(client):
+    first = put_batch(client, 2, "first")
+    with client.batch("second") as second:
+        second.put("q", "k", jid="first-0")
+    assert (numbers(first), numbers(second)) == (("running", 2, 1, 0, 0, 1), ("running", 1, 1, 0, 0, 0))
+
+
+def test_job_adds_to_its_batch_with_its_completion(client):
+    batch = put_batch(client, 1)
+    [lease] = leased(client)
+    assert lease.batch == batch.id
+    lease.complete(then=[{"queue": "q", "klass": "more", "batch": batch.id}])
+    assert (numbers(batch), called(client)) == (("running", 2, 1, 1, 0, 0), [])
+    end_all(client)
+    assert (numbers(batch), called(client)) == (("complete", 2, 0, 2, 0, 0), ["on_complete", "on_success"])
+
+
+def test_job_adds_to_no_other_batch(client):
+    put_batch(client, 1)
+    with opened(client, "other") as other:
+        [lease] = leased(client)
+        with pytest.raises(DependencyError):
+            lease.complete(then=[{"queue": "q", "klass": "more", "batch": "other"}])
+        assert numbers(other)[1] == 0
+
+
+def test_batch_that_is_closed_or_unknown_takes_no_more(client):
+    batch = put_batch(client, 1)
+    with pytest.raises(LeaseholdError, match="batch b is closed"):
+        batch.put("q", "k")
+    with pytest.raises(LeaseholdError, match="there is no batch nowhere"):
+        client.batch("nowhere").put("q", "k")
+    with pytest.raises(LeaseholdError, match="there is no batch nowhere"):
+        client.batch("nowhere").look()
+    with pytest.raises(LeaseholdError, match="there is a batch b already"), client.batch("b"):
+        pass
+    assert numbers(batch) == ("running", 1, 1, 0, 0, 0)
+
+
+def test_job_whose_claim_is_held_is_no_member(client):
+    client.queue("q").put("k", jid="holder", unique="key")
+    with opened(client) as batch:
+        assert batch.put("q", "k", unique="key") == "holder"
+        assert numbers(batch)[1] == 0
+
+
+def test_exception_in_the_block_cancels_what_was_put(client):
+    with pytest.raises(ZeroDivisionError), opened(client) as batch:
+        batch.put_many("q", [{"klass": "k"}] * 2500)
+        with batch.batch("inner", **CALLBACKS) as inner:
+            inner.put("q", "k")
+        1 / 0  # noqa: B018  # what the test is about
+    assert numbers(batch) == ("cancelled", 2501, 0, 0, 0, 2501)
+    assert client.queue("q").counts().waiting == 0
+    assert called(client) == ["on_complete"]  # that of the inner one, whose block was left as it should be
+
+
+def test_cancel_ends_what_has_not_ended(client):
+    batch = put_batch(client, 4)
+    first, second = leased(client, 2)
+    first.complete()
+    assert batch.cancel(by="ann") == 3
+    assert (numbers(batch), called(client)) == (("cancelled", 4, 0, 1, 0, 3), ["on_complete"])
+    assert not second.complete()
+    assert client.cancelled("b-3").by == "ann"
+    assert batch.cancel() == 0
+
+
+def test_cancelled_jobs_may_wait_for_each_other(client):
+    with client.batch("b") as batch:
+        for _ in range(2):
+            parent = batch.put("q", "k")
+            batch.put_many("q", [{"klass": "k", "depends": [parent], "on_parent_failure": "wait"}] * 900)
+    assert batch.cancel() == 1802
+    assert numbers(batch) == ("cancelled", 1802, 0, 0, 0, 1802)
+
+
+def test_nested_batch_ends_with_its_own_members(client):
+    with opened(client, "outer") as outer, outer.batch("middle") as middle, middle.batch("inner") as inner:
+        inner.put("q", "k")
+    assert [numbers(one)[:3] for one in (outer, middle, inner)] == [("running", 1, 1)] * 3
+    leased(client)[0].fail("g", "m")
+    assert [numbers(one) for one in (outer, middle, inner)] == [("failed", 1, 0, 0, 1, 0)] * 3
+    assert called(client) == ["on_complete", "on_failure"]
+    assert outer.retry() == 1
+    assert [numbers(one)[:3] for one in (outer, middle, inner)] == [("running", 1, 1)] * 3
+    end_all(client)
+    assert [numbers(one)[0] for one in (outer, middle, inner)] == ["complete"] * 3
+    assert called(client) == ["on_success"]
+
+
+def test_batches_are_nested_ten_deep(client):
+    outer = client.batch()
+    outer.__enter__()
+    for _ in range(10):
+        outer = outer.batch()
+        outer.__enter__()
+    with pytest.raises(LeaseholdError, match="nested more than 10 deep"), outer.batch():
+        pass
+
+
+def test_retry_leaves_out_what_cannot_be_put_back(client):
+    with client.batch("b") as batch:
+        batch.put_many("q", [{"klass": "k", "jid": f"b-{i}", "unique": f"{i}"} for i in range(3)])
+    for lease in leased(client):
+        lease.fail("g", "m")
+    client.queue("q").put("k", unique="1")
+    assert batch.retry() == 2
+    assert numbers(batch) == ("running", 3, 2, 0, 1, 0)
+
+
+def test_dropped_failure_stays_counted(client):
+    client.config.set("failed-history-count", 1)
+    batch = put_batch(client, 3)
+    for lease in leased(client):
+        lease.fail("g", "m")
+    client.sweep()
+    assert (numbers(batch), len(batch.failures())) == (("failed", 3, 0, 0, 3, 0), 1)
+
+
+def test_completed_jobs_need_not_be_kept(client):
+    client.config.set("jobs-history", 0)
+    batch = put_batch(client, 2)
+    end_all(client)
+    assert numbers(batch) == ("complete", 2, 0, 2, 0, 0)
+
+
+def test_dead_and_expired_jobs_have_failed(client, clock):
+    with client.batch("b") as batch:
+        batch.put("q", "k", max_deaths=1, at_most_once=True)
+        batch.put("later", "k", expires=5)
+    client.queue("q").lease("w", ttl=10)
+    clock.now += 1000
+    client.sweep()
+    assert numbers(batch) == ("failed", 2, 0, 0, 2, 0)
+
+
+def test_ended_batches_are_kept_for_a_week(client, clock):
+    put_batch(client, 1)
+    end_all(client)
+    clock.now += 7 * 86400 - 1
+    client.sweep()
+    assert [one.id for one in client.batches()] == ["b"]
+    clock.now += 2
+    client.sweep()
+    assert client.batches() == []
+    with pytest.raises(LeaseholdError, match="more than seven days ago"):
+        client.batch("b").look()
+
+
+def test_failed_job_of_a_forgotten_batch_can_be_retried(client, clock):
+    client.config.set("failed-history", 0)
+    put_batch(client, 1)
+    leased(client)[0].fail("g", "m")
+    clock.now += 8 * 86400
+    client.sweep()
+    assert client.unfail("g") == 1
+    end_all(client)
+    assert client.check() == []
+
+
+def test_member_that_an_older_release_has_ended_is_found(client, clock, server, namespace):
+    batch = put_batch(client, 3)
+    prefix = f"{{{namespace}}}:"
+    for jid in ("b-0", "b-1"):  # a script that knows no batches passes over the field
+        server.redis.hdel(f"{prefix}job:{jid}", "batch")
+    leases = leased(client)
+    leases[0].complete()
+    leases[1].fail("g", "m")
+    leases[2].complete()
+    for jid in ("b-0", "b-1"):
+        server.redis.hset(f"{prefix}job:{jid}", "batch", "b")
+    assert (numbers(batch)[2], called(client)) == (2, [])
+    clock.now += 60
+    client.sweep()
+    assert (numbers(batch), called(client)) == (("failed", 3, 0, 2, 1, 0), ["on_complete", "on_failure"])
+
+
+def test_list_has_those_that_have_not_ended_first(client, clock):
+    for id in "abcd":
+        clock.now += 1
+        put_batch(client, 0 if id in "ac" else 1, id, description=f"the {id}")
+    client.batch("open").__enter__()
+    assert [(one.id, one.state, one.description) for one in client.batches()] == [
+        ("b", "running", "the b"), ("d", "running", "the d"), ("open", "open", ""),
+        ("c", "complete", "the c"), ("a", "complete", "the a"),
+    ]  # fmt: skip
+    assert [one.id for one in client.batches(2, 2)] == ["open", "c"]
+    assert client.batch_counts() == (3, 1, 0, 2)
+    client.batch("open").cancel()
+
+
+def test_check_closes_a_batch_that_nobody_leaves(client, clock):
+    batch = opened(client)
+    batch.__enter__().put("q", "k")
+    end_all(client)
+    clock.now += 3599
+    assert client.check() == []
+    clock.now += 2
+    assert client.batch_counts().open_for_long == 1
+    assert [(one.kind, one.subject) for one in client.check()] == [("open-batch", "b")]
+    client.check(repair=True)
+    client.sweep()
+    assert (numbers(batch)[0], called(client)) == ("complete", ["on_complete", "on_success"])
+    assert client.check() == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        (lambda redis, p: redis.zrem(f"{p}batchjobs:b", "b-0"), "uncounted-member"),
+        (lambda redis, p: redis.hset(f"{p}batch:b", "complete", 7), "wrong-count"),
+        (lambda redis, p: redis.hset(f"{p}batch:b", "failed", "nan"), "foreign-value"),
+        (lambda redis, p: redis.zrem(f"{p}batches", "b"), "unlisted-batch"),
+        (lambda redis, p: redis.zadd(f"{p}batches", {"ghost": 1}), "orphan"),
+        (lambda redis, p: redis.zadd(f"{p}batches-open", {"ghost": 1}), "orphan"),
+        (lambda redis, p: redis.zadd(f"{p}batchfailed:ghost", {"j": 1}), "orphan"),
+    ],
+)
+def test_damage_is_found_and_repaired(client, server, namespace, damage, kind):
+    put_batch(client, 2)
+    damage(server.redis, f"{{{namespace}}}:")
+    assert kind in {one.kind for one in client.check()}
+    client.check(repair=True)
+    assert client.check() == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"on_success": "welcome"}, TypeError),
+        ({"on_success": {"klass": "k"}}, TypeError),
+        ({"on_failure": {"queue": "q", "klass": ""}}, ValueError),
+        ({"on_failure": {"queue": "q", "klass": "k", "colour": 1}}, TypeError),
+        ({"on_complete": {"queue": "q", "klass": "k", "data": object()}}, TypeError),
+        ({"on_complete": {"queue": "q", "klass": "k", "data": "x" * 65536}}, ValueError),
+        ({"on_complete": {"queue": "q", "klass": "k", "delay": 5}}, ValueError),
+        ({"on_complete": {"queue": "q", "klass": "k", "depends": ["j"]}}, ValueError),
+        ({"on_complete": {"queue": "q", "klass": "k", "unique": True}}, ValueError),
+        ({"description": "x" * 1025}, ValueError),
+        ({"description": 7}, TypeError),
+        ({"id": ""}, ValueError),
+        ({"id": 7}, TypeError),
+    ],
+)
+def test_bad_batch_is_refused_before_anything_is_written(client, server, namespace, wrong, error):
+    with pytest.raises(error, match=next(iter(wrong))):
+        client.batch(**wrong)
+    assert server.dump(namespace) == {}
+
+
+def test_settle_sent_again_calls_nobody_again(client):
+    from supervisor.engine.commands import writes
+    from supervisor.engine.model.outcomes import Completed
+
+    put_batch(client, 1)
+    calls = calls_of(client)
+    calls.call(writes.resume, "w", 1, [])
+    [lease] = leased(client)
+    for _ in range(2):
+        assert calls.call(writes.settle, "w", [Completed(lease)], number=2) == [True]
+    assert called(client) == ["on_complete", "on_success"]
+
+
+def test_cancel_of_an_unknown_batch_changes_nothing(client):
+    assert calls_of(client).call(batches.cancelled, "nowhere") == (0, 0, [])
+    assert client.batch("nowhere").retry() == 0
