@@ -69,8 +69,10 @@ MAY_IMPORT = {
     "testing": "clock config engine messages child master.model in_process",
     "otel": "contrib",
     "cli.lib": f"{_LEAVES} engine ops",
-    "cli.commands": f"{_LEAVES} engine ops master contrib.outbox cli.lib",
-    "cli.top": f"{_LEAVES} engine ops cli.lib cli.commands",
+    "cli.top.model": "engine cli.lib",
+    "web": "clock config engine cli.lib cli.top.model",
+    "cli.commands": f"{_LEAVES} engine ops master contrib.outbox cli.lib web",
+    "cli.top": f"{_LEAVES} engine ops cli.lib cli.top.model cli.commands",
     "cli.doctor": f"{_LEAVES} engine ops master messages cli.lib cli.commands",
     "cli.demo": f"{_LEAVES} engine cli.lib",
     "__main__": "cli config",
@@ -247,6 +249,9 @@ def test_asyncio_is_for_async_handlers_and_asyncio_applications_alone():
         "supervisor.in_process.upkeep",
         "supervisor.in_process.waits",
         "supervisor.in_process.worker",
+        "supervisor.web.event_hub",
+        "supervisor.web.poller",
+        "supervisor.web.server",
     }
 
 

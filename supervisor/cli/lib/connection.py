@@ -7,7 +7,7 @@ import argparse
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from supervisor.cli.lib.parser import Refusal, UsageError, add_settings, given
 from supervisor.cli.lib.terminal import note
@@ -43,22 +43,30 @@ def server_url(redis_url: str | None) -> Iterator[str]:
 
 
 @contextmanager
-def connect(args: argparse.Namespace) -> Iterator["Client"]:
-    """Yield a client. An engine's error inside the block becomes one sentence and the matching exit code."""
+def client_options(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of a client. An engine's error inside the block becomes one sentence and an exit code."""
     values = read(CONNECTION, given(args), os.environ)
     with server_url(values["redis_url"]) as url:
-        from supervisor.engine.client.sync_client import Client
         from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
         from supervisor.engine.transport.credentials import load
 
         try:
             credentials, poll_s = load(values["redis_credentials"]), values["redis_poll_s"]
-            with Client(url, values["namespace"], credentials=credentials, poll=poll_s) as client:
-                yield client
+            yield {"url": url, "namespace": values["namespace"], "credentials": credentials, "poll": poll_s}
         except (StoreUnavailable, OutcomeUnknown) as error:
             raise Refusal(str(error), Exit.UNREACHABLE) from error
         except LeaseholdError as error:
             raise Refusal(str(error)) from error
+
+
+@contextmanager
+def connect(args: argparse.Namespace) -> Iterator["Client"]:
+    """Yield a client. An engine's error inside the block becomes one sentence and the matching exit code."""
+    with client_options(args) as options:
+        from supervisor.engine.client.sync_client import Client
+
+        with Client(**options) as client:
+            yield client
 
 
 @contextmanager

@@ -46,6 +46,7 @@ COMMANDS = {
     "workers": ("commands.workers", "list the workers and their jobs"),
     "serve": ("commands.serve", "change the queues of a running supervisor"),
     "top": ("top.command", "watch queues, supervisors and children live, with keys to act on them"),
+    "web": ("commands.web", "serve a page that shows everything, and its API"),
     "status": ("commands.status", "show the state of running supervisors and their children"),
     "drain": ("commands.drain", "end running supervisors once their jobs have ended"),
     "reload": ("commands.reload", "make running supervisors reload their handlers"),

@@ -43,6 +43,7 @@ SHORTEST = {
     "stats": ["q"],
     "upgrade": [],
     "top": [],
+    "web": [],
     "config": [],
     "pause": ["q"],
     "unpause": ["q"],
@@ -118,6 +119,11 @@ def test_no_server_is_69_without_the_password(shell, monkeypatch, command):
 
 BAD_NAME = "x" * 65
 WRONG = [
+    (["web", "--http", "none"], "--http 'none' must be an address of the loopback"),
+    (["web", "--http", "9465"], "--http '9465' must be an address of the loopback"),
+    (["web", "--http", "0.0.0.0:9465"], "it has no login"),
+    (["web", "--http", "here"], "--http 'here'"),
+    (["web", "--hide", "password,,"], "--hide 'password,,' must be words"),
     (["outbox"], "DATABASE"),
     (["outbox", "app.db"], "sqlite:///PATH"),
     (["outbox", "sqlite:///app.db", "--poll", "soon"], "--poll 'soon'"),

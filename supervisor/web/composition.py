@@ -1,0 +1,213 @@
+"""Puts the page and its API together. Runs in the process of `leasehold web`, or in an ASGI application."""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+from supervisor.web.auth import Auth
+from supervisor.web.event_hub import EventHub
+from supervisor.web.export import as_csv
+from supervisor.web.hiding import Hiding
+from supervisor.web.openapi import document
+from supervisor.web.pages.page import BadParameter, Missing, Site, WebPage
+from supervisor.web.pages.table import BAR, PAGES
+from supervisor.web.poller import SharedModel
+from supervisor.web.rendering import environment
+from supervisor.web.security import Gate
+
+if TYPE_CHECKING:
+    from supervisor.engine.client.async_client import AsyncClient
+
+API: Final = "/api/v1"
+_STATIC: Final = Path(__file__).with_name("static")
+_TITLES: Final = {**{page.name: page.title for page in PAGES}, "events": "Events"}
+
+
+def app(client: "AsyncClient", *, auth: Auth, hide: Sequence[str] = (), hosts: Collection[str] = ()) -> "WebApp":
+    """Return the page as an ASGI application, to run by itself or to mount. The client stays the caller's to close.
+
+    `auth` says who visitors are. `hide`: parts of the names of fields that are shown to nobody. `hosts`: names under
+    which the server may be asked, beside those of the machine's loopback. Nothing is changed in Redis.
+    """
+    site = _Website(client, Hiding(hide))
+    return WebApp(Gate(site.application(), auth, hosts), site.end_streams)
+
+
+class WebApp:
+    """The page as an ASGI application."""
+
+    def __init__(self, gate: Gate, end_streams: Callable[[], Awaitable[None]]) -> None:
+        self._gate = gate
+        #: Ends the streams of events, which would hold up a server that waits for its connections.
+        self.end_streams = end_streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        await self._gate(scope, receive, send)
+
+
+class _Website:
+    """The answers to all requests."""
+
+    def __init__(self, client: "AsyncClient", hiding: Hiding) -> None:
+        self._site = Site(client, SharedModel(client))
+        self._hiding = hiding
+        self._hub = EventHub(client, hiding)
+        self._templates = environment()
+
+    def application(self) -> Starlette:
+        routes = [
+            Route("/", lambda request: RedirectResponse(f"{_base(request)}/overview"), name="root"),
+            Route("/search", self._search),
+            Route("/events", self._events_page),
+            *(Route(f"/{page.name}", self._page_of(page)) for page in PAGES),
+            Route(f"{API}/openapi.json", self._document),
+            Route(f"{API}/events", self._events),
+            *(Route(API + re.sub("}", ":path}", page.api), self._api_of(page)) for page in PAGES),
+            Mount("/static", StaticFiles(directory=_STATIC)),
+        ]
+        return Starlette(
+            routes=routes,
+            exception_handlers={HTTPException: self._refused, Exception: self._broken},
+            lifespan=self._lifespan,
+        )
+
+    async def end_streams(self) -> None:
+        await self._hub.close()
+
+    @asynccontextmanager
+    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        yield
+        await self._hub.close()
+        await self._site.model.close()
+
+    # pages
+
+    def _page_of(self, page: WebPage) -> Any:
+        async def answer(request: Request) -> Response:
+            shown = await self._read(page, dict(request.query_params))
+            return self._html(request, page.name, shown, is_live=page.is_live)
+
+        return answer
+
+    async def _events_page(self, request: Request) -> Response:
+        return self._html(request, "events", {})
+
+    async def _search(self, request: Request) -> Response:
+        """Go to the job, queue, group, tag or supervisor of that name."""
+        wanted, base = request.query_params.get("q", "").strip(), _base(request)
+        if not wanted:
+            return RedirectResponse(f"{base}/overview")
+        client, name = self._site.client, quote(wanted, safe="")
+        try:
+            if await client.job(wanted) or await client.recurring(wanted):
+                return RedirectResponse(f"{base}/job?jid={name}")
+            if wanted in await client.queues():
+                return RedirectResponse(f"{base}/queue?queue={name}")
+            if wanted in await client.failed():
+                return RedirectResponse(f"{base}/jobs?group={name}")
+            if (await client.tagged(wanted, 0, 1))[0]:
+                return RedirectResponse(f"{base}/jobs?tag={name}")
+            if (await client.worker(wanted)).seen_unix is not None:
+                return RedirectResponse(f"{base}/supervisor?worker={name}")
+            if await client.cancelled(wanted):
+                return RedirectResponse(f"{base}/job?jid={name}")
+        except (ValueError, LeaseholdError) as error:
+            raise _status_of(error) from error
+        raise HTTPException(404, f"nothing is called {wanted}: no job, queue, group, tag or supervisor")
+
+    def _html(
+        self, request: Request, name: str, shown: dict[str, Any], status: int = 200, *, is_live: bool = False
+    ) -> Response:
+        template = self._templates.get_template(f"{name}.html")
+        text = template.render(
+            shown,
+            base=_base(request),
+            api=f"{_base(request)}{API}",
+            path=request.url.path,
+            asked=dict(request.query_params),
+            here=name,
+            title=_TITLES.get(name, "Leasehold"),
+            bar=[(each, _TITLES[each]) for each in BAR],
+            is_live=is_live,
+        )
+        return HTMLResponse(text, status)
+
+    # the API
+
+    def _api_of(self, page: WebPage) -> Any:
+        async def answer(request: Request) -> Response:
+            asked = {**request.query_params, **request.path_params}
+            form = asked.pop("format", "json")
+            if form not in ("json", "csv") or (form == "csv" and page.rows is None):
+                raise HTTPException(400, "format must be json or csv")
+            shown = await self._read(page, asked)
+            if form == "csv" and page.rows:
+                headers = {"Content-Disposition": f'attachment; filename="{page.name}.csv"'}
+                return Response(as_csv(shown[page.rows]), media_type="text/csv", headers=headers)
+            return _json(shown)
+
+        return answer
+
+    async def _document(self, request: Request) -> Response:
+        return _json(document(PAGES, f"{_base(request)}{API}", "1"))
+
+    async def _events(self, _request: Request) -> Response:
+        if self._hub.is_full:
+            raise HTTPException(503, "too many listen to events already")
+        return StreamingResponse(self._hub.stream(), media_type="text/event-stream")
+
+    # what both share
+
+    async def _read(self, page: WebPage, asked: dict[str, str]) -> dict[str, Any]:
+        try:
+            shown = await page.read(self._site, asked)
+        except (Missing, BadParameter, TypeError, ValueError, LeaseholdError) as error:
+            raise _status_of(error) from error
+        hidden: dict[str, Any] = self._hiding.hide(shown)
+        return hidden
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return self._error(request, error.status_code, error.detail)
+
+    async def _broken(self, request: Request, _error: Exception) -> Response:
+        return self._error(request, 500, "this is a bug of Leasehold; the log of the server has it")
+
+    def _error(self, request: Request, status: int, sentence: str) -> Response:
+        if request.url.path.startswith(f"{_base(request)}{API}"):
+            return _json({"error": sentence}, status)
+        return self._html(request, "error", {"status": status, "sentence": sentence}, status)
+
+
+def _status_of(error: Exception) -> HTTPException:
+    match error:
+        case Missing():
+            return HTTPException(404, str(error))
+        case StoreUnavailable() | OutcomeUnknown():
+            return HTTPException(503, str(error))
+        case _:  # a name that the client refuses, or a refusal of the engine
+            return HTTPException(400, str(error))
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    packed = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
+    return Response(packed, status, media_type="application/json")
+
+
+def _base(request: Request) -> str:
+    """Return the path under which the application is mounted."""
+    return str(request.scope.get("root_path", ""))

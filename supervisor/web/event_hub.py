@@ -1,0 +1,102 @@
+"""Shares one subscription to events among all tabs. Runs in the web server's process.
+
+Must not keep events: the jobs' histories have the earlier ones.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from supervisor.engine.model.errors import LeaseholdError
+from supervisor.web.hiding import Hiding
+
+if TYPE_CHECKING:
+    from supervisor.engine.client.async_client import AsyncClient
+
+#: Events that a slow tab may be behind. It is told how many it has missed.
+_MOST_BEHIND: Final = 1000
+#: Tabs that may listen at once.
+MOST_LISTENERS: Final = 200
+#: A comment is sent after this silence, so that a tab which is gone is noticed.
+_SILENCE_S: Final = 15.0
+
+
+class _Subscriber:
+    """The events that one tab has not been sent yet."""
+
+    def __init__(self) -> None:
+        self.waiting: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_BEHIND)
+        self.missed = 0
+
+    def tell(self, packed: bytes | None) -> None:
+        try:
+            self.waiting.put_nowait(packed)
+        except asyncio.QueueFull:
+            self.missed += 1
+
+
+class EventHub:
+    """Reads the stream of events while somebody listens."""
+
+    def __init__(self, client: "AsyncClient", hiding: Hiding) -> None:
+        self._client = client
+        self._hiding = hiding
+        self._listeners: set[_Subscriber] = set()
+        self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Return True if no further tab may listen."""
+        return len(self._listeners) >= MOST_LISTENERS
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Yield events in the format of server-sent events, until the hub is closed or Redis is away."""
+        listener = _Subscriber()
+        self._listeners.add(listener)
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read())
+        try:
+            yield b"retry: 3000\n\n"
+            while True:
+                try:
+                    packed = await asyncio.wait_for(listener.waiting.get(), _SILENCE_S)
+                except TimeoutError:
+                    yield b": still there\n\n"
+                    continue
+                if packed is None:
+                    return
+                if listener.missed:
+                    missed, listener.missed = listener.missed, 0
+                    yield b"event: missed\ndata: %d\n\n" % missed
+                yield b"data: " + packed + b"\n\n"
+        finally:
+            self._listeners.discard(listener)
+            if not self._listeners:
+                await self.close()
+
+    async def close(self) -> None:
+        """End the subscription."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+            self._reading = None
+
+    async def _read(self) -> None:
+        try:
+            async with self._client.events() as events:
+                async for event in events:
+                    packed = orjson.dumps(self._hiding.hide(_as_dict(event)), default=str)
+                    for listener in self._listeners:
+                        listener.tell(packed)
+        except LeaseholdError:
+            pass  # a tab that loses its stream connects again, and shows why it cannot
+        finally:
+            for listener in self._listeners:
+                listener.tell(None)
+
+
+def _as_dict(event: Any) -> dict[str, Any]:
+    return {name: value for name, value in asdict(event).items() if value not in (None, {}, False)}

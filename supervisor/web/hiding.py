@@ -1,0 +1,49 @@
+"""Hides fields whose names match a pattern. Runs in the web server's process.
+
+All answers pass through here, pages and API alike, so that no page can forget it. Must not change what it is given.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+HIDDEN: Final = "(hidden)"
+#: Names of things, by which pages link to them. They are data of no job.
+_NAMES: Final = frozenset({"jid", "klass", "queue", "lane", "worker", "supervisor", "group", "key", "name", "state"})
+#: Bytes in which no field can be found.
+_OPAQUE: Final = "data_hex"
+_DEEPEST: Final = 100
+
+
+class Hiding:
+    """Hides the values of fields, and what stands behind such names in texts, like `password=…` in an output."""
+
+    def __init__(self, patterns: Sequence[str] = ()) -> None:
+        """`patterns`: parts of names of fields, in any case. Raises ValueError for an empty one."""
+        if not all(patterns):
+            raise ValueError("a pattern of fields to hide is empty")
+        words = "|".join(re.escape(pattern) for pattern in patterns)
+        self._field = re.compile(words, re.IGNORECASE) if patterns else None
+        self._in_text = re.compile(
+            rf"""([\w.-]*(?:{words})[\w.-]*\\*["']?\s*[:=]\s*)(\\*"(?:[^"\\\n]|\\.)*"?|'[^'\n]*'?|[^\s,;&)}}\]]+)""",
+            re.IGNORECASE,
+        )
+
+    def hide(self, value: Any) -> Any:
+        """Return the value without hidden fields: plain JSON values of any shape."""
+        return value if self._field is None else self._hide(value, "", 0)
+
+    def _hide(self, value: Any, name: str, depth: int) -> Any:
+        assert self._field is not None
+        if name and value is not None and (name == _OPAQUE or self._field.search(name)):
+            return HIDDEN
+        if depth > _DEEPEST:
+            return HIDDEN
+        match value:
+            case str():
+                return value if name in _NAMES else self._in_text.sub(rf"\1{HIDDEN}", value)
+            case Mapping():
+                return {key: self._hide(each, str(key), depth + 1) for key, each in value.items()}
+            case list() | tuple():
+                return [self._hide(each, "", depth + 1) for each in value]
+        return value

@@ -1,0 +1,87 @@
+"""Reads failed groups, tags, recurrences, limits and supervisors. Runs in the web server's process."""
+
+from dataclasses import asdict
+from typing import Any, Final, cast
+
+from supervisor.cli.lib.shown import recurring_dict, rhythm_words
+from supervisor.cli.top.model import Pane
+from supervisor.engine.model.recurring import Recurring
+from supervisor.web.pages.overview import row_dict
+from supervisor.web.pages.page import Missing, Parameter, Parameters, Site, WebPage, number, required
+
+_SHOWN: Final = 100
+_MOST: Final = 1000
+
+
+async def read_failed(site: Site, _asked: Parameters) -> dict[str, Any]:
+    """Return the groups of failed jobs, the largest first."""
+    groups = await site.client.failed()
+    largest = sorted(groups.items(), key=lambda each: (-each[1], each[0]))
+    return {"groups": [{"group": group, "jobs": count} for group, count in largest]}
+
+
+async def read_tags(site: Site, asked: Parameters) -> dict[str, Any]:
+    """Return the tags, the most used first."""
+    offset = number(asked, "offset", 0, 2**53)
+    tags = await site.client.tags(offset, _SHOWN)
+    return {"tags": [{"tag": tag, "jobs": count} for tag, count in tags.items()], "offset": offset}
+
+
+async def read_recurrences(site: Site, _asked: Parameters) -> dict[str, Any]:
+    """Return the recurring jobs of all queues, the next one first."""
+    found: list[Recurring] = []
+    for name, depths in (await site.client.queues()).items():
+        if depths.recurring and len(found) < _MOST:
+            count = min(depths.recurring, _MOST - len(found))
+            found += cast("list[Recurring]", await site.client.queue(name).jobs("recurring", 0, count))
+    found.sort(key=lambda each: each.next_unix)
+    return {"recurrences": [{**recurring_dict(each), "rhythm": rhythm_words(each)} for each in found]}
+
+
+async def read_limits(site: Site, _asked: Parameters) -> dict[str, Any]:
+    """Return all limits, and what they hold up."""
+    return {"limits": [asdict(limit) for limit in (await site.client.limits()).values()]}
+
+
+async def read_limit(site: Site, asked: Parameters) -> dict[str, Any]:
+    """Return a limit, the jobs that hold it and those that wait for it."""
+    key = required(asked, "key")
+    limit, jobs = await site.client.limit(key), await site.client.limit_jobs(key, 0, _SHOWN)
+    return {"limit": asdict(limit), **asdict(jobs)}
+
+
+async def read_supervisors(site: Site, _asked: Parameters) -> dict[str, Any]:
+    """Return the supervisors, and the other workers."""
+    model = await site.model.now()
+    return {"supervisors": [row_dict(row) for row in model.rows(Pane.SUPERVISORS, None)]}
+
+
+async def read_supervisor(site: Site, asked: Parameters) -> dict[str, Any]:
+    """Return a supervisor with its children, and the jobs that it holds."""
+    name = required(asked, "worker")
+    model, held = await site.model.now(), await site.client.worker(name)
+    row = next((row for row in model.rows(Pane.SUPERVISORS, None) if row.key == name), None)
+    if row is None and held.seen_unix is None:
+        raise Missing(f"there is no supervisor {name}")
+    status = model.status(name) or {}
+    return {
+        "worker": name,
+        "now": row_dict(row) if row else None,
+        "children": [row_dict(child) for child in model.rows(Pane.CHILDREN, name)],
+        "status": status,
+        "running": held.running[:_MOST],
+        "stalled": held.stalled[:_MOST],
+        "seen_unix": held.seen_unix,
+    }
+
+
+FAILED = WebPage("failed", "Failed", "/failed", read_failed, rows="groups", is_live=True)
+TAGS = WebPage("tags", "Tags", "/tags", read_tags, (Parameter("offset", "how many tags to skip", most=2**53),), "tags")
+RECURRENCES = WebPage("recurrences", "Recurring", "/recurrences", read_recurrences, rows="recurrences")
+LIMITS = WebPage("limits", "Limits", "/limits", read_limits, rows="limits", is_live=True)
+LIMIT = WebPage("limit", "Limit", "/limits/{key}", read_limit, (Parameter("key", "its key", True),), "holders")
+SUPERVISORS = WebPage("supervisors", "Supervisors", "/supervisors", read_supervisors, rows="supervisors", is_live=True)
+SUPERVISOR = WebPage(
+    "supervisor", "Supervisor", "/supervisors/{worker}", read_supervisor,
+    (Parameter("worker", "its name", True),), "children", is_live=True,
+)  # fmt: skip

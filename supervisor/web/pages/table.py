@@ -1,0 +1,23 @@
+"""Lists all pages. Runs in the web server's process."""
+
+from typing import Final
+
+from supervisor.web.pages import job, jobs, lists, overview, queues
+from supervisor.web.pages.page import WebPage
+
+PAGES: Final[tuple[WebPage, ...]] = (
+    overview.PAGE,
+    queues.QUEUES,
+    queues.QUEUE,
+    jobs.PAGE,
+    job.PAGE,
+    lists.FAILED,
+    lists.RECURRENCES,
+    lists.LIMITS,
+    lists.LIMIT,
+    lists.TAGS,
+    lists.SUPERVISORS,
+    lists.SUPERVISOR,
+)
+#: The pages that the bar at the top leads to. Events have no reading: they are a stream.
+BAR: Final = ("overview", "queues", "jobs", "failed", "recurrences", "limits", "tags", "supervisors", "events")

@@ -1,0 +1,127 @@
+"""A visitor of the page: the whole application on a real server, without a socket."""
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.client.sync_client import Client
+from supervisor.web import Loopback, app
+
+#: What somebody may put to do harm to those who look.
+HOSTILE = """"'><script>a()</script><img src=x onerror=b()>{{7*7}}"""
+
+
+class Visitor:
+    """A browser on this machine, which sends what it is told and follows redirections."""
+
+    def __init__(self, http: TestClient) -> None:
+        self.http = http
+
+    def get(self, path: str, **options: Any) -> Any:
+        return self.http.get(path, **options)
+
+    def page(self, path: str) -> str:
+        """Return the text of a page that is there."""
+        answer = self.get(path)
+        assert answer.status_code == 200, (path, answer.text)
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        return str(answer.text)
+
+    def json(self, path: str) -> Any:
+        answer = self.get(f"/api/v1{path}")
+        assert answer.status_code == 200, (path, answer.text)
+        return answer.json()
+
+    def refused(self, path: str, status: int) -> str:
+        """Return the sentence of an error of the API."""
+        answer = self.get(f"/api/v1{path}")
+        assert answer.status_code == status, (path, answer.text)
+        return str(answer.json()["error"])
+
+
+class _Parts(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def tags(text: str) -> list[tuple[str, dict[str, str | None]]]:
+    parts = _Parts()
+    parts.feed(text)
+    return parts.tags
+
+
+def words(text: str) -> str:
+    """What a person reads on a page, in one line."""
+    parts = _Parts()
+    parts.feed(text)
+    return re.sub(r"\s+", " ", " ".join(parts.words))
+
+
+@pytest.fixture
+def jobs(server, namespace) -> Iterator[Client]:
+    with Client(server.url, namespace) as client:
+        yield client
+
+
+@pytest.fixture
+def visiting(server, namespace):
+    """Open the page with these options: visiting(hide=[…])."""
+    opened: list[TestClient] = []
+
+    def start(**options: Any) -> Visitor:
+        client = AsyncClient(server.url, namespace)
+        made = app(client, **{"auth": Loopback(), **options})
+        http = TestClient(made, base_url="http://127.0.0.1", client=("127.0.0.1", 4), raise_server_exceptions=False)
+        http.__enter__()
+        opened.append(http)
+        http.portal.call(client.__aenter__)
+        clients.append((http, client))
+        return Visitor(http)
+
+    clients: list[tuple[TestClient, AsyncClient]] = []
+    yield start
+    for http, client in clients:
+        http.portal.call(client.close)
+    for http in opened:
+        http.__exit__(None, None, None)
+
+
+@pytest.fixture
+def visitor(visiting) -> Visitor:
+    return visiting()
+
+
+@pytest.fixture
+def filled(jobs: Client) -> Client:
+    """A namespace with something on every page."""
+    mail = jobs.queue("mail")
+    mail.put("email.send", {"to": "ada@example.org", "password": "hunter2"}, jid="first", tags=["vip"], lane="acme")
+    mail.put("email.send", {"n": 2}, jid="second", limit="smtp")
+    mail.put("report.build", b"\xff\x00", jid="bytes")
+    mail.put("report.send", {}, jid="child", depends=["first"])
+    mail.put("later.on", {}, jid="later", delay=3600)
+    mail.recur("report.daily", {}, every=3600, jid="daily")
+    jobs.queue("quiet").put("done", {}, jid="done")
+    [lease] = jobs.queue("quiet").lease("w-1")
+    lease.complete({"sent": True})
+    jobs.queue("quiet").put("broken", {}, jid="broken")
+    [lease] = jobs.queue("quiet").lease("w-1")
+    lease.fail("ValueError", "it does not fit; token=s3cret")
+    jobs.queue("quiet").put("runs", {}, jid="runs")
+    jobs.queue("quiet").lease("w-1")
+    jobs.queue("quiet").pause(by="kim@web-1")
+    jobs.limit("smtp", running=1, rate="100/m")
+    return jobs

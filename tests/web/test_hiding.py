@@ -1,0 +1,61 @@
+"""Fields whose names match are hidden, wherever they stand."""
+
+import pytest
+
+from supervisor.web.hiding import HIDDEN, Hiding
+
+HIDING = Hiding(["password", "token"])
+
+
+def test_fields_are_hidden_at_any_depth():
+    value = {"a": [{"Password": "x", "user_token": [1], "n": 1}], "password": None}
+    assert HIDING.hide(value) == {"a": [{"Password": HIDDEN, "user_token": HIDDEN, "n": 1}], "password": None}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password=hunter2",
+        "password: hunter2",
+        "db_password = 'hunter2'",
+        '{"token": "hunter2"}',
+        r"{\"token\": \"hunter2\"}",
+        "https://x/?token=hunter2&n=1",
+        'PASSWORD="hunter2 and more"',
+    ],
+)
+def test_what_stands_behind_such_a_name_in_a_text_is_hidden(text):
+    shown = HIDING.hide({"output": f"first line\n{text}\nlast line"})["output"]
+    assert "hunter2" not in shown and "more" not in shown
+    assert shown.startswith("first line\n") and shown.endswith("\nlast line") and HIDDEN in shown
+
+
+def test_names_by_which_pages_link_stay_whole():
+    job = {"jid": "token=1", "klass": "password:reset", "tags": ["eu"]}
+    assert HIDING.hide(job) == job
+
+
+def test_bytes_are_hidden_as_a_whole():
+    assert HIDING.hide({"data_hex": "ff00"}) == {"data_hex": HIDDEN}
+    assert Hiding().hide({"data_hex": "ff00", "password": "x"}) == {"data_hex": "ff00", "password": "x"}
+
+
+def test_what_is_too_deep_is_hidden():
+    value = "password=x"
+    for _ in range(300):
+        value = [value]
+    assert "password=x" not in str(HIDING.hide(value))
+
+
+def test_an_empty_pattern_is_refused():
+    with pytest.raises(ValueError, match="empty"):
+        Hiding(["password", ""])
+
+
+def test_pages_and_api_hide_alike(filled, visiting):
+    visitor = visiting(hide=["password", "token"])
+    for path in ("/job?jid=first", "/job?jid=broken", "/jobs?group=ValueError", "/overview"):
+        text = visitor.page(path)
+        assert "hunter2" not in text and "s3cret" not in text
+    assert visitor.json("/jobs/first")["job"]["data"] == {"to": "ada@example.org", "password": HIDDEN}
+    assert "s3cret" not in visitor.get("/api/v1/jobs?group=ValueError&format=csv").text

@@ -1,0 +1,137 @@
+"""Every page shows what is there, says what is not, and leads on."""
+
+import re
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+from supervisor.engine.client.async_client import AsyncClient
+from supervisor.web import Loopback, app
+from supervisor.web.pages.table import BAR, PAGES
+from tests.web.conftest import HOSTILE, tags, words
+
+#: Each page with what it asks for.
+ASKED = {
+    "queue": "?queue=mail",
+    "jobs": "?queue=mail",
+    "job": "?jid=first",
+    "limit": "?key=smtp",
+    "supervisor": "?worker=w-1",
+}
+PATHS = [f"/{name}{ASKED.get(name, '')}" for name in dict.fromkeys([*(page.name for page in PAGES), *BAR])]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_page_is_there(filled, visitor, path):
+    text = visitor.page(path)
+    assert text.count("<h1") == 1 and "leasehold</title>" in text
+
+
+@pytest.mark.parametrize(
+    "path", ["/overview", "/queues", "/failed", "/recurrences", "/limits", "/tags", "/supervisors"]
+)
+def test_pages_of_an_empty_namespace_say_so(visitor, path):
+    assert re.search(r'class="(empty|well)"', visitor.page(path))
+
+
+def test_the_overview_says_first_what_is_wrong(filled, visitor):
+    filled.queue("quiet").put("k", {})
+    text = words(visitor.page("/overview"))
+    assert "group ValueError 1 job failed" in text
+    assert re.search(r"queue quiet paused by kim@web-1, .* UTC, with 1 job waiting", text)
+    assert text.index("What is wrong now") < text.index("mail")
+
+
+def test_an_overview_of_a_well_namespace_says_that_nothing_is_wrong(visitor):
+    assert "Nothing. All queues are served" in words(visitor.page("/overview"))
+
+
+def test_a_queue_shows_its_counts_and_lanes(filled, visitor):
+    text = words(visitor.page("/queue?queue=mail"))
+    assert "Waiting 3" in text and "Scheduled 1" in text and "Depends 1" in text and "Recurring 1" in text
+    assert "acme" in text
+    assert "Paused: kim@web-1" in words(visitor.page("/queue?queue=quiet"))
+
+
+def test_a_job_shows_its_life_data_and_relations(filled, visitor):
+    text = words(visitor.page("/job?jid=first"))
+    assert "waiting email.send in mail , lane acme" in text
+    assert "Needed by child" in text and '"to": "ada@example.org"' in text and "put queue mail" in text
+    assert "Waits for first" in words(visitor.page("/job?jid=child"))
+    assert "ff00" in words(visitor.page("/job?jid=bytes"))
+    assert '"sent": true' in words(visitor.page("/job?jid=done"))
+    assert "it does not fit" in words(visitor.page("/job?jid=broken"))
+    assert "running at w-1" in words(visitor.page("/job?jid=runs"))
+    assert "recurring, every 1h" in words(visitor.page("/job?jid=daily"))
+
+
+def test_a_job_that_was_cancelled_says_by_whom(filled, visitor):
+    filled.cancel("later", by="kim@web-1")
+    answer = visitor.get("/job?jid=later")
+    assert answer.status_code == 404 and "it was cancelled by kim@web-1" in words(answer.text)
+
+
+def test_jobs_are_listed_by_state_tag_and_group(filled, visitor):
+    assert "later" in words(visitor.page("/jobs?queue=mail&state=scheduled"))
+    assert "first" in words(visitor.page("/jobs?tag=vip"))
+    assert "it does not fit" in words(visitor.page("/jobs?group=ValueError"))
+    assert "done" in words(visitor.page("/jobs?state=complete"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ("first", "/job?jid=first"),
+        ("daily", "/job?jid=daily"),
+        ("mail", "/queue?queue=mail"),
+        ("ValueError", "/jobs?group=ValueError"),
+        ("vip", "/jobs?tag=vip"),
+        ("w-1", "/supervisor?worker=w-1"),
+        ("", "/overview"),
+    ],
+)
+def test_one_box_finds_everything_by_its_name(filled, visitor, wanted, found):
+    answer = visitor.get("/search", params={"q": wanted}, follow_redirects=False)
+    assert answer.headers["location"] == found
+
+
+def test_what_is_not_there_is_said(filled, visitor):
+    assert "nothing is called nobody" in words(visitor.get("/search?q=nobody").text)
+    for path in ("/job?jid=nobody", "/queue?queue=nobody", "/supervisor?worker=nobody", "/nothing"):
+        answer = visitor.get(path)
+        assert answer.status_code == 404 and "<h1" in answer.text, path
+
+
+def test_every_link_of_every_page_leads_somewhere(filled, visitor):
+    filled.queue(HOSTILE).put("k", {}, jid=HOSTILE, tags=[HOSTILE])
+    seen: set[str] = set()
+    todo = ["/overview"]
+    while todo:
+        path = todo.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        answer = visitor.get(path)
+        assert answer.status_code == 200, path
+        if answer.headers["content-type"].startswith("text/html"):
+            found = [each.get("href") or each.get("src") or each.get("action") for _, each in tags(answer.text)]
+            todo += [link for link in found if link and not link.startswith("#")]
+    assert len(seen) > 40
+
+
+def test_a_mounted_page_links_below_its_path(server, namespace, filled):
+    client = AsyncClient(server.url, namespace)
+    outer = Starlette(routes=[Mount("/jobs", app(client, auth=Loopback()))])
+    with TestClient(outer, base_url="http://localhost", client=("127.0.0.1", 4)) as http:
+        text = http.get("/jobs/overview").text
+        links = [each.get("href") or each.get("src") or each.get("action") for _, each in tags(text)]
+        assert all(link.startswith(("/jobs/", "#")) for link in links if link)
+        assert http.get("/jobs/static/style.css").status_code == 200
+        http.portal.call(client.close)
+
+
+def test_a_page_needs_a_way_to_know_visitors(server, namespace):
+    with pytest.raises(TypeError, match="auth"):
+        app(AsyncClient(server.url, namespace))

@@ -1,0 +1,96 @@
+"""Strangers are refused, and what others have put can do nothing to those who look."""
+
+import pytest
+
+from supervisor.web.hiding import Hiding
+from tests.web.conftest import HOSTILE, tags
+from tests.web.test_pages import PATHS
+
+WANTED = {
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+@pytest.mark.parametrize("path", ["/overview", "/nothing", "/job?jid=nobody", "/static/page.js", "/api/v1/queues"])
+def test_every_answer_has_the_headers(visitor, path):
+    headers = visitor.get(path).headers
+    assert {name: headers[name] for name in WANTED} == WANTED
+    policy = dict(part.split(maxsplit=1) for part in headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["form-action"] == "'self'"
+    assert headers["cache-control"] == "no-store"
+
+
+def test_a_bug_has_the_headers_too_and_tells_nothing(visitor, monkeypatch):
+    def broken(_value):
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(Hiding, "hide", lambda _self, value: broken(value))
+    answer = visitor.get("/overview")
+    assert answer.status_code == 500 and "secret" not in answer.text
+    assert answer.headers["x-frame-options"] == "DENY"
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_no_page_needs_an_inline_script_or_style(filled, visitor, path):
+    for tag, attributes in tags(visitor.page(path)):
+        assert tag != "style" and "style" not in attributes
+        assert tag != "script" or attributes["src"]
+        assert not any(name.startswith("on") for name in attributes)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::2]", "10.0.0.1"])
+def test_another_name_for_this_server_is_refused(visitor, host):
+    answer = visitor.get("/api/v1/queues", headers={"host": host})
+    assert answer.status_code == 421 and answer.headers["x-frame-options"] == "DENY"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9465", "localhost", "LOCALHOST:80", "[::1]:9465", "[::1]"])
+def test_its_own_names_are_taken(visitor, host):
+    assert visitor.get("/api/v1/queues", headers={"host": host}).status_code == 200
+
+
+def test_a_further_name_can_be_given(visiting):
+    visitor = visiting(hosts=["Jobs.example.com"])
+    assert visitor.get("/api/v1/queues", headers={"host": "jobs.example.com:8443"}).status_code == 200
+
+
+def test_without_a_login_nobody_looks_from_another_machine(visitor):
+    visitor.http._transport.client = ("10.0.0.7", 4)
+    assert visitor.get("/overview").status_code == 403
+    assert visitor.get("/api/v1/queues").status_code == 403
+    assert visitor.get("/static/style.css").status_code == 403
+
+
+def test_what_others_have_put_is_text_on_every_page(jobs, visitor):
+    jobs.queue(HOSTILE).put(
+        HOSTILE, {HOSTILE: HOSTILE}, jid=HOSTILE, tags=[HOSTILE], lane=HOSTILE, limit=HOSTILE, unique=HOSTILE, retries=0
+    )
+    jobs.queue(HOSTILE).put(HOSTILE, HOSTILE.encode(), jid="waits", lane=HOSTILE, limit=HOSTILE, depends=[HOSTILE])
+    jobs.queue(HOSTILE).recur(HOSTILE, {}, every=60, jid=HOSTILE[:40], tags=[HOSTILE])
+    jobs.limit(HOSTILE, running=0, by=HOSTILE)
+    jobs.log(HOSTILE, HOSTILE, {HOSTILE: HOSTILE})
+    jobs.job(HOSTILE).fail(HOSTILE, HOSTILE)
+    jobs.queue(HOSTILE).pause(by=HOSTILE)
+    seen: set[str] = set()
+    todo = ["/overview"]
+    scripts = {"/static/theme.js", "/static/page.js"}
+    while todo:
+        path = todo.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        answer = visitor.get(path)
+        assert answer.status_code == 200, path
+        if not answer.headers["content-type"].startswith("text/html"):
+            continue
+        found = tags(answer.text)
+        assert {each["src"] for tag, each in found if tag == "script"} == scripts, path
+        assert [each for tag, each in found if tag == "img"] == [], path
+        assert ">49<" not in answer.text and "49\n" not in answer.text
+        todo += [each["href"] for tag, each in found if tag == "a" and not each["href"].startswith("#")]
+    assert len(seen) > 20
