@@ -15,6 +15,7 @@ from tests.web.conftest import HOSTILE, tags, words
 #: Each page with what it asks for.
 ASKED = {
     "queue": "?queue=mail",
+    "lanes": "?queue=mail",
     "jobs": "?queue=mail",
     "job": "?jid=first",
     "limit": "?key=smtp",
@@ -51,7 +52,7 @@ def test_an_overview_of_a_well_namespace_says_that_nothing_is_wrong(visitor):
 def test_a_queue_shows_its_counts_and_lanes(filled, visitor):
     text = words(visitor.page("/queue?queue=mail"))
     assert "Waiting 3" in text and "Scheduled 1" in text and "Depends 1" in text and "Recurring 1" in text
-    assert "acme" in text
+    assert "acme" in words(visitor.page("/lanes?queue=mail"))
     assert "Paused: kim@web-1" in words(visitor.page("/queue?queue=quiet"))
 
 

@@ -73,13 +73,10 @@ def _of_queues(model: Model) -> Iterator[dict[str, str]]:
 def _of_queue(row: Row) -> Iterator[tuple[Tone, str]]:
     values = row.values
     if values["stalled"]:
-        leases = (
-            "the lease of 1 job has" if values["stalled"] == 1 else f"the leases of {values['stalled']:,} jobs have"
-        )
-        yield Tone.ALARM, f"{leases} run out"
+        yield Tone.ALARM, f"{counted(values['stalled'], 'job')} stalled, their leases run out"
     if values["state"] == "nobody":
         yield Tone.ALARM, f"{counted(values['waiting'], 'job')} waiting, and no supervisor serves it"
-    if values["state"] == "paused" and values["waiting"]:
+    elif values["state"] == "paused" and values["waiting"]:
         by = values["paused by"]
         yield Tone.NOTICE, f"paused{f' by {by}' if by else ''}, with {counted(values['waiting'], 'job')} waiting"
     elif values["oldest"] is not None and values["oldest"] >= LATE_S:

@@ -1,15 +1,18 @@
-"""Reads queues, and one queue with its lanes. Runs in the web server's process."""
+"""Reads queues, one queue, and its lanes. Runs in the web server's process."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from supervisor.cli.lib.shown import pause_words
 from supervisor.cli.top.model import Pane
 from supervisor.web.pages.overview import row_dict
 from supervisor.web.pages.page import Missing, Parameter, Parameters, Site, WebPage, required
 
+if TYPE_CHECKING:
+    from supervisor.engine.client.async_client import AsyncQueue
+
 #: Lanes that one answer has. Those with the most waiting jobs come first.
-_MOST_LANES = 1000
+_MOST_LANES = 500
 
 
 async def read_all(site: Site, asked: Parameters) -> dict[str, Any]:
@@ -19,18 +22,12 @@ async def read_all(site: Site, asked: Parameters) -> dict[str, Any]:
 
 
 async def read_one(site: Site, asked: Parameters) -> dict[str, Any]:
-    """Return a queue's counts, today's statistics and its lanes."""
-    name = required(asked, "queue")
-    queue = site.client.queue(name)
-    model = await site.model.now()
-    known = model.snapshot is not None and name in model.snapshot.queues
-    if not known and name not in await site.client.queues():
-        raise Missing(f"there is no queue {name}")
-    counts, stats, lanes = await queue.counts(), await queue.stats(), await queue.lanes()
-    row = next((row for row in model.rows(Pane.QUEUES, None) if row.key == name), None)
-    busiest = sorted(lanes.items(), key=lambda each: (-each[1].waiting, each[0]))[:_MOST_LANES]
+    """Return a queue's counts and today's statistics."""
+    queue, model = await _existing(site, asked), await site.model.now()
+    counts, stats = await queue.counts(), await queue.stats()
+    row = next((row for row in model.rows(Pane.QUEUES, None) if row.key == queue.name), None)
     return {
-        "queue": name,
+        "queue": queue.name,
         "counts": asdict(counts),
         "paused": pause_words(counts) if counts.paused else None,
         "now": row_dict(row) if row else None,
@@ -43,12 +40,31 @@ async def read_one(site: Site, asked: Parameters) -> dict[str, Any]:
             "wait_mean_s": stats.wait.mean,
             "run_mean_s": stats.run.mean,
         },
-        "lanes": [{"lane": lane, **asdict(each)} for lane, each in busiest],
+    }
+
+
+async def read_lanes(site: Site, asked: Parameters) -> dict[str, Any]:
+    """Return the lanes of a queue, the fullest first: at most 500. Reads all of them, some thousand at a time."""
+    queue = await _existing(site, asked)
+    lanes = await queue.lanes()
+    fullest = sorted(lanes.items(), key=lambda each: (-each[1].waiting, each[0]))[:_MOST_LANES]
+    return {
+        "queue": queue.name,
+        "lanes": [{"lane": lane, **asdict(each)} for lane, each in fullest],
         "lanes_in_all": len(lanes),
     }
+
+
+async def _existing(site: Site, asked: Parameters) -> "AsyncQueue":
+    queue, model = site.client.queue(required(asked, "queue")), await site.model.now()
+    known = model.snapshot is not None and queue.name in model.snapshot.queues
+    if not known and queue.name not in await site.client.queues():
+        raise Missing(f"there is no queue {queue.name}")
+    return queue
 
 
 QUEUES = WebPage(
     "queues", "Queues", "/queues", read_all, (Parameter("containing", "a part of the name"),), "queues", is_live=True
 )
-QUEUE = WebPage("queue", "Queue", "/queues/{queue}", read_one, (Parameter("queue", "its name", True),), "lanes", True)
+QUEUE = WebPage("queue", "Queue", "/queues/{queue}", read_one, (Parameter("queue", "its name", True),), is_live=True)
+LANES = WebPage("lanes", "Lanes", "/lanes/{queue}", read_lanes, (Parameter("queue", "its name", True),), "lanes")

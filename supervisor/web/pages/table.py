@@ -9,6 +9,7 @@ PAGES: Final[tuple[WebPage, ...]] = (
     overview.PAGE,
     queues.QUEUES,
     queues.QUEUE,
+    queues.LANES,
     jobs.PAGE,
     job.PAGE,
     lists.FAILED,
