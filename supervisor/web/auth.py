@@ -2,9 +2,13 @@
 
 import ipaddress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final
 
 from starlette.requests import HTTPConnection
+
+ROLES: Final = ("viewer", "producer", "operator", "worker")
+#: The roles that may see pages and what they show.
+MAY_LOOK: Final = frozenset({"viewer", "operator"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,14 +19,18 @@ class Visitor:
     role: str
 
 
-class Auth(Protocol):
+class Auth:
     """The way in which visitors prove who they are."""
 
+    #: A stranger is led to the page on which one logs in.
+    has_login = False
+
     def visitor(self, connection: HTTPConnection) -> Visitor | None:
-        """Return the visitor. None: nobody may know who that is."""
+        """Return the visitor, None for a stranger. Must not block."""
+        raise NotImplementedError
 
 
-class Loopback:
+class Loopback(Auth):
     """Lets every program of this machine look, and no other."""
 
     def visitor(self, connection: HTTPConnection) -> Visitor | None:
@@ -31,9 +39,36 @@ class Loopback:
         return Visitor("this machine", "viewer") if is_loopback(host) else None
 
 
+class ProxyHeader(Auth):
+    """Believes a header in which a proxy names the user, if the connection comes from that proxy."""
+
+    def __init__(self, header: str, proxy: str) -> None:
+        """`proxy` is its address. Raises ValueError if it is none."""
+        self._header = header
+        self._proxy = ipaddress.ip_address(proxy)
+
+    def visitor(self, connection: HTTPConnection) -> Visitor | None:
+        """Return the user that the proxy names."""
+        names = connection.headers.getlist(self._header)
+        if len(names) != 1 or not names[0] or connection.client is None:
+            return None  # a header that came twice may have been sent by the user
+        try:
+            if ipaddress.ip_address(connection.client.host) != self._proxy:
+                return None
+        except ValueError:
+            return None
+        return Visitor(names[0], "viewer")
+
+
 def is_loopback(host: str) -> bool:
     """Return True for an address of this machine's loopback."""
+    return is_address(host) and ipaddress.ip_address(host).is_loopback
+
+
+def is_address(host: str) -> bool:
+    """Return True for an IP address in figures."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        ipaddress.ip_address(host)
     except ValueError:
         return False
+    return True

@@ -17,23 +17,26 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+from supervisor.web import login
 from supervisor.web.auth import Auth
 from supervisor.web.event_hub import EventHub
 from supervisor.web.export import as_csv
 from supervisor.web.hiding import Hiding
+from supervisor.web.login import base
 from supervisor.web.openapi import document
 from supervisor.web.pages.page import BadParameter, Missing, Site, WebPage
 from supervisor.web.pages.table import BAR, PAGES
 from supervisor.web.poller import SharedModel
 from supervisor.web.rendering import environment
 from supervisor.web.security import Gate
+from supervisor.web.tokens import Tokens
 
 if TYPE_CHECKING:
     from supervisor.engine.client.async_client import AsyncClient
 
 API: Final = "/api/v1"
 _STATIC: Final = Path(__file__).with_name("static")
-_TITLES: Final = {**{page.name: page.title for page in PAGES}, "events": "Events"}
+_TITLES: Final = {**{page.name: page.title for page in PAGES}, "events": "Events", "login": "Log in"}
 
 
 def app(client: "AsyncClient", *, auth: Auth, hide: Sequence[str] = (), hosts: Collection[str] = ()) -> "WebApp":
@@ -42,7 +45,7 @@ def app(client: "AsyncClient", *, auth: Auth, hide: Sequence[str] = (), hosts: C
     `auth` says who visitors are. `hide`: parts of the names of fields that are shown to nobody. `hosts`: names under
     which the server may be asked, beside those of the machine's loopback. Nothing is changed in Redis.
     """
-    site = _Website(client, Hiding(hide))
+    site = _Website(client, Hiding(hide), auth)
     return WebApp(Gate(site.application(), auth, hosts), site.end_streams)
 
 
@@ -62,7 +65,8 @@ class WebApp:
 class _Website:
     """The answers to all requests."""
 
-    def __init__(self, client: "AsyncClient", hiding: Hiding) -> None:
+    def __init__(self, client: "AsyncClient", hiding: Hiding, auth: Auth) -> None:
+        self._auth = auth
         self._site = Site(client, SharedModel(client))
         self._hiding = hiding
         self._hub = EventHub(client, hiding)
@@ -70,13 +74,14 @@ class _Website:
 
     def application(self) -> Starlette:
         routes = [
-            Route("/", lambda request: RedirectResponse(f"{_base(request)}/overview"), name="root"),
+            Route("/", lambda request: RedirectResponse(f"{base(request)}/overview"), name="root"),
             Route("/search", self._search),
             Route("/events", self._events_page),
             *(Route(f"/{page.name}", self._page_of(page)) for page in PAGES),
             Route(f"{API}/openapi.json", self._document),
             Route(f"{API}/events", self._events),
             *(Route(API + re.sub("}", ":path}", page.api), self._api_of(page)) for page in PAGES),
+            *(login.routes(self._auth, self._html) if isinstance(self._auth, Tokens) else ()),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ]
         return Starlette(
@@ -108,23 +113,23 @@ class _Website:
 
     async def _search(self, request: Request) -> Response:
         """Go to the job, queue, group, tag or supervisor of that name."""
-        wanted, base = request.query_params.get("q", "").strip(), _base(request)
+        wanted, root = request.query_params.get("q", "").strip(), base(request)
         if not wanted:
-            return RedirectResponse(f"{base}/overview")
+            return RedirectResponse(f"{root}/overview")
         client, name = self._site.client, quote(wanted, safe="")
         try:
             if await client.job(wanted) or await client.recurring(wanted):
-                return RedirectResponse(f"{base}/job?jid={name}")
+                return RedirectResponse(f"{root}/job?jid={name}")
             if wanted in await client.queues():
-                return RedirectResponse(f"{base}/queue?queue={name}")
+                return RedirectResponse(f"{root}/queue?queue={name}")
             if wanted in await client.failed():
-                return RedirectResponse(f"{base}/jobs?group={name}")
+                return RedirectResponse(f"{root}/jobs?group={name}")
             if (await client.tagged(wanted, 0, 1))[0]:
-                return RedirectResponse(f"{base}/jobs?tag={name}")
+                return RedirectResponse(f"{root}/jobs?tag={name}")
             if (await client.worker(wanted)).seen_unix is not None:
-                return RedirectResponse(f"{base}/supervisor?worker={name}")
+                return RedirectResponse(f"{root}/supervisor?worker={name}")
             if await client.cancelled(wanted):
-                return RedirectResponse(f"{base}/job?jid={name}")
+                return RedirectResponse(f"{root}/job?jid={name}")
         except (ValueError, LeaseholdError) as error:
             raise _status_of(error) from error
         raise HTTPException(404, f"nothing is called {wanted}: no job, queue, group, tag or supervisor")
@@ -135,14 +140,16 @@ class _Website:
         template = self._templates.get_template(f"{name}.html")
         text = template.render(
             shown,
-            base=_base(request),
-            api=f"{_base(request)}{API}",
+            base=base(request),
+            api=f"{base(request)}{API}",
             path=request.url.path,
             asked=dict(request.query_params),
             here=name,
             title=_TITLES.get(name, "Leasehold"),
             bar=[(each, _TITLES[each]) for each in BAR],
             is_live=is_live,
+            visitor=request.scope.get("leasehold.visitor"),
+            has_login=self._auth.has_login,
         )
         return HTMLResponse(text, status)
 
@@ -163,7 +170,7 @@ class _Website:
         return answer
 
     async def _document(self, request: Request) -> Response:
-        return _json(document(PAGES, f"{_base(request)}{API}", "1"))
+        return _json(document(PAGES, f"{base(request)}{API}", "1"))
 
     async def _events(self, _request: Request) -> Response:
         if self._hub.is_full:
@@ -188,7 +195,7 @@ class _Website:
         return self._error(request, 500, "this is a bug of Leasehold; the log of the server has it")
 
     def _error(self, request: Request, status: int, sentence: str) -> Response:
-        if request.url.path.startswith(f"{_base(request)}{API}"):
+        if request.url.path.startswith(f"{base(request)}{API}"):
             return _json({"error": sentence}, status)
         return self._html(request, "error", {"status": status, "sentence": sentence}, status)
 
@@ -206,8 +213,3 @@ def _status_of(error: Exception) -> HTTPException:
 def _json(value: Any, status: int = 200) -> Response:
     packed = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
     return Response(packed, status, media_type="application/json")
-
-
-def _base(request: Request) -> str:
-    """Return the path under which the application is mounted."""
-    return str(request.scope.get("root_path", ""))

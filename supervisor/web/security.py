@@ -9,10 +9,10 @@ from typing import Final
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from supervisor.web.auth import Auth
+from supervisor.web.auth import MAY_LOOK, Auth, Loopback, is_address, is_loopback
 
 #: No inline script or style, nothing from elsewhere, in no frame.
 POLICY: Final = (
@@ -28,7 +28,10 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-_OURS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+#: A page elsewhere can give a name of its own this server's address, and no address another one.
+_OURS: Final = "localhost"
+#: What a stranger needs in order to log in.
+_OPEN: Final = ("/login", "/static/")
 
 
 class Gate:
@@ -38,7 +41,9 @@ class Gate:
         """`hosts`: further names under which this server may be asked, without a port."""
         self._app = app
         self._auth = auth
-        self._hosts = _OURS | {host.lower() for host in hosts}
+        # Without a login a proxy of this machine would pass strangers on, under the machine's address.
+        self._is_own_address = is_loopback if isinstance(auth, Loopback) else is_address
+        self._hosts = {_OURS, *(host.lower() for host in hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
@@ -56,13 +61,21 @@ class Gate:
         refusal = self._refusal(HTTPConnection(scope))
         await (refusal or self._app)(scope, receive, send_guarded)
 
-    def _refusal(self, connection: HTTPConnection) -> PlainTextResponse | None:
+    def _refusal(self, connection: HTTPConnection) -> Response | None:
         host = connection.headers.get("host", "").lower()
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-        if name not in self._hosts:
+        if name not in self._hosts and not self._is_own_address(name.removeprefix("[").removesuffix("]")):
             return PlainTextResponse("this server is not asked under that name\n", 421)
         visitor = self._auth.visitor(connection)
-        if visitor is None:
-            return PlainTextResponse("who you are is not known here\n", 403)
         connection.scope["leasehold.visitor"] = visitor
+        base = str(connection.scope.get("root_path", ""))
+        path = str(connection.scope["path"]).removeprefix(base)
+        if self._auth.has_login and path.startswith(_OPEN):
+            return None
+        if visitor is None and self._auth.has_login:
+            if path.startswith("/api/"):
+                return JSONResponse({"error": "a token is needed"}, 401, {"WWW-Authenticate": "Bearer"})
+            return RedirectResponse(f"{base}/login", 303)
+        if visitor is None or (visitor.role not in MAY_LOOK and path != "/logout"):
+            return PlainTextResponse("this is not for you to see\n", 403)
         return None

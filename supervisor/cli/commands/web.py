@@ -5,6 +5,10 @@ Must not import supervisor.web before its packages are known to be installed: th
 
 import argparse
 import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from supervisor.cli.lib.connection import add_connection, client_options, connect
 from supervisor.cli.lib.options import read_options
@@ -12,13 +16,20 @@ from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError
 from supervisor.cli.lib.terminal import note
 from supervisor.config import Exit, ListenAddress, parse_address
 
+if TYPE_CHECKING:
+    from supervisor.web.auth import Auth
+
 EXAMPLES = """\
 examples:
   leasehold web
   leasehold web --http 127.0.0.1:8080 --hide password,token
   ssh -L 9465:127.0.0.1:9465 jobs-1     # then open http://127.0.0.1:9465 here
 
-The page shows data, results and outputs of jobs to every user of this machine. It changes nothing.
+  leasehold web --http 10.0.0.7:9465 --token-file tokens --http-name jobs.example.com
+  leasehold web --http 10.0.0.7:9465 --auth-header X-Remote-User --auth-proxy 10.0.0.2
+
+The page shows data, results and outputs of jobs, without a login to every user of this machine. It changes nothing.
+A token file has lines role:name:token. Viewers and operators may look; each token has at least 20 characters.
 SIGTERM or Ctrl-C ends it."""
 
 _DEFAULT = "127.0.0.1:9465"
@@ -27,8 +38,16 @@ _DEFAULT = "127.0.0.1:9465"
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("web", description="A page that shows everything.", epilog=EXAMPLES)
+    parser.add_argument("--http", metavar="HOST:PORT", default=_DEFAULT, help=f"where to listen (default: {_DEFAULT})")
+    parser.add_argument("--token-file", metavar="FILE", help="lines role:name:token of those who may log in")
+    parser.add_argument("--auth-header", metavar="NAME", help="the header in which a proxy names the user")
+    parser.add_argument("--auth-proxy", metavar="ADDRESS", help="the address of that proxy")
     parser.add_argument(
-        "--http", metavar="HOST:PORT", default=_DEFAULT, help=f"where to listen, on the loopback (default: {_DEFAULT})"
+        "--http-name",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="a name by which it may be asked; repeatable",
     )
     parser.add_argument("--hide", metavar="NAME,…", help="hide fields with these words in their names: password,token")
     add_connection(parser)
@@ -42,19 +61,43 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--hide {args.hide!r} must be words with commas between them, like password,token")
     try:
         from supervisor.engine.client.async_client import AsyncClient
-        from supervisor.web.auth import Loopback, is_loopback
+        from supervisor.web.auth import Loopback, ProxyHeader, is_loopback
         from supervisor.web.composition import app
         from supervisor.web.server import serve
+        from supervisor.web.tokens import Tokens
     except ImportError as error:
         raise Refusal(f"web needs the package {error.name}: pip install 'leasehold[web]'") from None
-    if address is None or not is_loopback(address.host):
-        raise UsageError(f"--http {args.http!r} must be an address of the loopback, like {_DEFAULT}: it has no login")
+    if address is None or not (is_loopback(address.host) or args.token_file or args.auth_header):
+        raise UsageError(f"--http {args.http!r} must be an address of the loopback, like {_DEFAULT}, without a login")
+    if args.token_file and args.auth_header:
+        raise UsageError("--token-file and --auth-header are both given; keep one of them")
+    if bool(args.auth_header) != bool(args.auth_proxy):
+        raise UsageError("--auth-header and --auth-proxy need each other: any program may send a header")
+    if args.token_file:
+        auth: Auth = _read("--token-file", args.token_file, lambda path: Tokens(Path(path).read_text().splitlines()))
+    elif args.auth_header:
+        auth = _read("--auth-proxy", args.auth_proxy, lambda proxy: ProxyHeader(args.auth_header, proxy))
+    else:
+        auth = Loopback()
     with connect(args) as client:
         client.queues()  # an unreachable Redis is reported before anybody opens the page
     with client_options(args) as options, _listening(address) as at:
         note(f"listening at http://{ListenAddress(address.host, at.getsockname()[1])}")
-        serve(lambda: AsyncClient(**options), lambda client: app(client, auth=Loopback(), hide=hide), at)
+        if not is_loopback(address.host):
+            note("tokens and pages are readable on the way: let a proxy with TLS stand before it")
+        shown = partial(app, auth=auth, hide=hide, hosts=args.http_name)
+        serve(partial(AsyncClient, **options), shown, at)
     return 0
+
+
+def _read(flag: str, text: str, reader: "Callable[[str], Auth]") -> "Auth":
+    """Return a way to know visitors. Refuses what cannot be read."""
+    try:
+        return reader(text)
+    except OSError as error:
+        raise Refusal(f"{flag} {text!r} cannot be read: {error.strerror}", Exit.CONFIG) from error
+    except ValueError as error:
+        raise Refusal(f"{flag} {text!r}: {error}", Exit.CONFIG) from error
 
 
 def _listening(address: ListenAddress) -> socket.socket:

@@ -15,7 +15,7 @@ document.querySelector("[data-theme-switch]").addEventListener("click", () => {
 document.addEventListener("keydown", (event) => {
   if (event.key !== "/" || event.ctrlKey || event.metaKey || event.target.closest("input, select, textarea")) return;
   event.preventDefault();
-  document.querySelector("[data-search]").focus();
+  document.querySelector("[data-search]")?.focus();
 });
 
 async function lookAgain(main) {

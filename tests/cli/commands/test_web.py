@@ -56,6 +56,15 @@ def test_it_shows_what_happens_until_a_signal_ends_it(server, namespace, jobs, w
         ask(port, "/overview")
 
 
+def test_a_token_file_that_cannot_be_used_is_said_without_a_token(shell, tmp_path):
+    file = tmp_path / "tokens"
+    assert "cannot be read" in shell.refused(78, "web", "--token-file", str(file))
+    file.write_text("viewer:ada:secret")
+    said = shell.refused(78, "web", "--token-file", str(file))
+    assert "line 1" in said and "secret" not in said
+    assert "--auth-proxy 'here'" in shell.refused(78, "web", "--auth-header", "X-User", "--auth-proxy", "here")
+
+
 def test_a_port_that_is_taken_is_said(shell):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -121,7 +121,10 @@ BAD_NAME = "x" * 65
 WRONG = [
     (["web", "--http", "none"], "--http 'none' must be an address of the loopback"),
     (["web", "--http", "9465"], "--http '9465' must be an address of the loopback"),
-    (["web", "--http", "0.0.0.0:9465"], "it has no login"),
+    (["web", "--http", "0.0.0.0:9465"], "without a login"),
+    (["web", "--auth-header", "X-User"], "--auth-header and --auth-proxy need each other"),
+    (["web", "--auth-proxy", "10.0.0.2"], "--auth-header and --auth-proxy need each other"),
+    (["web", "--token-file", "f", "--auth-header", "X", "--auth-proxy", "::1"], "keep one of them"),
     (["web", "--http", "here"], "--http 'here'"),
     (["web", "--hide", "password,,"], "--hide 'password,,' must be words"),
     (["outbox"], "DATABASE"),

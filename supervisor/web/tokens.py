@@ -1,0 +1,81 @@
+"""Knows visitors by tokens: as a bearer in each request, or once at the login. Runs in the web server's process.
+
+Owns the sessions, which end with the process. Must not keep a token as it is.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from starlette.requests import HTTPConnection
+
+from supervisor import clock
+from supervisor.web.auth import ROLES, Auth, Visitor
+
+COOKIE: Final = "leasehold_session"
+SESSION_S: Final = 12 * 3600
+#: The oldest session makes way for one more.
+_MOST_SESSIONS: Final = 1000
+#: Shorter ones could be guessed.
+_SHORTEST: Final = 20
+
+
+class _LoginSession(NamedTuple):
+    visitor: Visitor
+    ends_at: float
+
+
+class Tokens(Auth):
+    """The tokens of a file, and the sessions that began with one of them."""
+
+    has_login = True
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        """`lines` are `role:name:token`, blank, or begin with #. Raises ValueError that names the line, no token."""
+        self._visitors: dict[bytes, Visitor] = {}
+        self._sessions: dict[bytes, _LoginSession] = {}
+        for number, line in enumerate(lines, 1):
+            if line.strip() and not line.startswith("#"):
+                self._add(number, line.strip())
+        if not self._visitors:
+            raise ValueError("has no line role:name:token")
+
+    def _add(self, number: int, line: str) -> None:
+        role, _, rest = line.partition(":")
+        name, _, token = rest.partition(":")
+        if role not in ROLES or not name:
+            raise ValueError(f"line {number} must be role:name:token with one of the roles {', '.join(ROLES)}")
+        if len(token) < _SHORTEST:
+            raise ValueError(f"line {number}: a token has at least {_SHORTEST} characters")
+        if _digest(token) in self._visitors:
+            raise ValueError(f"line {number}: the token is that of another line")
+        self._visitors[_digest(token)] = Visitor(name, role)
+
+    def visitor(self, connection: HTTPConnection) -> Visitor | None:
+        """Return whose token or session the request carries."""
+        kind, _, token = connection.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            return self._visitors.get(_digest(token.strip()))
+        session = self._sessions.get(_digest(connection.cookies.get(COOKIE, "")))
+        return session.visitor if session is not None and clock.monotonic() < session.ends_at else None
+
+    def log_in(self, token: str) -> str | None:
+        """Begin a session, and return what its cookie holds. None: nobody has this token."""
+        visitor = self._visitors.get(_digest(token))
+        if visitor is None:
+            return None
+        cookie = secrets.token_urlsafe(32)
+        self._sessions[_digest(cookie)] = _LoginSession(visitor, clock.monotonic() + SESSION_S)
+        while len(self._sessions) > _MOST_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        return cookie
+
+    def log_out(self, cookie: str) -> None:
+        """End a session."""
+        self._sessions.pop(_digest(cookie), None)
+
+
+def _digest(secret: str) -> bytes:
+    """Return what is compared: how long that takes tells nothing about the secret."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()

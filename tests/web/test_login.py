@@ -1,0 +1,114 @@
+"""Who may look: by a token, by a session that began with one, or by a proxy's word."""
+
+import pytest
+
+from supervisor.web import ProxyHeader, Tokens
+from supervisor.web.tokens import COOKIE
+from tests.web.test_pages import PATHS
+
+VIEWER, OPERATOR, WORKER = "v" * 20, "o" * 20 + ":with:colons", "w" * 20
+LINES = ["# who may look", "", f"viewer:ada:{VIEWER}", f"operator:kim:{OPERATOR}", f"worker:w-1:{WORKER}"]
+
+
+@pytest.fixture
+def site(visiting, filled):
+    return visiting(auth=Tokens(LINES))
+
+
+def bearer(token):
+    return {"authorization": f"Bearer {token}"}
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/search?q=first"])
+def test_a_stranger_is_led_to_the_login_from_every_page(site, path):
+    answer = site.get(path, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login")
+
+
+def test_a_stranger_gets_nothing_from_the_api(site):
+    for path in ("/jobs/first", "/events", "/openapi.json", "/nothing"):
+        answer = site.get(f"/api/v1{path}")
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert answer.json() == {"error": "a token is needed"}
+
+
+@pytest.mark.parametrize("path", ["/login/../overview", "/login%2f..%2foverview", "//overview", "/static/../overview"])
+def test_no_way_leads_around_the_login(site, path):
+    answer = site.http.request("GET", path, follow_redirects=False)
+    assert answer.status_code in {303, 404} and "ada@example.org" not in answer.text
+
+
+@pytest.mark.parametrize("token", [VIEWER, OPERATOR])
+def test_viewers_and_operators_may_look(site, token):
+    assert site.get("/api/v1/jobs/first", headers=bearer(token)).status_code == 200
+    assert site.get("/overview", headers=bearer(token)).status_code == 200
+
+
+@pytest.mark.parametrize("token", ["", "x", VIEWER[:-1], VIEWER + "v", "é" * 20, OPERATOR.partition(":")[0]])
+def test_another_token_is_a_strangers(site, token):
+    assert site.get("/api/v1/jobs/first", headers={"authorization": f"Bearer {token}".encode()}).status_code == 401
+
+
+def test_a_worker_may_not_look(site):
+    assert site.get("/api/v1/jobs/first", headers=bearer(WORKER)).status_code == 403
+    assert site.get("/overview", headers=bearer(WORKER)).status_code == 403
+
+
+def test_a_session_lasts_from_login_to_logout(site):
+    answer = site.http.post("/login", data={"token": VIEWER}, follow_redirects=False)
+    cookie = answer.headers["set-cookie"].lower()
+    assert answer.status_code == 303
+    assert "httponly" in cookie and "samesite=strict" in cookie and VIEWER not in cookie
+    assert "ada, viewer" in site.page("/overview")
+    kept = site.http.cookies[COOKIE]
+    site.http.post("/logout")
+    site.http.cookies.set(COOKIE, kept)
+    assert site.get("/overview", follow_redirects=False).status_code == 303
+
+
+def test_a_wrong_token_at_the_login_is_said(site):
+    answer = site.http.post("/login", data={"token": "x" * 20})
+    assert answer.status_code == 403 and "Nobody has this token" in answer.text and COOKIE not in site.http.cookies
+
+
+@pytest.mark.parametrize("path", ["/login", "/logout"])
+def test_a_form_of_another_site_is_refused(site, path):
+    headers = {**bearer(VIEWER), "origin": "http://evil.example"}
+    assert site.http.post(path, data={"token": VIEWER}, headers=headers).status_code == 403
+    assert COOKIE not in site.http.cookies
+
+
+def test_a_form_without_end_is_refused(site):
+    assert site.http.post("/login", data={"token": "x" * 10_000}).status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ([], "has no line"),
+        (["king:ada:" + VIEWER], "line 1 must be role:name:token"),
+        (["viewer::" + VIEWER], "line 1 must be role:name:token"),
+        (["# one", "viewer:ada:short"], "line 2: a token has at least 20"),
+        ([f"viewer:ada:{VIEWER}", f"operator:kim:{VIEWER}"], "line 2: the token is that of another line"),
+    ],
+)
+def test_a_bad_line_of_the_file_is_named_without_its_token(lines, sentence):
+    with pytest.raises(ValueError, match=sentence) as refused:
+        Tokens(lines)
+    assert VIEWER not in str(refused.value) and "short" not in str(refused.value)
+
+
+def test_a_proxy_names_its_users_and_nobody_else_does(visiting, filled):
+    site = visiting(auth=ProxyHeader("X-User", "127.0.0.1"))
+    assert site.get("/overview").status_code == 403
+    assert site.get("/overview", headers={"x-user": ""}).status_code == 403
+    assert site.get("/overview", headers=[("x-user", "ada"), ("x-user", "kim")]).status_code == 403
+    assert site.get("/overview", headers={"x-user": "ada"}).status_code == 200
+    other = visiting(auth=ProxyHeader("X-User", "10.0.0.2"))
+    assert other.get("/overview", headers={"x-user": "ada"}).status_code == 403
+
+
+def test_with_a_login_it_may_be_asked_under_its_address(site):
+    headers = bearer(VIEWER)
+    assert site.get("/api/v1/queues", headers={**headers, "host": "10.0.0.7:9465"}).status_code == 200
+    assert site.get("/api/v1/queues", headers={**headers, "host": "evil.example"}).status_code == 421
