@@ -46,6 +46,7 @@ class EventHub:
         self._hiding = hiding
         self._listeners: set[_Subscriber] = set()
         self._reading: asyncio.Task[None] | None = None
+        self._begun = asyncio.Event()
 
     @property
     def is_full(self) -> bool:
@@ -53,17 +54,24 @@ class EventHub:
         return len(self._listeners) >= MOST_LISTENERS
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """Yield events in the format of server-sent events, until the hub is closed or Redis is away."""
+        """Yield events in the format of server-sent events, until the hub is closed or Redis is away.
+
+        All that happens after the first chunk is among them.
+        """
         listener = _Subscriber()
         self._listeners.add(listener)
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(self._read())
+            self._begun = asyncio.Event()
+            self._reading = asyncio.create_task(self._read(self._begun))
         try:
+            await self._begun.wait()
             yield b"retry: 3000\n\n"
             while True:
                 try:
                     packed = await asyncio.wait_for(listener.waiting.get(), _SILENCE_S)
                 except TimeoutError:
+                    if self._reading is None or self._reading.done():
+                        return  # there was no room to be told of the end
                     yield b": still there\n\n"
                     continue
                 if packed is None:
@@ -83,10 +91,12 @@ class EventHub:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
             self._reading = None
+            self._end(self._begun)
 
-    async def _read(self) -> None:
+    async def _read(self, begun: asyncio.Event) -> None:
         try:
             async with self._client.events() as events:
+                begun.set()
                 async for event in events:
                     packed = orjson.dumps(self._hiding.hide(_as_dict(event)), default=str)
                     for listener in self._listeners:
@@ -94,8 +104,13 @@ class EventHub:
         except LeaseholdError:
             pass  # a tab that loses its stream connects again, and shows why it cannot
         finally:
-            for listener in self._listeners:
-                listener.tell(None)
+            self._end(begun)
+
+    def _end(self, begun: asyncio.Event) -> None:
+        """End all streams, also those that wait for the subscription."""
+        begun.set()
+        for listener in self._listeners:
+            listener.tell(None)
 
 
 def _as_dict(event: Any) -> dict[str, Any]:
