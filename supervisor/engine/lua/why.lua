@@ -67,14 +67,24 @@ local function tell_queue()
   tell("running_jids", redis.call("ZRANGE", queue_key(queue, "running"), 0, NAMED - 1))
 end
 
-local function tell_limit(key)
+-- Tell of the first limit of a job that has no room; nothing if all have.
+local function tell_limit(rec)
+  local key, later
+  for _, one in ipairs(limits_of(rec)) do
+    local has_room, until_then = limits.room(one, 0)
+    if not has_room then
+      key, later = one, until_then
+      break
+    end
+  end
+  if not key then return end
+  tell("full_limit", key)
+  tell("limit_until", later)
   local set = redis.call("HMGET", P .. "limit:" .. key, "running", "by")
   tell("limit_running", tonumber(set[1] or nil))
   tell("limit_by", set[2])
   tell("limit_in_use", redis.call("ZCARD", P .. "holders:" .. key))
   tell("limit_holders", redis.call("ZRANGE", P .. "holders:" .. key, 0, NAMED - 1))
-  local has_room, later = limits.room(key, 0)
-  if not has_room then tell("limit_until", later) end
 end
 
 -- Tell how many jobs of its own line are before a waiting one.
@@ -109,7 +119,7 @@ local function tell_job(rec)
   tell("shapes", rec.shapes)
   if rec.parked == "klass" then tell("is_apart", 1) end
   tell_place(rec)
-  if rec.limit then tell_limit(rec.limit) end
+  tell_limit(rec)
   if rec.state == "depends" then tell_root() end
   if rec.state == "complete" then tell("completed", tonumber(redis.call("ZSCORE", P .. "complete", jid) or nil)) end
   if rec.state == "failed" and rec.group then

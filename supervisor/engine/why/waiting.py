@@ -54,16 +54,16 @@ def left_to_others(facts: Facts) -> Reason | None:
 
 def limit(facts: Facts) -> Reason | None:
     """Tell of a limit without room: it is 0, its slots are taken, or its rate is used up until a time."""
-    job, until_ms = facts.job, facts.told.get("limit_until")
-    if job is None or job.limit is None or until_ms is None:
+    key, until_ms = facts.told.get("full_limit"), facts.told.get("limit_until")
+    if key is None or until_ms is None:
         return None
     if until_ms < NEVER_MS:
-        return "limit-rate", f"the rate of limit {job.limit} is used up until {moment(until_ms / 1000)}"
+        return "limit-rate", f"the rate of limit {key} is used up until {moment(until_ms / 1000)}"
     most, in_use = facts.count("limit_running"), facts.count("limit_in_use")
     if most == 0:
-        return "limit-zero", f"limit {job.limit} is set to 0{actor(facts.actor('limit_by'))}"
+        return "limit-zero", f"limit {key} is set to 0{actor(facts.actor('limit_by'))}"
     return "limit-full", (
-        f"limit {job.limit} is full: {in_use:,} of {most:,}, held by {some(facts.told['limit_holders'], in_use)}, the"
+        f"limit {key} is full: {in_use:,} of {most:,}, held by {some(facts.told['limit_holders'], in_use)}, the"
         " oldest first"
     )
 

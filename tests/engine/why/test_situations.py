@@ -101,6 +101,13 @@ def limit_full(w):
     w.q.lease("w", 2)
 
 
+def second_limit_full(w):
+    limited(w, "first", running=1)
+    w.q.lease("w")
+    w.client.limit("tenant", running=5)
+    w.q.put("k", jid="j", limit=["tenant", "smtp"])
+
+
 def limit_parked(w):
     limited(w, "first", "j", running=1)
     w.q.lease("w", 2)
@@ -268,6 +275,7 @@ JOBS = {
     misfit: ("misfit", "does not fit the handler k"),
     limit_zero: ("limit-zero", "limit smtp is set to 0, by kim@web-1, since"),
     limit_full: ("limit-full", "limit smtp is full: 2 of 2, held by first, second"),
+    second_limit_full: ("limit-full", "limit smtp is full: 1 of 1, held by first"),
     limit_parked: ("limit-full", "1 of 1, held by first"),
     limit_rate: ("limit-rate", "limit smtp is used up until 1970-01-12 13:47:40 UTC"),
     concurrency: ("concurrency-full", "max-concurrency of 1 running: first"),
