@@ -36,7 +36,8 @@ class Concerns:
     """What waits for a person, of some queues or of all.
 
     `failed`: number of all failed jobs. `groups`: of these, those of the 50 groups that changed last. `closed_limits`:
-    up to 50 limits of 0 that hold jobs up. The server's memory is None, if the account may not ask for it.
+    up to 50 limits of 0 that hold jobs up. `memory`: None if the account may not ask for it. `open_batches`: whose
+    block was not left for an hour.
     """
 
     queues: Mapping[str, QueueConcerns] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class Concerns:
     groups: Mapping[str, int] = field(default_factory=dict)
     closed_limits: tuple[str, ...] = ()
     memory: ServerMemory | None = None
+    open_batches: int = 0
 
     def __or__(self, more: "Concerns") -> "Concerns":
         """Return this with the further queues of a later reply."""
@@ -59,11 +61,12 @@ def read(offset: int = 0, *, now: float | None = None) -> Command[tuple[Concerns
 
 
 def _parse(reply: list[Any]) -> tuple[Concerns, int | None]:
-    following, rows, failed, groups, closed, memory = reply
+    following, rows, failed, groups, closed, memory, n_open = reply
     queues = {
         queue.decode(): QueueConcerns(unserved == 1, parked_ms / 1000 if parked_ms >= 0 else None, late, failed_last)
         for queue, unserved, parked_ms, late, failed_last in rows
     }
     counted = dict(zip(parse_names(groups[::2]), groups[1::2], strict=True))
     server = ServerMemory(*memory) if memory else None
-    return Concerns(queues, failed, counted, tuple(parse_names(closed)), server), following if following >= 0 else None
+    found = Concerns(queues, failed, counted, tuple(parse_names(closed)), server, n_open)
+    return found, following if following >= 0 else None

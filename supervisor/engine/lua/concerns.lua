@@ -12,8 +12,8 @@
 --           jobs to lease and no live worker serves it, for how many ms its first parked job has been parked (-1: none
 --           is), how many of its recurrences are late, and of how many the last job lies in failed. By offset 0 also:
 --           the number of failed jobs; group, count, group, count … of the groups that changed last; the limits of 0
---           that hold jobs up; and bytes that the server uses and may use (0: no bound), and keys that it has evicted.
---           Else 0 and empty arrays, as for what the server does not tell.
+--           that hold jobs up; bytes that the server uses and may use (0: no bound), and keys that it has evicted; how
+--           many batches have been open for an hour. Else 0 and empty arrays, as for what the server does not tell.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include this_layout
@@ -21,7 +21,7 @@
 --- @include lives
 local READS, MOST_WORKERS, MOST_NAMED = 3000, 100, 50 -- calls of Redis for queues; of workers; of groups and of limits
 local MOST_LIMITS, MOST_RECURRING, MOST_SKILLS = 1000, 50, 1000 -- that are looked at: of all, per queue, per worker
-local LATE_MS = 60000
+local LATE_MS, OPEN_LONG_MS = 60000, 3600000
 local offset, left = tonumber(ARGV[2]), READS
 
 local workers, serve_more = {}, false
@@ -97,7 +97,7 @@ local function numbers_in(section, names)
   return numbers
 end
 
-local failed, groups, closed, memory = 0, {}, {}, {}
+local failed, groups, closed, memory, open = 0, {}, {}, {}, 0
 if offset == 0 then
   failed = redis.call("ZCARD", P .. "failed")
   for _, group in ipairs(redis.call("ZREVRANGE", P .. "groups", 0, MOST_NAMED - 1)) do
@@ -109,7 +109,8 @@ if offset == 0 then
       closed[#closed + 1] = key
     end
   end
+  open = redis.call("ZCOUNT", P .. "batches-open", "-inf", now - OPEN_LONG_MS)
   memory = numbers_in("memory", { "\nused_memory", "\nmaxmemory" })
   memory[#memory + 1] = #memory > 0 and numbers_in("stats", { "\nevicted_keys" })[1] or nil
 end
-return { (read < #queues or #queues == 1000) and offset + read or -1, rows, failed, groups, closed, memory }
+return { (read < #queues or #queues == 1000) and offset + read or -1, rows, failed, groups, closed, memory, open }

@@ -118,3 +118,14 @@ def test_only_the_groups_that_changed_last_are_named(client, q, clock):
     assert (found.failed, len(found.groups)) == (55, 50)
     assert "group-54" in found.groups
     assert "group-0" not in found.groups
+
+
+def test_batch_whose_block_was_not_left_is_counted_after_an_hour(client, clock):
+    batch = client.batch()
+    batch.__enter__()
+    clock.tick(3599)
+    assert client.concerns().open_batches == 0
+    clock.tick(1)
+    assert client.concerns().open_batches == 1
+    batch.__exit__(None, None, None)
+    assert client.concerns().open_batches == 0
