@@ -66,6 +66,7 @@ class Looked(NamedTuple):
     record: BatchRecord
     failed: list[str]
     nested: list[str]
+    at_ms: int
 
 
 def checked_callbacks(callbacks: Mapping[str, Callback | None]) -> list[Argument]:
@@ -112,8 +113,13 @@ def cancelled(batch_id: str, by: str | None = None, *, now: float | None = None)
     return Command(scripts.BATCHCANCEL, args, lambda reply: (reply[0], reply[1], [one.decode() for one in reply[2]]))
 
 
-def look(batch_id: str, offset: int = 0, count: int = 0, *, now: float | None = None) -> Command[Looked | None]:
-    """Read a batch, and `count` (0 to 1,000) of its failed members. Answers None if there is none."""
+def look(
+    batch_id: str, offset: int = 0, count: int = 0, until_ms: int | None = None, *, now: float | None = None
+) -> Command[Looked | None]:
+    """Read a batch, and `count` (0 to 1,000) of its failed members. Answers None if there is none.
+
+    `until_ms`: only members that had failed by then (unix ms).
+    """
     first, most = checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
 
     def parse(reply: Any) -> Looked | None:
@@ -121,9 +127,10 @@ def look(batch_id: str, offset: int = 0, count: int = 0, *, now: float | None = 
             return None
         members = [one.decode() for one in (reply[1] if most else ())]
         nested = [one[1:] for one in members if one.startswith("\n")]
-        return Looked(_record(batch_id, reply[0]), [one for one in members if not one.startswith("\n")], nested)
+        failed = [one for one in members if not one.startswith("\n")]
+        return Looked(_record(batch_id, reply[0]), failed, nested, reply[2])
 
-    return Command(scripts.BATCH, (now_ms(now), batch_id, first, most), parse)
+    return Command(scripts.BATCH, (now_ms(now), batch_id, first, most, until_ms or ""), parse)
 
 
 def listed(offset: int = 0, count: int = 25, *, now: float | None = None) -> Command[Listed]:
@@ -193,15 +200,16 @@ def cancel(batch_id: str, by: str | None, now: Callable[[], float | None]) -> St
 
 def retry(batch_id: str, now: Callable[[], float | None]) -> Steps[int]:
     """Put the failed jobs of a batch, and of the batches in it, back into their queues. Return how many."""
-    total, skipped = 0, 0
+    total, skipped, began_ms = 0, 0, None  # what fails again meanwhile is not put back again
     while True:
-        looked = yield look(batch_id, skipped, MOST, now=now())
+        looked = yield look(batch_id, skipped, MOST, began_ms, now=now())
         if looked is None or not (looked.failed or looked.nested):
             return total
+        began_ms = began_ms or looked.at_ms
         again = (yield writes.unfail_jobs(looked.failed, now=now())) if looked.failed else 0
         for inner in looked.nested:
             again += yield from retry(inner, now)
         total += again
-        following = yield look(batch_id, skipped, MOST, now=now())
+        following = yield look(batch_id, skipped, MOST, began_ms, now=now())
         left = [*following.failed, *following.nested] if following else []
         skipped += len({*looked.failed, *looked.nested} & {*left})

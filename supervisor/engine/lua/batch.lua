@@ -9,9 +9,10 @@
 -- ARGV[2]   id
 -- ARGV[3]   how many failed members to skip
 -- ARGV[4]   the most failed members to return
+-- ARGV[5]   only those that had failed by then, unix ms; "" = all
 --
 -- Returns   array: fields and values of the batch, array of jids of failed members in the order in which they failed (a
---           nested batch begins with a line break); nil if there is no such batch.
+--           nested batch begins with a line break), and when that was; nil if there is no such batch.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include this_layout
@@ -19,5 +20,6 @@
 --- @include keys
 local fields = redis.call("HGETALL", P .. "batch:" .. ARGV[2])
 if #fields == 0 then return nil end
-local first = tonumber(ARGV[3])
-return { fields, redis.call("ZRANGE", P .. "batchfailed:" .. ARGV[2], first, first + ARGV[4] - 1) }
+local failed = redis.call(
+  "ZRANGEBYSCORE", P .. "batchfailed:" .. ARGV[2], "-inf", ARGV[5] ~= "" and ARGV[5] or "+inf", "LIMIT", ARGV[3], ARGV[4])
+return { fields, failed, now }

@@ -252,6 +252,8 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, str | int]:
         fields["batch"] = checked_name("batch", options["batch"])
     if fields.get("persistent") == fields.get("once") == "1":
         raise ValueError("persistent and at_most_once exclude each other: True")
+    if "batch" in fields and fields.get("persistent") == "1":
+        raise ValueError("persistent excludes batch: the batch of a job that never completes would never end")
     return fields
 
 

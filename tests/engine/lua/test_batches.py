@@ -415,3 +415,69 @@ def test_settle_sent_again_calls_nobody_again(client):
 def test_cancel_of_an_unknown_batch_changes_nothing(client):
     assert calls_of(client).call(batches.cancelled, "nowhere") == (0, 0, [])
     assert client.batch("nowhere").retry() == 0
+
+
+def fail(lease):
+    lease.fail("ValueError", "no")
+
+
+def test_failed_job_of_a_forgotten_batch_is_no_member_of_the_next_one(client, clock):
+    put_batch(client, 1)
+    fail(*leased(client))
+    clock.tick(8 * 86400)
+    client.sweep()
+    with opened(client) as batch:
+        batch.put("q", "k", jid="fresh")
+    fail(*leased(client))
+    assert client.job("b-0").unfail()
+    (lease,) = leased(client)
+    lease.complete()
+    assert numbers(batch) == ("failed", 1, 0, 0, 1, 0)
+
+
+def test_failed_job_of_a_forgotten_batch_can_be_put_into_the_next_one(client, clock):
+    put_batch(client, 1)
+    fail(*leased(client))
+    clock.tick(8 * 86400)
+    client.sweep()
+    with opened(client) as batch:
+        batch.put("q", "k", jid="b-0")
+    assert numbers(batch) == ("running", 1, 1, 0, 0, 0)
+    end_all(client)
+    assert numbers(batch) == ("complete", 1, 0, 1, 0, 0)
+
+
+def test_retry_puts_each_failed_job_back_once(client, clock, monkeypatch):
+    batch = put_batch(client, 10)
+    for lease in leased(client):
+        fail(lease)
+    clock.tick(1)
+    monkeypatch.setattr(batches, "MOST", 3)
+    put_back = batches.retry("b", lambda: clock.now)
+    answer, n = None, 0
+    while True:  # a worker fails each of them at once
+        try:
+            answer = calls_of(client).run(put_back.send(answer))
+        except StopIteration as ended:
+            n = ended.value
+            break
+        clock.tick(1)
+        for lease in leased(client):
+            fail(lease)
+    assert n == 10
+    assert numbers(batch)[4] == 10
+
+
+def test_ended_batches_are_forgotten_as_fast_as_they_come(client, clock):
+    for number in range(40):
+        put_batch(client, 0, f"old-{number}")
+    clock.tick(8 * 86400)
+    for number in range(20):
+        put_batch(client, 0, f"new-{number}")
+    assert client.batch_counts().ended == 20
+
+
+def test_persistent_job_is_in_no_batch(client):
+    with opened(client) as batch, pytest.raises(ValueError, match="persistent excludes batch"):
+        batch.put("q", "k", persistent=True)
+    assert batch.look().total == 0

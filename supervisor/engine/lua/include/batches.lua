@@ -7,11 +7,11 @@
 --- @include record
 --- @include stage
 local KEPT, KEPT_MS = 10000, 604800000 -- ended batches, and for how long
-local MOST_FORGOTTEN = 16 -- by one call
+local MOST_FORGOTTEN = 16 -- by one call, beside two for each batch that it ends
 local MOST_DEPTH = 10 -- of batches in batches
 local LOOK_AGAIN = 60000 -- ms
 local LOOKED_AT, MEMBERS_LOOKED_AT = 10, 200 -- batches, and members of each, in one sweep
-local known, touched = {}, {}
+local known, touched, n_ended = {}, {}, 0
 
 local function jobs_key(id) return P .. "batchjobs:" .. id end
 local function failed_key(id) return P .. "batchfailed:" .. id end
@@ -44,33 +44,22 @@ end
 function batches.prune()
   local key = P .. "batches-ended"
   local aged = redis.call("ZCOUNT", key, "-inf", now - KEPT_MS)
-  local n = math.min(math.max(aged, redis.call("ZCARD", key) - KEPT), MOST_FORGOTTEN)
+  local n = math.min(math.max(aged, redis.call("ZCARD", key) - KEPT), MOST_FORGOTTEN + 2 * n_ended)
   for _, id in ipairs(n > 0 and redis.call("ZRANGE", key, 0, n - 1) or {}) do
     if not known[id] then forget(id) end
   end
 end
 
--- Keep the put of a callback, a field for each of its values.
-local function keep_callback(fields, name, put)
-  local function add_field(key, value) fields[#fields + 1], fields[#fields + 2] = name .. ":" .. key, value end
-  for _, key in ipairs({ "queue", "jid", "klass", "kind", "data" }) do add_field(key, put[key]) end
-  for option, value in pairs(put.options) do add_field("option:" .. option, value) end
-end
-
--- A callback is put once. One without its fields is left out: it must not hold up the outcome that ends the batch.
+-- A callback is put once. One that cannot be read is left out: it must not hold up the outcome that ends the batch. Nor
+-- may a job of its jid, which something else has put.
 local function call_back(id, batch, name)
   if not string.find(batch.calls or "", name, 1, true) then return end
   batch.calls = string.gsub(batch.calls, name .. " ", "", 1)
   if batch.calls == "" then batch.calls = nil end
-  local put, options = {}, {}
-  for field, value in pairs(read_fields(P .. "batchcalls:" .. id) or {}) do
-    local of, key = string.match(field, "^([%l_]+):(.*)$")
-    local option = key and string.match(key, "^option:(.*)$")
-    if of == name and option then options[option] = value elseif of == name then put[key] = value end
-  end
-  if put.queue and put.jid and put.klass and put.kind and put.data then
-    stage.put("put", put.queue, put.jid, put.klass, put.kind, put.data, nil, options)
-  end
+  local is_whole, put = pcall(cmsgpack.unpack, redis.call("HGET", P .. "batchcalls:" .. id, name) or "")
+  if not is_whole or type(put) ~= "table" or not put.options then return end
+  local jid = read_job(put.jid) and stage.free_jid(put.jid) or put.jid
+  stage.put("put", put.queue, jid, put.klass, put.kind, put.data, nil, put.options)
 end
 
 local function state_of(batch)
@@ -95,7 +84,7 @@ local function evaluate(id)
     call_back(id, batch, "on_complete")
     if state == "complete" then call_back(id, batch, "on_success") end
     if state == "failed" then call_back(id, batch, "on_failure") end
-    batches.prune()
+    n_ended = n_ended + 1
   end
 end
 
@@ -105,6 +94,7 @@ local function evaluate_all()
     local id = table.remove(touched)
     if known[id] then evaluate(id) end
   end
+  if n_ended > 0 then batches.prune() end
   for id, batch in pairs(known) do
     if batch and batch.was == UNWRITTEN then
       plan_new(P .. "batch:" .. id, batch)
@@ -134,10 +124,12 @@ function batches.member_ended(id, member, state)
   add(id, state, 1)
 end
 
--- A member that had ended begins anew.
-function batches.member_back(id, member, state)
+-- A member that had ended begins anew. `put`: when its stage began, of a job. One from before the batch was opened was in
+-- another batch of this id, which is forgotten.
+function batches.member_back(id, member, state, put)
   local batch = read(id)
-  if not batch or score_of(jobs_key(id), member) or number_of(batch, state) == 0 then return end
+  if not batch or put and tonumber(put) < number_of(batch, "opened") then return end
+  if score_of(jobs_key(id), member) or number_of(batch, state) == 0 then return end
   place(jobs_key(id), member, now)
   if state == "failed" then place(failed_key(id), member, false) end
   add(id, state, -1)
@@ -145,7 +137,7 @@ end
 
 -- A job that lies in no place becomes a member. It leaves the batch that it was in.
 function batches.join(rec, id)
-  if rec.batch == id or not read(id) then return end
+  if not read(id) or rec.batch == id and score_of(jobs_key(id), rec.jid) then return end
   if rec.batch then batches.member_ended(rec.batch, rec.jid, "cancelled") end
   rec.batch = id
   place(jobs_key(id), rec.jid, now)
@@ -174,7 +166,7 @@ function batches.open(id, description, parent, callbacks)
   end
   for name, put in pairs(callbacks) do
     names[#names + 1] = name .. " "
-    keep_callback(fields, name, put)
+    fields[#fields + 1], fields[#fields + 2] = name, cmsgpack.pack(put)
   end
   drop(fields[1])
   if #names > 0 then set_fields(fields) end
@@ -214,7 +206,8 @@ function batches.pending(id)
 end
 
 local function end_of(id, member, klass, state, of_batch)
-  if klass then return of_batch == id and (state == "complete" or state == "failed") and state or nil end
+  if klass and of_batch ~= id then return "cancelled" end -- and put anew by a release without batches
+  if klass then return (state == "complete" or state == "failed") and state or nil end
   return redis.call("ZSCORE", P .. "cancelled", member) and "cancelled" or "complete"
 end
 
@@ -236,7 +229,7 @@ local function look_at_members(id)
     local state = end_of(id, jids[i], unpack(job))
     if state then batches.member_ended(id, jids[i], state) end
   end
-  if #members < MEMBERS_LOOKED_AT then place(P .. "batches", id, now) end
+  place(P .. "batches", id, now)
 end
 
 -- Count members whose end was not counted: a worker of a release without batches has settled them. A batch that a check

@@ -53,6 +53,8 @@ do -- a script has at most 200 locals outside of blocks
   -- A job that has not ended is among the members of its batch.
   function judge.membership(rec)
     if is_over(rec) or not is_there("batch:" .. rec.batch, "hash") then return end
+    local opened = whole(value_in("batch:" .. rec.batch, "opened"))
+    if opened and (tonumber(rec.put) or 0) < opened then return end -- of an earlier batch of this id
     local name = "batchjobs:" .. rec.batch
     if score_in(name, rec.jid) then return end
     report("uncounted-member", rec.jid, "has not ended, and is not in " .. name, "put it there")

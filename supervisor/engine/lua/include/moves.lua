@@ -73,7 +73,7 @@ function leaving.depends(rec)
 end
 
 function leaving.failed(rec)
-  if rec.batch then batches.member_back(rec.batch, rec.jid, "failed") end
+  if rec.batch then batches.member_back(rec.batch, rec.jid, "failed", rec.put) end
   if rec.streamed then streams.forget(rec) end
   tally(rec.queue, "failed", -1, redis.call("ZSCORE", P .. "failed", rec.jid) or now)
   place(P .. "failed", rec.jid, false)
@@ -83,7 +83,7 @@ function leaving.failed(rec)
 end
 
 function leaving.complete(rec)
-  if rec.batch then batches.member_back(rec.batch, rec.jid, "complete") end
+  if rec.batch then batches.member_back(rec.batch, rec.jid, "complete", rec.put) end
   if rec.streamed then streams.forget(rec) end
   note_present(rec)
   place(P .. "complete", rec.jid, false)
