@@ -188,6 +188,8 @@ class Jobs:
         run.job.tell_to_stop()
         if run.handler.is_async and run.cause is None:
             run.cancel(Notice(run.job.token, reason))
+        elif run.cause is not None and run.cause.reason == TIMEOUT and run.task is not None and run.has_begun:
+            run.task.cancel()  # it has gone on after its time limit
 
     async def until_none(self, longest_s: float) -> bool:
         """Wait until no job runs, at most `longest_s`. Return whether none does."""

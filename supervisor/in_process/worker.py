@@ -103,6 +103,7 @@ class Worker:
             self._close()
             raise
         self._serving = _started("exchanges", self._exchanges.serve())
+        self._serving.add_done_callback(self._on_served)
         self._others = [_started("mail", self._waits.read_mail()), _started("upkeep", self._upkeep.serve())]
         return self
 
@@ -163,6 +164,12 @@ class Worker:
                 task.cancel()
             await asyncio.wait([self._serving, *self._others])
             self._close()
+
+    def _on_served(self, serving: asyncio.Task[None]) -> None:
+        """Stop the jobs if the exchanges have ended by an error: nothing renews their leases any more."""
+        if not serving.cancelled() and serving.exception() is not None:
+            for lease in tuple(self._book.leases):
+                self._jobs.lose(lease, "lease-lost")
 
     def _close(self) -> None:
         self._jobs.close()

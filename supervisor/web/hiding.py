@@ -25,7 +25,7 @@ class Hiding:
         words = "|".join(re.escape(pattern) for pattern in patterns)
         self._field = re.compile(words, re.IGNORECASE) if patterns else None
         self._in_text = re.compile(
-            rf"""([\w.-]*(?:{words})[\w.-]*\\*["']?\s*[:=]\s*)(\\*"(?:[^"\\\n]|\\.)*"?|'[^'\n]*'?|[^\s,;&)}}\]]+)""",
+            rf"""((?:{words})[\w.-]{{0,64}}\\{{0,8}}["']?\s{{0,8}}[:=]\s{{0,8}})(\\*"(?:[^"\\\n]|\\.)*"?|'[^'\n]*'?|[^\s,;&)}}\]]+)""",
             re.IGNORECASE,
         )
 
@@ -41,7 +41,9 @@ class Hiding:
             return HIDDEN
         match value:
             case str():
-                return value if name in _NAMES else self._in_text.sub(rf"\1{HIDDEN}", value)
+                if name in _NAMES or not self._field.search(value):
+                    return value
+                return self._in_text.sub(rf"\1{HIDDEN}", value)
             case Mapping():
                 return {key: self._hide(each, str(key), depth + 1) for key, each in value.items()}
             case list() | tuple():

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -29,7 +29,7 @@ def routes(tokens: Tokens, html: Html) -> list[Route]:
                 answer = RedirectResponse(f"{base(request)}/overview", 303)
                 answer.set_cookie(
                     COOKIE, cookie, max_age=SESSION_S, path=base(request) or "/", httponly=True, samesite="strict",
-                    secure=request.url.scheme == "https",
+                    secure="https" in (request.url.scheme, request.headers.get("x-forwarded-proto")),
                 )  # fmt: skip
                 return answer
             wrong = True
@@ -48,7 +48,7 @@ def routes(tokens: Tokens, html: Html) -> list[Route]:
 async def _form(request: Request) -> dict[str, str]:
     """Return the fields of a form that one of our own pages has sent."""
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
         raise HTTPException(403, "this form came from another site")
     body = b""
     async for chunk in request.stream():

@@ -90,6 +90,7 @@ end
 -- Tell how many jobs of its own line are before a waiting one.
 local function tell_place(rec)
   if rec.turn and not rec.aside then
+    tell("is_in_front", 1)
     tell("ahead", redis.call("ZRANK", queue_key(queue, "front"), jid))
     return
   end
@@ -123,7 +124,9 @@ local function tell_job(rec)
   if rec.state == "depends" then tell_root() end
   if rec.state == "complete" then tell("completed", tonumber(redis.call("ZSCORE", P .. "complete", jid) or nil)) end
   if rec.state == "failed" and rec.group then
-    tell("peers", redis.call("ZCOUNT", P .. "failed:" .. rec.group, now - PEERS_MS, "+inf") - 1)
+    local group = P .. "failed:" .. rec.group
+    local own = tonumber(redis.call("ZSCORE", group, jid) or 0) >= now - PEERS_MS and 1 or 0
+    tell("peers", redis.call("ZCOUNT", group, now - PEERS_MS, "+inf") - own)
   end
 end
 

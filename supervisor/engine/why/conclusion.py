@@ -15,13 +15,16 @@ _OF_A_JOB: Final[tuple[Rule, ...]] = (
     held.stalled, held.running, held.waits_for_parents, held.waits_for_signal, held.unknown_klass, held.retry,
     held.scheduled,
     waiting.paused_queue, waiting.paused_lane, waiting.no_worker, waiting.misfit, waiting.no_handler,
-    waiting.left_to_others, waiting.limit, waiting.concurrency, waiting.behind_others, waiting.lanes_turn,
-    waiting.next_in_line,
+    waiting.left_to_others, waiting.limit, waiting.concurrency, waiting.next_lease, waiting.behind_others,
+    waiting.lanes_turn,    waiting.next_in_line,
 )  # fmt: skip
 _OF_A_QUEUE: Final[tuple[Rule, ...]] = (
     waiting.paused_queue, queues.nothing_there, waiting.no_worker, waiting.concurrency, queues.none_ready,
     queues.served,
 )  # fmt: skip
+#: Reasons that promise a next lease, which these two would keep from coming.
+_HELD_UP_TOO: Final = frozenset({"stalled", "retry", "scheduled"})
+_HOLDING_UP: Final = (waiting.paused_queue, waiting.no_worker)
 _TIMES: Final = ("now", "popped", "completed", "cancelled", "limit_until")
 
 
@@ -29,6 +32,8 @@ def conclude(facts: Facts) -> Why:
     """Return the first true reason, with the facts."""
     rules = _OF_A_QUEUE if facts.jid is None else _OF_A_JOB
     reason, sentence = next(found for rule in rules if (found := rule(facts)) is not None)
+    if reason in _HELD_UP_TOO:
+        sentence += "".join(f"; but {why[1]}" for rule in _HOLDING_UP if (why := rule(facts)) is not None)
     return Why(reason, sentence, dict(_shown(facts)))
 
 

@@ -76,11 +76,19 @@ def concurrency(facts: Facts) -> Reason | None:
     return "concurrency-full", f"queue {facts.queue} has its max-concurrency of {most:,} running: {jids}"
 
 
+def next_lease(facts: Facts) -> Reason | None:
+    """Tell of a job whose delay is over, or whose limit has room again: a lease brings it into its line."""
+    if facts.job is None or "ahead" in facts.told:
+        return None
+    return "next-lease", f"the next lease of queue {facts.queue} brings the job back into its line"
+
+
 def behind_others(facts: Facts) -> Reason | None:
-    job, ahead = facts.job, facts.count("ahead")
+    front = 0 if "is_in_front" in facts.told else facts.count("front")
+    job, ahead = facts.job, facts.count("ahead") + front
     if job is None or not ahead:
         return None
-    where = f"lane {job.lane}" if job.lane else f"queue {facts.queue}"
+    where = f"lane {job.lane}" if job.lane and not front else f"queue {facts.queue}"
     turns = f"; {counted(facts.count('lanes'), 'lane')} take turns" if facts.count("lanes") > 1 else ""
     return "behind-others", f"{counted(ahead, 'job')} of {where} {'goes' if ahead == 1 else 'go'} before it{turns}"
 

@@ -14,7 +14,7 @@ from supervisor.engine.worker.exchange import Part
 
 #: Time between two rounds over all queues. A round of many queues takes several looks.
 _ROUND_S: Final = 15.0
-#: Older findings are not shown as current.
+#: Findings are not shown as current once no answer has come for so long.
 _FRESH_S: Final = 60.0
 
 
@@ -22,13 +22,15 @@ class ConcernsWatch:
     def __init__(self) -> None:
         self._found = Concerns()
         self._found_at = -math.inf  # when the last round ended (monotonic s)
+        self._heard_at = -math.inf  # when the last answer came
         self._gathered = Concerns()  # by the round under way
         self._offset = 0  # where that goes on
 
     @property
     def current(self) -> Concerns | None:
-        """What the last round has found; None if that is too old."""
-        return self._found if clock.monotonic() < self._found_at + _FRESH_S else None
+        """What the last round has found; None before the first, and if no round goes on."""
+        is_fresh = self._found_at > -math.inf and clock.monotonic() < self._heard_at + _FRESH_S
+        return self._found if is_fresh else None
 
     def parts(self, now_at: float) -> Sequence[Part]:
         """Return what belongs to a look, if a round is due or under way."""
@@ -39,6 +41,6 @@ class ConcernsWatch:
     def _on_read(self, answer: tuple[Concerns, int | None]) -> None:
         page, following = answer
         self._gathered = self._gathered | page if self._offset else page
-        self._offset = following or 0
+        self._offset, self._heard_at = following or 0, clock.monotonic()
         if not self._offset:
-            self._found, self._found_at = self._gathered, clock.monotonic()
+            self._found, self._found_at = self._gathered, self._heard_at

@@ -285,7 +285,7 @@ JOBS = {
     lanes_turn: ("lanes-turn", "lane y, which waits for its turn among 2 lanes"),
     next_in_line: ("next-in-line", "the job is next in queue q"),
     handed_back: ("next-in-line", "the job is next in queue q"),
-    due_now: ("next-in-line", "the job is next in queue q"),
+    due_now: ("next-lease", "the next lease of queue q brings the job back into its line"),
     delayed: ("scheduled", "scheduled for 1970-01-12 13:47:40 UTC"),
     backing_off: ("retry", "1970-01-12 13:47:10 UTC, after 1 failure"),
     waits_for_signal: ("waits-for-signal", "the signal approval, until 1970-01-12 13:56:40 UTC"),
