@@ -37,6 +37,8 @@ def test_names_end_with_their_unit(name):
     assert set(METRICS[name].labels) <= {
         "queue",
         "klass",
+        "group",
+        "limit",
         "reason",
         "outcome",
         "state",

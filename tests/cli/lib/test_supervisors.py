@@ -112,7 +112,7 @@ def test_of_one_supervisor_everything_is_shown(shell, played):
     out = shell.good("status", worker.name)
     for line in (
         "state                 draining, 12.3s left", "processes             2 of 1:8 (all were busy)",
-        "queues                high email-* (strict)", "redis                 redis://:***@h, Valkey 8",
+        "queues                high email-* (strict)", "redis                 redis://:***@h, Valkey 8, connected",
         "ended                 completed 1234  failed 5",
         "desired               3, for 9 ready and 2 running jobs, seen 2.5s ago",
         "sandbox landlock      not in this kernel",

@@ -91,6 +91,7 @@ TRACES = [
     f"ff-{'a' * 32}-{'b' * 16}-01", f"00-{'a' * 31}-{'b' * 17}-01", f"00-{'a' * 32}-{'b' * 16}-01-more",
     "00-" + "\u0661" * 32 + "-00f067aa0ba902b7-01",
 ]  # fmt: skip
+CALLBACKS = [5, True, "q", b"q", ["q"], {"klass": "k"}, {"queue": "q"}]
 LIMITS = [
     *(name for name in names(None) if name != ["q"]), [], {"q": 1}, *SHOWN_NAMES, many(MOST_LIMITS + 1),
 ]  # fmt: skip
@@ -101,7 +102,7 @@ BOTH = {
 NEW_JOB = {
     "jid": names(), "priority": ints(-(2**53)), "delay": [None, *SECONDS], "at": [None, *SECONDS], "retries": ints(0),
     "timeout": [None, *SECONDS], "max_deaths": ints(0), "tags": TAGS, "depends": PARENTS, "on_parent_failure": POLICIES,
-    "persistent": [0, 1, "yes", [True]], **BOTH,
+    "persistent": [0, 1, "yes", [True]], "batch": names(), **BOTH,
 }  # fmt: skip
 IN_LANE = {**NEW_JOB, "lane": [*names(), "another"]}
 OF_COMING_JOBS = {
@@ -204,6 +205,16 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Client.queue": ({}, {"name": names()}),
     "Client.queues": ({}, {}),
     "Client.concerns": ({}, {}),
+    "Client.why": ({}, {"jid": names()}),
+    "Client.batch": (
+        {},
+        {
+            "id": names(None), "on_success": CALLBACKS, "on_failure": CALLBACKS, "on_complete": CALLBACKS,
+            "description": [*TEXTS, Bad("d" * 1025, "1024")],
+        },
+    ),
+    "Client.batches": ({}, PAGE),
+    "Client.batch_counts": ({}, {}),
     "Client.recurring": ({}, {"jid": names()}),
     "Client.unrecur": ({}, {"jid": names()}),
     "Client.workers": ({}, {}),
@@ -237,6 +248,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Queue.peek": ({}, {"n": ints(0, 1000)}),
     "Queue.counts": ({}, {}),
     "Queue.length": ({}, {}),
+    "Queue.why": ({}, {}),
     "Queue.stats": ({}, {"date": DATES}),
     "Queue.pause": ({}, {"by": BYS}),
     "Queue.unpause": ({}, {}),
@@ -282,6 +294,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Lease.release": ({}, {"started": BOOLS}),
     "Lease.suspend": ({"name": "s"}, {"name": names(), "timeout": SECONDS}),
     "Lease.died": ({}, {"reason": REASONS}),
+    "Job.why": ({}, {}),
     "Job.cancel": ({}, {"by": BYS}),
     "Job.fail": ({"group": "g", "message": "m"}, {"group": names(), "message": TEXTS}),
     "Job.unfail": ({}, {"queue": names(None), "klass": names(None), "data": DATA}),

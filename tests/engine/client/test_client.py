@@ -555,7 +555,7 @@ def test_the_async_classes_have_the_same_names_and_arguments(sync, other):
     for name, method in public(sync).items():
         twin = public(other)[name]
         assert list(inspect.signature(method).parameters.values()) == list(inspect.signature(twin).parameters.values())
-        assert inspect.iscoroutinefunction(twin) or name in ("queue", "lane", "events", "stream", "around_put")
+        assert inspect.iscoroutinefunction(twin) or name in ("queue", "lane", "events", "stream", "around_put", "batch")
 
 
 def test_the_async_client_does_what_the_sync_one_does(server, namespace, clock):

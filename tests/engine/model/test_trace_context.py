@@ -160,7 +160,7 @@ def test_job_without_a_trace_has_no_field_for_it(client, server, namespace):
     reply = server.redis.evalsha(*writes.lease("w", ["q"], 2).wire(f"{{{namespace}}}:")[1:])
     plain, traced = (row[4] for row in reply[-1])
     assert plain is None
-    assert traced == [*(None for _ in range(12)), TRACE.encode(), None]
+    assert traced == [*(None for _ in range(12)), TRACE.encode(), None, None]
 
 
 def test_a_traced_job_ends_as_cheaply_as_any_other(client, server, namespace):
