@@ -20,6 +20,6 @@
 --- @include keys
 local fields = redis.call("HGETALL", P .. "batch:" .. ARGV[2])
 if #fields == 0 then return nil end
-local failed = redis.call(
-  "ZRANGEBYSCORE", P .. "batchfailed:" .. ARGV[2], "-inf", ARGV[5] ~= "" and ARGV[5] or "+inf", "LIMIT", ARGV[3], ARGV[4])
+local last = ARGV[5] ~= "" and ARGV[5] or "+inf"
+local failed = redis.call("ZRANGEBYSCORE", P .. "batchfailed:" .. ARGV[2], "-inf", last, "LIMIT", ARGV[3], ARGV[4])
 return { fields, failed, now }

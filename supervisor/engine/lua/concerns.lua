@@ -19,7 +19,8 @@
 --- @include this_layout
 --- @include depths
 --- @include lives
-local READS, MOST_WORKERS, MOST_NAMED = 10000, 1000, 50 -- calls of Redis for queues; of workers; of groups and of limits
+local READS = 10000 -- calls of Redis for queues
+local MOST_WORKERS, MOST_NAMED = 1000, 50 -- workers; groups, and limits
 local MOST_LIMITS, MOST_RECURRING, MOST_SKILLS = 1000, 50, 1000 -- that are looked at: of all, per queue, per worker
 local LATE_MS, OPEN_LONG_MS = 60000, 3600000
 local offset, left = tonumber(ARGV[2]), READS

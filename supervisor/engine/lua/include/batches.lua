@@ -11,7 +11,7 @@ local MOST_FORGOTTEN = 16 -- by one call, beside two for each batch that it ends
 local MOST_DEPTH = 10 -- of batches in batches
 local LOOK_AGAIN = 60000 -- ms
 local LOOKED_AT, MEMBERS_LOOKED_AT = 10, 200 -- batches, and members of each, in one sweep
-local known, touched, n_ended = {}, {}, 0
+local known, touched, kept, n_ended = {}, {}, {}, 0
 
 local function jobs_key(id) return P .. "batchjobs:" .. id end
 local function failed_key(id) return P .. "batchfailed:" .. id end
@@ -50,16 +50,35 @@ function batches.prune()
   end
 end
 
--- A callback is put once. One that cannot be read is left out: it must not hold up the outcome that ends the batch. Nor
+-- Keep the put of a callback, a field for each of its values.
+local function keep_callback(fields, name, put)
+  local function add_field(key, value) fields[#fields + 1], fields[#fields + 2] = name .. ":" .. key, value end
+  for _, key in ipairs({ "queue", "jid", "klass", "kind", "data" }) do add_field(key, put[key]) end
+  for option, value in pairs(put.options) do add_field("option:" .. option, value) end
+end
+
+-- Return the put of a callback as it was kept, and its options.
+local function kept_callback(id, name)
+  kept[id] = kept[id] or read_fields(P .. "batchcalls:" .. id) or {}
+  local put, options = {}, {}
+  for field, value in pairs(kept[id]) do
+    local of, key = string.match(field, "^([%l_]+):(.*)$")
+    local option = key and string.match(key, "^option:(.*)$")
+    if of == name and option then options[option] = value elseif of == name then put[key] = value end
+  end
+  return put, options
+end
+
+-- A callback is put once. One without its fields is left out: it must not hold up the outcome that ends the batch. Nor
 -- may a job of its jid, which something else has put.
 local function call_back(id, batch, name)
   if not string.find(batch.calls or "", name, 1, true) then return end
   batch.calls = string.gsub(batch.calls, name .. " ", "", 1)
   if batch.calls == "" then batch.calls = nil end
-  local is_whole, put = pcall(cmsgpack.unpack, redis.call("HGET", P .. "batchcalls:" .. id, name) or "")
-  if not is_whole or type(put) ~= "table" or not put.options then return end
+  local put, options = kept_callback(id, name)
+  if not (put.queue and put.jid and put.klass and put.kind and put.data) then return end
   local jid = read_job(put.jid) and stage.free_jid(put.jid) or put.jid
-  stage.put("put", put.queue, jid, put.klass, put.kind, put.data, nil, put.options)
+  stage.put("put", put.queue, jid, put.klass, put.kind, put.data, nil, options)
 end
 
 local function state_of(batch)
@@ -124,8 +143,8 @@ function batches.member_ended(id, member, state)
   add(id, state, 1)
 end
 
--- A member that had ended begins anew. `put`: when its stage began, of a job. One from before the batch was opened was in
--- another batch of this id, which is forgotten.
+-- A member that had ended begins anew. `put`: when its stage began, of a job. One from before the batch was opened was
+-- in another batch of this id, which is forgotten.
 function batches.member_back(id, member, state, put)
   local batch = read(id)
   if not batch or put and tonumber(put) < number_of(batch, "opened") then return end
@@ -166,7 +185,7 @@ function batches.open(id, description, parent, callbacks)
   end
   for name, put in pairs(callbacks) do
     names[#names + 1] = name .. " "
-    fields[#fields + 1], fields[#fields + 2] = name, cmsgpack.pack(put)
+    keep_callback(fields, name, put)
   end
   drop(fields[1])
   if #names > 0 then set_fields(fields) end
