@@ -1,4 +1,4 @@
-"""What a worker inside of an application holds, and what it has to tell Redis. Runs in applications. No I/O.
+"""Keeps the leases of a worker inside of an application, and its news for Redis. Runs in applications. No I/O.
 
 A lease stays in the book until Redis has accepted the job's outcome, so that it is renewed until then.
 """

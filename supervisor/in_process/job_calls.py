@@ -1,4 +1,4 @@
-"""What a job asks of Redis while it runs in a process of the application. Runs there, in the event loop and in threads.
+"""The calls of a job that runs in a process of the application. Run there, in the event loop and in threads.
 
 A thread has the loop do its work, and waits. A coroutine that blocks holds up the whole application, so its call is
 made once, by a loop in a thread of its own.

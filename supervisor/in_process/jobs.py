@@ -32,7 +32,7 @@ log = logging.getLogger("leasehold")
 
 @dataclass(frozen=True, slots=True)
 class RunRules:
-    """What counts for handlers without settings of their own. `timeout_s`: 0: none."""
+    """The rules for handlers without settings of their own. `timeout_s`: 0: none."""
 
     on_error: str
     timeout_s: float

@@ -1,4 +1,4 @@
-"""What the end of a batch's member costs the server, by the batch's size: `python -m tests.bench.batch_sizes [SIZE …]`.
+"""The server's cost of the end of a member, by its batch's size: `python -m tests.bench.batch_sizes [SIZE …]`.
 
 Processor time of the server for each settled job, in turn, over nine rounds. The first row is jobs in no batch, with a
 tag, because members have a full record as they do.

@@ -1,4 +1,4 @@
-"""What a job does while it runs inside of an application: progress, checkpoints, streams, results, waits and steps."""
+"""A job's calls while it runs inside of an application: progress, checkpoints, streams, results, waits and steps."""
 
 import pytest
 

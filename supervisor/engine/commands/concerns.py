@@ -14,7 +14,7 @@ from supervisor.engine.model.validation import checked_int
 
 @dataclass(frozen=True, slots=True)
 class QueueConcerns:
-    """What is wrong with one queue. A queue of which all is well has none."""
+    """The concerns of one queue. A queue of which all is well has none."""
 
     unserved: bool  # it has jobs to lease, and no live worker serves it
     parked_s: float | None  # for how long its first parked job has been parked; None: none is
@@ -24,7 +24,7 @@ class QueueConcerns:
 
 @dataclass(frozen=True, slots=True)
 class ServerMemory:
-    """What the server of the namespace uses, and may use (0: no bound), and the keys that it has evicted so far."""
+    """The memory that the server uses and may use (0: no bound), and the keys that it has evicted so far."""
 
     used_bytes: int
     most_bytes: int
@@ -33,7 +33,7 @@ class ServerMemory:
 
 @dataclass(frozen=True, slots=True)
 class Concerns:
-    """What waits for a person, of some queues or of all.
+    """The concerns of some queues or of all: they wait for a person, or have gone wrong unseen.
 
     `failed`: number of all failed jobs. `groups`: of these, those of the 50 groups that changed last. `closed_limits`:
     up to 50 limits of 0 that hold jobs up. `memory`: None if the account may not ask for it. `open_batches`: whose

@@ -18,7 +18,7 @@ ACTORS: Final = ("paused", "lane_pause", "limit_by")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What Redis told at one instant. `told` has the facts of lua/why.lua that are not absent; its times are in ms."""
+    """The answer of Redis. `told` has the facts of lua/why.lua that are not absent; its times are in ms."""
 
     jid: str | None
     job: JobRecord | None

@@ -20,7 +20,7 @@ _FRESH_S: Final = 60.0
 
 class ConcernsWatch:
     def __init__(self) -> None:
-        self._found = Concerns()
+        self._found: Concerns | None = None  # by the last round
         self._found_at = -math.inf  # when the last round ended (monotonic s)
         self._heard_at = -math.inf  # when the last answer came
         self._gathered = Concerns()  # by the round under way
@@ -28,9 +28,8 @@ class ConcernsWatch:
 
     @property
     def current(self) -> Concerns | None:
-        """What the last round has found; None before the first, and if no round goes on."""
-        is_fresh = self._found_at > -math.inf and clock.monotonic() < self._heard_at + _FRESH_S
-        return self._found if is_fresh else None
+        """The findings of the last round; None before the first, and if no round goes on."""
+        return self._found if clock.monotonic() < self._heard_at + _FRESH_S else None
 
     def parts(self, now_at: float) -> Sequence[Part]:
         """Return what belongs to a look, if a round is due or under way."""

@@ -217,7 +217,7 @@ class QueueMetrics:
 
 
 class ConcernMetrics:
-    """What waits for a person, or has gone wrong unseen. Queues without concern have no sample."""
+    """The concerns of the namespace. Queues without concern have no sample."""
 
     def __init__(self, watch: ConcernsWatch) -> None:
         self._watch = watch

@@ -21,7 +21,7 @@ class BadParameter(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What readings read from."""
+    """The sources of all readings."""
 
     client: "AsyncClient"
     model: "SharedModel"

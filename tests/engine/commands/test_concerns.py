@@ -1,4 +1,4 @@
-"""What waits for a person, or has gone wrong unseen, is found in bounded work."""
+"""Concerns, which wait for a person or have gone wrong unseen, are found in bounded work."""
 
 import itertools
 

@@ -13,7 +13,7 @@ LONG_MS = 50  # of the server's processor, for both questions
 
 
 class World(NamedTuple):
-    """What a situation is brought about with. The worker `w` serves q, and has the klass k."""
+    """The means to bring a situation about. The worker `w` serves q, and has the klass k."""
 
     client: object
     q: object

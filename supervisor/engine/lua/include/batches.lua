@@ -107,7 +107,7 @@ local function evaluate(id)
   end
 end
 
--- What follows the end of a job may be put into its batch by the same script, so batches are looked at last.
+-- Follow-ups of a job may be put into its batch by the script that ends it, so batches are looked at last.
 local function evaluate_all()
   while #touched > 0 do
     local id = table.remove(touched)
