@@ -32,7 +32,7 @@ exec {sys.executable} -m supervisor "$@"
 """
 _WARM_LEASEHOLD = f"""\
 #!/bin/sh
-[ "$1" = run ] && exec %s "$@"
+case "$1" in run|web) exec %s "$@";; esac
 exec {sys.executable} -IS {Path(warm.__file__)} %s "$@"
 """
 _REDIS_CLI = f"""\
@@ -53,6 +53,11 @@ _CURL = f"""\
 #!{sys.executable}
 import sys, urllib.request
 print(urllib.request.urlopen(sys.argv[-1], timeout=30).read().decode(), end="")
+"""
+_JQ = f"""\
+#!{sys.executable}
+import json, sys
+print(json.dumps(json.load(sys.stdin)[sys.argv[1].removeprefix(".")], indent=2))
 """
 
 
@@ -108,6 +113,11 @@ class Running:
             if not missing:
                 return event
         raise AssertionError(f"it has ended without {missing}: {said}")
+
+    def until_listening(self) -> None:
+        """The web page can be asked from now on."""
+        assert self.process.stderr is not None
+        assert any(b"listening at http://" in line for line in self.process.stderr), "it has ended before it listened"
 
     def end(self, ctrl_c: bool = True) -> int:
         """Its exit code, after Ctrl-C, or by itself."""
@@ -208,7 +218,7 @@ def kept_warm(folder: Path, environment: dict[str, str]) -> Iterator[None]:
 def stand_in(folder: Path, *names: str) -> None:
     """Programs of others that the pages name, and a machine may not have: what they do here, and no more."""
     for name in names:
-        _program(folder / name, {"redis-cli": _REDIS_CLI, "curl": _CURL, "git": _GIT}[name])
+        _program(folder / name, {"redis-cli": _REDIS_CLI, "curl": _CURL, "git": _GIT, "jq": _JQ}[name])
 
 
 def _program(path: Path, text: str) -> None:

@@ -56,7 +56,7 @@ class Manual:
         install(folder)
         self.tools = folder / "tools"
         self.tools.mkdir()
-        stand_in(self.tools, "redis-cli", "git")
+        stand_in(self.tools, "redis-cli", "git", "curl", "jq")
         self.terminal = Terminal(folder, LC_ALL="C.UTF-8", PATH=f"{self.tools}:/usr/bin:/bin")
         self.terminal.environment["ORIGIN"] = str(release)
         self.terminal.environment.pop("PYTHONPATH", None)
@@ -68,7 +68,7 @@ class Manual:
         }
         self.terminal.instead = {
             "{leasehold}": f"{{{namespace}}}", "/srv/app": f"{folder}/srv/app", "9464": str(free_port()),
-            "redis://localhost:6379/0": server.url,
+            "9465": str(free_port()), "redis://localhost:6379/0": server.url,
         }  # fmt: skip
         self.pool = None
         with Client(server.url, namespace) as client:  # nobody here serves them
@@ -88,12 +88,13 @@ class Manual:
     def carry_out(self, block):
         beside = [self._line(line) for line in commands(block)]
         for running in filter(None, beside):
-            running.until_ready()
             assert running.end() == 0
 
     def _line(self, line):
         if is_until_ctrl_c(line):
-            return self.terminal.begin(line)
+            running = self.terminal.begin(line)
+            (running.until_listening if line.startswith("leasehold web") else running.until_ready)()
+            return running
         self.has_a_supervisor()
         healthcheck = line.startswith("leasehold healthcheck")
         self._type(f"LEASEHOLD_HTTP=127.0.0.1:9464 {line}" if healthcheck else line)
