@@ -174,8 +174,7 @@ def _waiting_places(jid: str, record: dict[str, str]) -> Iterator[tuple[str, str
         yield f"apart:{label}\n{queue}\n{lane or ''}", member, score
     elif "parked" in record:
         yield f"queue:{queue}:parked", jid, None
-        limit = record["limit"].split("\t")[int(record["parked"]) - 1]
-        yield f"limited:{limit}\n{queue}\n{lane or ''}", member, score
+        yield f"limited:{record['limit']}\n{queue}\n{lane or ''}", member, score
     elif turn and "aside" not in record:
         yield f"queue:{queue}:front", jid, float(turn)
     else:
@@ -295,11 +294,15 @@ def _wrong_limits(found: Snapshot) -> Iterator[str]:
     """Check that leases find all parked jobs, and that each limit is listed, with both halves of its rate."""
     for line, _ in _named(found, "limited:"):
         if line.count("\n") == 2:
-            limit, queue, lane = line.split("\n")
-            indexes = {f"limited:{limit}\n{queue}": lane, f"limited:{limit}": queue, f"queue:{queue}:limits": limit}
-            for index, name in indexes.items():
-                if name not in found.get(index, ()):
-                    yield f"jobs are parked in {line!r}, but {name!r} is not in {index!r}"
+            limits, queue, lane = line.split("\n")
+            named = f"{lane}\n{limits}" if "\t" in limits else lane
+            stands = [one for one in limits.split("\t") if named in found.get(f"limited:{one}\n{queue}", ())]
+            if len(stands) != 1:
+                yield f"jobs are parked in {line!r}, which stands under {stands}"
+            for limit in stands:
+                for index, name in {f"limited:{limit}": queue, f"queue:{queue}:limits": limit}.items():
+                    if name not in found.get(index, ()):
+                        yield f"jobs are parked in {line!r}, but {name!r} is not in {index!r}"
     for line, _ in _named(found, "apart:"):
         if line.count("\n") == 2:
             label, queue, lane = line.split("\n")

@@ -117,9 +117,9 @@ class Model:
             lane: self.line(queue, lane) for lane in {job.lane for job in self._in(queue, "waiting") if job.in_line}
         }
 
-    def parked_line(self, key: str, queue: str, lane: str) -> list[Job]:
-        """Return the jobs of one queue and lane that are parked under a limit."""
-        there = [job for job in self._in(queue, "waiting") if job.parked and (job.full, job.lane) == (key, lane)]
+    def parked_line(self, key: str, queue: str, line: str) -> list[Job]:
+        """Return the jobs of one queue that are parked in one of the lines under a limit."""
+        there = [job for job in self._in(queue, "waiting") if job.parked and (job.full, job.parked_line) == (key, line)]
         return sorted(there, key=lambda job: job.place)
 
     def in_use(self, key: str) -> int:
@@ -388,8 +388,8 @@ class Model:
         job.state, job.parked, job.apart, job.aside = "nowhere", False, False, False
         job.hold, job.started, job.due_at, job.group, job.parents = None, False, None, None, {}
         job.waits_for = None
-        for key in job.limits if frees else ():
-            self._mark_for_check(key)
+        if frees:
+            self._offer_to_others(job)
 
     def _to_back(self, job: Job) -> None:
         self._leave(job)
@@ -573,6 +573,10 @@ class Model:
     def _limit(self, key: str) -> Limit:
         return self.limits.setdefault(key, Limit())
 
+    def _first_full(self, limits: Sequence[str], beside: Sequence[str] = ()) -> tuple[str, int] | None:
+        """Return the first limit without room beside the slots of some others, and when to check it again."""
+        return next(((key, until) for key in limits if (until := self._full_until(key, beside.count(key)))), None)
+
     def _full_until(self, key: str, more: int = 0) -> int:
         """Return 0 if one more job may start beside `more` others; else when to check again."""
         starting = self.starting.count(key) + more
@@ -582,49 +586,66 @@ class Model:
         for queue in self._limit(key).lines:
             self.checks[queue][key] = self._full_until(key)
 
+    def _offer_to_others(self, job: Job) -> None:
+        for key in job.limits:
+            self._mark_for_check(key)
+
     def _park(self, job: Job, key: str, until: int) -> None:
-        job.parked, job.full, job.aside = True, key, False
-        self._limit(key).line(job.queue).join(job.lane)
-        self.checks.setdefault(job.queue, {})[key] = until
-        for other in job.limits:
-            if other != key:
-                self._mark_for_check(other)
+        job.parked, job.aside = True, False
+        self._stand(job.queue, job.parked_line, key, until)
+        job.full = key
+        self._offer_to_others(job)
+
+    def _stand(self, queue: str, line: str, key: str, until: int) -> None:
+        """From now on a line of parked jobs stands under a limit that has no room until then."""
+        for job in self._in(queue, "waiting"):
+            if job.parked and job.parked_line == line and key in job.limits:
+                job.full = key
+        limits = line.partition("\n")[2].split("\t") if "\n" in line else [key]
+        for other in limits:
+            if other != key and queue in self._limit(other).lines:
+                self._limit(other).line(queue).leave(line)
+        self._limit(key).line(queue).join(line)
+        self.checks.setdefault(queue, {})[key] = until
 
     def _bring_back(self, queue: str, most: int) -> None:
         """Put parked jobs back into their places, as many as there is room for."""
-        checks = self.checks.get(queue, {})
+        checks, taken = self.checks.get(queue, {}), []
         for when, key in sorted((when, key) for key, when in checks.items()):
             if not self._is_due(key, when):
                 break
-            most -= self._bring_back_under(key, queue, most)
+            most -= self._bring_back_under(key, queue, most, taken)
 
     def _is_due(self, key: str, when: int) -> bool:
         """Return whether it is time to check. A time too far ahead comes from a clock that has gone back."""
         return when <= self.now or self.now + 2 * (self._limit(key).per or 0) < when < WHEN_FREE
 
-    def _bring_back_under(self, key: str, queue: str, most: int) -> int:
+    def _bring_back_under(self, key: str, queue: str, most: int, taken: list[str]) -> int:
+        """Put back jobs of the lines under one limit. `taken` has the limits of those that are back already."""
         turns, lanes, back = self._limit(key).line(queue), self.lanes_of(queue), 0
-        self.checks[queue][key] = WHEN_FREE
+        when = WHEN_FREE
         passed: set[str] = set()  # no job of a paused lane can start, and other lanes must not wait for it
-        while back < most and (lane := next((one for one in turns.in_order() if one not in passed), None)) is not None:
-            line = self.parked_line(key, queue, lane)
+        while back < most and (named := next((one for one in turns.in_order() if one not in passed), None)) is not None:
+            line, (lane, _, several) = self.parked_line(key, queue, named), named.partition("\n")
             if not line:
-                turns.leave(lane)
+                turns.leave(named)
                 continue
             if lane in lanes.paused:
-                passed.add(lane)
+                passed.add(named)
                 continue
-            until = self._full_until(key, back)
-            if until:
-                self.checks[queue][key] = until
+            if until := self._full_until(key, taken.count(key)):
+                when = until
                 break
+            if several and (full := self._first_full(several.split("\t"), taken)):
+                self._stand(queue, named, *full)
+                continue
             line[0].parked = False
+            taken += line[0].limits
             if line[0].turn is None:
                 self._line_up(line[0])
-            turns.took(lane, lanes.weight(lane))
+            turns.took(named, lanes.weight(lane))
             back += 1
-        if back >= most:
-            self.checks[queue][key] = 0
+        self.checks[queue][key] = 0 if back >= most else when
         if not turns.times:
             del self.checks[queue][key], self._limit(key).lines[queue]
         return back
@@ -788,9 +809,11 @@ class Model:
         """Return whether a job may start. If not, it goes to where it waits, or fails as expired."""
         if job.in_front and job.lane in self.lanes_of(job.queue).paused:
             job.aside = True
+            self._offer_to_others(job)
             return False
         if is_lacked(self.skills.lacked_by(worker), job.label) and self._peers(job.label, job.queue, worker):
             self._put_apart(job, worker)
+            self._offer_to_others(job)
             return False
         if job.jid in self.asleep and not self._is_freed(job.jid):
             self.passed.add(job.jid)
@@ -801,12 +824,9 @@ class Model:
         if job.left == worker and job.since <= self.now < job.since + ASIDE and set(self.seen) - {worker}:
             self.passed.add(job.jid)
             return False
-        for key in job.limits:
-            until = self._full_until(key)
-            if until:
-                self._park(job, key, until)
-                return False
-        return True
+        if full := self._first_full(job.limits):
+            self._park(job, *full)
+        return not full
 
     def _is_freed(self, jid: str) -> bool:
         """Return whether a job is of `freed`. A job that an entry has just made has no known jid yet."""

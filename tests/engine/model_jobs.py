@@ -61,7 +61,7 @@ class Job:
     seq: int = 0  # its place in the line of its priority
     turn: int | None = None  # the token of its first lease since it last went to the back
     parked: bool = False  # a lease met it when a limit was used up
-    full: str | None = None  # the limit under which it is parked
+    full: str | None = None  # the limit under which the line stands in which it is parked
     apart: bool = False  # only workers that have its klass, with none of these shapes, lease it
     shapes: frozenset[str] = frozenset()  # that its data do not have, as workers have found
     unknown_at: int | None = None  # since when no worker is known to have its klass
@@ -102,6 +102,11 @@ class Job:
     @property
     def limits(self) -> tuple[str, ...]:
         return (self.limit,) if isinstance(self.limit, str) else self.limit or ()
+
+    @property
+    def parked_line(self) -> str:
+        """The line in which it lies if it is parked: that of its lane, or of its lane and its several limits."""
+        return self.lane + "\n" + "\t".join(self.limits) if len(self.limits) > 1 else self.lane
 
     @property
     def label(self) -> str:

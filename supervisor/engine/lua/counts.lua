@@ -21,6 +21,7 @@
 --- @include clock
 --- @include allowed
 --- @include depths
+--- @include freed
 --- @include limits
 local DAY_MS = 86400000
 local offset, in_depth, queues, answer = tonumber(ARGV[2]), ARGV[3] == "1", { unpack(ARGV, 4) }, {}
@@ -41,6 +42,10 @@ for i, queue in ipairs(queues) do
   local stalled, due = past(queue, "running"), past(queue, "scheduled")
   local parked, could_start, heads = size(queue, "parked"), 0, {}
   if parked > 0 then could_start, heads = limits.could_start(queue) end
+  if not could_start then
+    heads = freed.jids(queue)
+    could_start = #heads
+  end
   waiting = waiting + due + size(queue, "apart") + could_start
   local row = {
     queue, waiting, size(queue, "running") - stalled, stalled, size(queue, "scheduled") - due, size(queue, "depends"),

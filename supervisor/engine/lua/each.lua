@@ -93,7 +93,7 @@ end
 function verbs.priority(rec)
   rec.priority = argument ~= "0" and argument or nil
   if rec.parked then
-    lines.add(rec)
+    lines.put(rec)
   elseif not rec.state and not rec.turn then
     place(lanes.line(rec.queue, rec.lane or ""), member_of(rec.jid, rec.seq), argument)
   end

@@ -20,6 +20,7 @@
 --- @include this_layout
 --- @include clock
 --- @include lane_names
+--- @include parked
 --- @include stored
 local queue, offset, count = ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
 local MOST_READ = 10000
@@ -42,15 +43,28 @@ for i = 1, #leased, 2 do table.insert(tonumber(leased[i + 1]) <= now and stalled
 add(running, "running")
 add(stalled, "stalled")
 
-local limited = redis.call("ZRANGE", queue_key(queue, "limits"), 0, -1)
-for i, key in ipairs(limited) do limited[i] = P .. "limited:" .. key .. "\n" .. queue end
+-- Return the lines with jobs apart or parked, by lane, and these lanes. `keys` names what they wait for.
+local function lines_by_lane(kind, keys)
+  local found, lanes_found, left = {}, {}, MOST_READ
+  for _, key in ipairs(keys) do
+    local name = kind .. key
+    local lines = left > 0 and redis.call("ZRANGE", P .. name .. "\n" .. queue, 0, left - 1) or {}
+    left = left - 1 - #lines
+    for _, line in ipairs(lines) do
+      local lane = parts_of(line)
+      if not found[lane] then lanes_found[#lanes_found + 1], found[lane] = lane, {} end
+      table.insert(found[lane], P .. line_in(name, queue, line))
+    end
+  end
+  return found, lanes_found
+end
 
-local apart = redis.call("ZRANGE", queue_key(queue, "klasses"), 0, -1)
-for i, klass in ipairs(apart) do apart[i] = P .. "apart:" .. klass .. "\n" .. queue end
+local limited, limited_lanes = lines_by_lane("limited:", redis.call("ZRANGE", queue_key(queue, "limits"), 0, -1))
+local apart, apart_lanes = lines_by_lane("apart:", redis.call("ZRANGE", queue_key(queue, "klasses"), 0, -1))
 
-local function lying_in(indexes, lane)
+local function lying_in(lines)
   local n = 0
-  for _, index in ipairs(indexes) do n = n + redis.call("ZCARD", index .. "\n" .. lane) end
+  for _, line in ipairs(lines or {}) do n = n + redis.call("ZCARD", line) end
   return n
 end
 
@@ -60,13 +74,12 @@ local function names()
   local function add_lane(lane)
     if not found[lane] then all[#all + 1], found[lane] = lane, true end
   end
-  for _, indexes in ipairs({ limited, apart }) do
-    for _, index in ipairs(indexes) do
-      for _, lane in ipairs(redis.call("ZRANGE", index, 0, -1)) do
-        --         The next lease removes the empty lanes.
-        if redis.call("ZCARD", index .. "\n" .. lane) > 0 then add_lane(lane) end
-      end
-    end
+  --   The next lease removes the empty ones.
+  for _, lane in ipairs(limited_lanes) do
+    if lying_in(limited[lane]) > 0 then add_lane(lane) end
+  end
+  for _, lane in ipairs(apart_lanes) do
+    if lying_in(apart[lane]) > 0 then add_lane(lane) end
   end
   for lane in pairs(counts) do add_lane(lane) end
   return { unpack(all, offset + 1, math.min(offset + count, #all)) }
@@ -75,9 +88,9 @@ end
 local answer = {}
 for i, lane in ipairs(names()) do
   local found = counts[lane] or new_counts()
-  local lying = redis.call("ZCARD", lanes.line(queue, lane)) + lying_in(apart, lane)
+  local lying = redis.call("ZCARD", lanes.line(queue, lane)) + lying_in(apart[lane])
   answer[i] = {
-    lane, found.waiting + lying, found.running, found.stalled, lying_in(limited, lane), lanes.weight(queue, lane),
+    lane, found.waiting + lying, found.running, found.stalled, lying_in(limited[lane]), lanes.weight(queue, lane),
     lanes.pause_of(queue, lane) or 0,
   }
 end

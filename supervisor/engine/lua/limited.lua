@@ -15,6 +15,7 @@
 
 --- @include this_layout
 --- @include stored
+--- @include parked
 local MOST_READ = 10000 -- queues and lanes
 local key, offset, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if count == 0 then return { {}, {} } end
@@ -25,8 +26,8 @@ for i, job in ipairs(peek(holding, "queue", "owner")) do
   holders[i] = { holding[i], job[1], string.match(job[2] or "", "^%d+:(.+)$") or false }
 end
 
--- Add the wanted jobs of one lane; `passed` jobs lay in the lanes before it.
-local function add_lane(queue, lane, line)
+-- Add the wanted jobs of one line; `passed` jobs lay in the lines before it.
+local function add_line(queue, lane, line)
   local size, skip = redis.call("ZCARD", line), math.max(offset - passed, 0)
   passed = passed + math.min(size, skip)
   if skip >= size then return end
@@ -37,12 +38,11 @@ end
 
 for _, queue in ipairs(redis.call("ZRANGE", P .. "limited:" .. key, 0, MOST_READ - 1)) do
   if #parked == count or left <= 0 then break end
-  local index = P .. "limited:" .. key .. "\n" .. queue
-  local lanes = redis.call("ZRANGE", index, 0, left - 1)
-  left = left - 1 - #lanes
-  for _, lane in ipairs(lanes) do
+  local lines = redis.call("ZRANGE", P .. "limited:" .. key .. "\n" .. queue, 0, left - 1)
+  left = left - 1 - #lines
+  for _, line in ipairs(lines) do
     if #parked == count then break end
-    add_lane(queue, lane, index .. "\n" .. lane)
+    add_line(queue, (parts_of(line)), P .. line_in("limited:" .. key, queue, line))
   end
 end
 return { holders, parked }

@@ -16,6 +16,7 @@
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include this_layout
+--- @include parked
 local MOST_READ, ENOUGH = 10000, 2000 -- queues and lanes: of one limit, and of those before the last of a reply
 local offset, count = tonumber(ARGV[2]), tonumber(ARGV[3])
 local keys = { ARGV[1] }
@@ -26,10 +27,9 @@ local function parked(key)
   local n, room = 0, MOST_READ
   for _, queue in ipairs(redis.call("ZRANGE", P .. "limited:" .. key, 0, MOST_READ / 2 - 1)) do
     if room <= 1 then break end
-    local index = P .. "limited:" .. key .. "\n" .. queue
-    local lanes = redis.call("ZRANGE", index, 0, room - 2)
-    room = room - 1 - #lanes
-    for _, lane in ipairs(lanes) do n = n + redis.call("ZCARD", index .. "\n" .. lane) end
+    local lines = redis.call("ZRANGE", P .. "limited:" .. key .. "\n" .. queue, 0, room - 2)
+    room = room - 1 - #lines
+    for _, line in ipairs(lines) do n = n + redis.call("ZCARD", P .. line_in("limited:" .. key, queue, line)) end
   end
   reads = reads + MOST_READ - room
   return n

@@ -19,7 +19,7 @@ local rec = read_job(ARGV[2])
 if not rec then return 0 end
 rec.priority = ARGV[3] ~= "0" and ARGV[3] or nil
 if rec.parked then
-  lines.add(rec)
+  lines.put(rec)
 elseif not rec.state and not rec.turn then
   place(lanes.line(rec.queue, rec.lane or ""), member_of(rec.jid, rec.seq), ARGV[3])
 end

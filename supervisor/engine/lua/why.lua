@@ -70,7 +70,7 @@ end
 -- Tell of the first limit of a job that has no room; nothing if all have.
 local function tell_limit(rec)
   local key, later
-  for _, one in ipairs(limits_of(rec)) do
+  for _, one in ipairs(limits_in(rec.limit)) do
     local has_room, until_then = limits.room(one, 0)
     if not has_room then
       key, later = one, until_then

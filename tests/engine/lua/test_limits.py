@@ -64,7 +64,50 @@ def test_slot_that_a_job_cannot_use_goes_to_the_next_one(client):
     assert jids(q.lease("w", 9)) == ["holds-a"]
     holder.complete()
     assert jids([*q.lease("w", 9), *q.lease("w", 9)]) == ["only-b"]
-    assert (client.limit("a").parked, client.limit("b").parked) == (1, 0)
+    assert (client.limit("a").parked, client.limit("b").parked) == (0, 1)
+
+
+def test_backlog_that_one_limit_stops_keeps_no_slot_of_another_from_the_jobs_behind_it(client):
+    for key in ("service", "busy"):
+        client.limit(key, running=1)
+        client.queue("q").put("k", jid=f"holds-{key}", limit=key)
+    q = client.queue("q")
+    by_jid = {lease.jid: lease for lease in q.lease("w", 9)}
+    put(q, 300, limit=("service", "busy"))
+    q.put("k", jid="other", limit=("service", "idle"))
+    while client.limit("service").parked < 301:
+        assert q.lease("w", 9) == []
+    by_jid["holds-service"].complete()
+    assert jids(q.lease("w", 1)) == ["other"]
+    assert [client.limit(key).parked for key in ("service", "busy")] == [0, 300]
+    by_jid["holds-busy"].complete()
+    assert q.lease("w", 1) == []
+    client.limit("service", running=2)
+    assert len(q.lease("w", 9)) == 1
+
+
+def test_jobs_with_different_limits_take_turns_under_the_one_that_they_share(client):
+    client.limit("service", running=0)
+    q = client.queue("q")
+    for tenant in "abc":
+        for i in range(3):
+            q.put("k", jid=f"{tenant}-{i}", limit=(tenant, "service"))
+    assert q.lease("w", 20) == []
+    client.limit("service", running=4)
+    assert sorted(jids(q.lease("w", 20))) == ["a-0", "a-1", "b-0", "c-0"]
+
+
+def test_check_finds_a_line_of_several_limits_that_stands_nowhere(client, namespace, server):
+    client.limit("b", running=0)
+    q = client.queue("q")
+    put(q, 1, limit=("a", "b"), lane="x")
+    assert q.lease("w", 9) == []
+    assert client.check() == []
+    server.redis.delete(f"{{{namespace}}}:limited:b\nq")
+    assert {finding.kind for finding in client.check(repair=True)} == {"unlisted-limit"}
+    assert client.check() == []
+    client.unlimit("b")
+    assert len(q.lease("w", 9)) == 1
 
 
 def test_each_rate_counts_a_start_of_a_job_with_two(client, clock):

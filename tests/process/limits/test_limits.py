@@ -10,12 +10,12 @@ from watched import FULL, Killer, Lock
 
 KILLS = 500 if FULL else 60
 RATE_S = 20 if FULL else 6
-KEYS = 6
+KEYS, PAIRS = 6, 3
 
 
 @pytest.fixture
 def locks(stage):
-    made = [Lock(str(stage.directory / f"lock-{number}")) for number in range(KEYS)]
+    made = [Lock(str(stage.directory / f"lock-{number}")) for number in range(KEYS + PAIRS)]
     yield made
     for lock in made:
         lock.close()
@@ -65,10 +65,11 @@ def test_killed_child_frees_its_jobs_slot(stage, locks, measured):
 
 @pytest.mark.slow
 def test_limit_of_one_holds_under_random_kills(stage, locks, measured):
-    """Each key lets one job run, and each job holds a lock of the kernel. TEST_FULL=1: 500 kills."""
+    """Each key lets one job run, and each job holds a lock of the kernel; some have two. TEST_FULL=1: 500 kills."""
     stage.config(grace=0.5)
     keys = [f"api-{number}" for number in range(KEYS)]
-    for key in keys:
+    limits = [(key,) for key in keys] + [(f"pair-{number}", *keys[number::PAIRS]) for number in range(PAIRS)]
+    for key in {one for several in limits for one in several}:
         stage.client.limit(key, running=1)
 
     def start():
@@ -82,9 +83,9 @@ def test_limit_of_one_holds_under_random_kills(stage, locks, measured):
     while len(killer.killed) < KILLS:
         counts = stage.queue.counts()
         if counts.waiting + counts.parked < 60:
-            for number, key in enumerate(keys):
-                for _ in range(10):
-                    put_held(stage, locks[number], 0.03, key)
+            for lock, several in zip(locks, limits, strict=True):
+                for _ in range(7):
+                    put_held(stage, lock, 0.03, several)
                     put += 1
         what = killer.draw.choices(("holder", "child", "zygote", "master"), (60, 30, 6, 4))[0]
         if what == "holder":
@@ -97,18 +98,18 @@ def test_limit_of_one_holds_under_random_kills(stage, locks, measured):
         assert lock.overlaps() == []
     # Whatever was killed: with its job the slot is free again, and what waits for it runs.
     drop_what_waits(stage)
-    last = [put_held(stage, lock, 0, key) for lock, key in zip(locks, keys, strict=True)]
+    last = [put_held(stage, lock, 0, several) for lock, several in zip(locks, limits, strict=True)]
     stage.wait_until_settled(last, 30)
     stage.wait_until_counted(lambda: stage.queue.counts().running + stage.queue.counts().stalled == 0, 30)
     assert {limit.in_use for limit in stage.client.limits().values()} == {0}
     assert {limit.parked for limit in stage.client.limits().values()} == {0}
     starts = sum(1 for lock in locks for line in lock.log() if line[0] == "start")
-    assert [lock.overlaps() for lock in locks] == [[]] * KEYS
+    assert [lock.overlaps() for lock in locks] == [[]] * len(locks)
     measured(f"{killer.counts()} killed in {took_s:.0f} s, {starts} starts of {put} jobs, never two of a key at once")
     assert starts >= KILLS
     drop_what_waits(stage)
     killer.forget_dead()
-    for key in keys:
+    for key in stage.client.limits():
         stage.client.unlimit(key)
     finish(stage, *killer.pools, directories=True)
 

@@ -6,6 +6,7 @@
 --- @include clock
 --- @include config
 --- @include events
+--- @include fair
 --- @include lines
 --- @include lives
 --- @include parked
@@ -77,7 +78,8 @@ function apart.set(rec, worker)
   rec.parked = BY_KLASS
   place(queue_key(queue, "apart"), rec.jid, now)
   place(klasses_key(queue), label, math.max(found.until_when, now + 1))
-  lines.add(rec)
+  lines.put(rec)
+  fair.join(lines.index("apart:" .. label, queue), line_named(rec))
   if not hinted[key] then
     hinted[key] = true
     for _, name in ipairs(found) do hint(name, "klass") end
@@ -138,6 +140,7 @@ function apart.has_some_for(queue, worker)
 end
 
 local function always() return true end
+local function never() return false end
 
 -- Let jobs of a queue back into their places: up to `most` of each label that `worker` may have (nil: no worker asks),
 -- or that no worker may take any more; `all` of them together. Return how many.
@@ -152,8 +155,8 @@ function apart.bring_back(queue, most, all, worker)
       if #others > 0 then
         place(klasses_key(queue), label, others.until_when + 1)
       else
-        local found_now, later = lines.put_back(
-          "apart:" .. label, queue, math.min(most, all - n), always, apart.take_out, not is_mine)
+        local gate = { is_open = always, sends_on = never, take_out = apart.take_out, from_paused = not is_mine }
+        local found_now, later = lines.put_back("apart:" .. label, queue, math.min(most, all - n), gate)
         n = n + found_now
         place(klasses_key(queue), label, later and (is_mine and when or 0) or false)
       end

@@ -51,7 +51,7 @@ function judge.fields(rec, kind)
   for _, field in ipairs({ "lane", "trace", "batch" }) do
     if rec[field] and not is_name(rec[field]) then take(field, "name") end
   end
-  local keys = limits_of(rec)
+  local keys = limits_in(rec.limit)
   local is_right = #keys > 0 and #keys <= 8 and table.concat(keys, "\t") == rec.limit
   for _, key in ipairs(keys) do is_right = is_right and is_name(key) end
   if rec.limit and not is_right then take("limit", "name") end
@@ -96,7 +96,7 @@ end
 function judge.waiting(rec)
   local jid = rec.jid
   local wanted = waits_for(rec.parked)
-  if wanted and (rec.state or wanted == "limit" and not full_limit_of(rec)) then
+  if wanted and (rec.state or wanted == "limit" and not rec.limit) then
     local why = rec.state and "is parked, but its state is " .. rec.state or "is parked, but under no limit"
     report("half-written-job", jid, why, "wrote that it is not parked")
     move_in("queue:" .. rec.queue .. (wanted == "klass" and ":apart" or ":parked"), jid, nil)

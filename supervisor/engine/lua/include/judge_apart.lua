@@ -4,7 +4,7 @@ local judge_apart = { lines = {} }
 
 -- As stored. The indexes get what the plan makes of it at the end.
 function judge_apart.line(klass, queue, lane)
-  local name, index = apart_line_of(klass, queue, lane), "apart:" .. klass .. "\n" .. queue
+  local name, index = line_in("apart:" .. klass, queue, lane), "apart:" .. klass .. "\n" .. queue
   if judge_apart.lines[name] then return end
   judge_apart.lines[name] = { klass = klass, queue = queue, lane = lane, index = index }
   if size_in(name) == 0 then return end

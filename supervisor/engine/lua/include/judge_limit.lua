@@ -1,7 +1,7 @@
 -- judge_limit.lua: judges a limit: its settings, the holders of its slots, and the jobs parked under it. The index of
 -- parked jobs may name a queue without any: a lease removes it.
 --- @include judge_lane
-local judge_limit = { lines = {}, freed = {} }
+local judge_limit = { lines = {}, told = {}, freed = {} }
 local HELD, MOST_QUEUES, MONTH_MS = 2 ^ 53, 1000, 2592000000
 
 -- Jobs are parked here, and the index by which leases find them does not name them.
@@ -10,23 +10,38 @@ function judge_limit.unlisted(name, index, queue)
   read_and_wake(queue)
 end
 
+-- Return the indexes by which leases find a line, each with the name that it must have there. A line of jobs with
+-- several limits stands under one of them.
+function judge_limit.indexes_of(line)
+  local keys, name = limits_in(line.limit), line_named({ lane = line.lane, limit = line.limit })
+  local function lines_under(key) return "limited:" .. key .. "\n" .. line.queue end
+  local key = keys[1]
+  for _, one in ipairs(keys) do
+    if score_in(lines_under(one), name) then key = one end
+  end
+  return {
+    { lines_under(key), name }, { "limited:" .. key, line.queue }, { "queue:" .. line.queue .. ":limits", key },
+  }
+end
+
 -- As stored. The indexes get what the plan makes of it at the end.
 function judge_limit.line(limit, queue, lane)
-  local name, lines = parked_line_of(limit, queue, lane), "limited:" .. limit .. "\n" .. queue
+  local name = line_in("limited:" .. limit, queue, lane)
   if judge_limit.lines[name] then return end
   judge_limit.lines[name] = { limit = limit, queue = queue, lane = lane }
   if size_in(name) == 0 then return end
-  if not score_in(lines, lane) then judge_limit.unlisted(name, lines, queue) end
-  if judge_limit.lines[lines] then return end
-  judge_limit.lines[lines] = {}
-  for index, member in pairs({ ["limited:" .. limit] = queue, ["queue:" .. queue .. ":limits"] = limit }) do
-    if not score_in(index, member) then judge_limit.unlisted(lines, index, queue) end
+  local lines, queues, checks = unpack(judge_limit.indexes_of(judge_limit.lines[name]))
+  if not score_in(unpack(lines)) then judge_limit.unlisted(name, lines[1], queue) end
+  if judge_limit.told[lines[1]] then return end
+  judge_limit.told[lines[1]] = true
+  for _, index in ipairs({ queues, checks }) do
+    if not score_in(unpack(index)) then judge_limit.unlisted(lines[1], index[1], queue) end
   end
 end
 
 function beside.limited(line)
   local limit, queue, lane = string.match(line, "^([^\n]+)\n([^\n]+)\n([^\n]*)$")
-  if limit then judge_limit.line(limit, queue, lane) end
+  if limit and #limits_in(limit) > 0 then judge_limit.line(limit, queue, lane) end
 end
 
 function beside.holders(limit, by)
@@ -47,13 +62,11 @@ end
 
 mended_with[#mended_with + 1] = function()
   for name, line in pairs(judge_limit.lines) do
-    if line.limit and size_after(name) > 0 then
-      local lines, checks = "limited:" .. line.limit .. "\n" .. line.queue, "queue:" .. line.queue .. ":limits"
-      if not score_in(lines, line.lane) then place(P .. lines, line.lane, judge_lane.least_time(lines)) end
-      if not score_in("limited:" .. line.limit, line.queue) then
-        place(P .. "limited:" .. line.limit, line.queue, now)
-      end
-      if not score_in(checks, line.limit) then place(P .. checks, line.limit, 0) end
+    if size_after(name) > 0 then
+      local lines, queues, checks = unpack(judge_limit.indexes_of(line))
+      if not score_in(unpack(lines)) then place(P .. lines[1], lines[2], judge_lane.least_time(lines[1])) end
+      if not score_in(unpack(queues)) then place(P .. queues[1], queues[2], now) end
+      if not score_in(unpack(checks)) then place(P .. checks[1], checks[2], 0) end
     end
   end
   for limit in pairs(judge_limit.freed) do judge_limit.mark_for_check(limit) end

@@ -18,15 +18,9 @@ local function holder_of(rec)
   if counted(token) then return token, worker end
 end
 
--- Return the line of a lane, or that of a lane's jobs that are parked under a limit.
 local function line_of(queue, lane)
   return lane and "lane:" .. queue .. "\n" .. lane or "queue:" .. queue .. ":waiting"
 end
-local function parked_line_of(limit, queue, lane)
-  return "limited:" .. limit .. "\n" .. queue .. "\n" .. (lane or "")
-end
-
-local function apart_line_of(klass, queue, lane) return "apart:" .. klass .. "\n" .. queue .. "\n" .. (lane or "") end
 
 -- The score of a lease says whether the record is dense, by the half that it lacks.
 local function score_of_lease(rec, token)
@@ -38,7 +32,7 @@ local function running_places(rec, at)
   local token, worker = holder_of(rec)
   local places = { { at .. "running", rec.jid, now } }
   if token then places[2] = { "held:" .. worker, rec.jid, score_of_lease(rec, token), true } end
-  for _, key in ipairs(token and limits_of(rec) or {}) do
+  for _, key in ipairs(token and limits_in(rec.limit) or {}) do
     places[#places + 1] = { "holders:" .. key, rec.jid, whole(token), true }
   end
   return places
@@ -49,16 +43,14 @@ local function waiting_places(rec, at)
   local jid, seq, turn = rec.jid, counted(rec.seq), counted(rec.turn)
   local wanted = waits_for(rec.parked)
   local apart = wanted == "klass" and is_given(rec.klass)
-  local parked = apart or wanted == "limit" and full_limit_of(rec)
+  local parked = apart or wanted == "limit" and rec.limit
   if turn and not parked and not (rec.aside and rec.lane) then return { { at .. "front", jid, turn, true } } end
   if not turn and not seq then return {} end
   local member, score = member_of(jid, turn or seq), turn and AHEAD or whole(rec.priority) or 0
   if not parked then return { { line_of(rec.queue, rec.lane), member, score, true } } end
-  if apart then
-    return { { at .. "apart", jid, now }, { apart_line_of(label_of(rec), rec.queue, rec.lane), member, score, true } }
-  end
-  local line = parked_line_of(full_limit_of(rec), rec.queue, rec.lane)
-  return { { at .. "parked", jid, now }, { line, member, score, true } }
+  local name = apart and "apart:" .. label_of(rec) or "limited:" .. rec.limit
+  local line = line_in(name, rec.queue, line_named(rec))
+  return { { at .. (apart and "apart" or "parked"), jid, now }, { line, member, score, true } }
 end
 
 -- Return where a record says that its job lies: arrays of name, member, score, and whether the score must be exact.

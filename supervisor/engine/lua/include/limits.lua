@@ -1,11 +1,14 @@
 -- limits.lua: how many jobs of a limit may run, and start, over all queues. A slot belongs to a lease: it is taken and
 -- given back with it, however the lease ends. A job without room is parked under its limit, in the line of its queue
--- and lane, until something frees room: then a lease of that queue puts it back into its place.
+-- and lane, until something frees room: then a lease of that queue puts it back into its place. A line of jobs with
+-- several limits stands under one that is full, and goes as a whole to the next one that it finds full.
 --- @module
 --- @include clock
+--- @include fair
 --- @include lines
 --- @include moves
 --- @include parked
+local BY_LIMIT = 1 -- parked.lua
 limits.HELD = 2 ^ 53 -- "when a slot is free": no time is known
 local QUEUES, KEYS_A_LEASE = 1000, 16
 -- For queries: lanes read per limit and queue, and calls of Redis that one script makes for parked jobs. Beyond them
@@ -51,14 +54,21 @@ function limits.room(key, more)
   return true
 end
 
--- Take a slot in each limit of a job that is being leased; `hold` names the token. If one has no room, take none, and
--- return its number, and when to ask again.
-function limits.take(rec)
-  local keys = limits_of(rec)
-  for i, key in ipairs(keys) do
-    local is_free, when = limits.room(key, 0)
-    if not is_free then return i, when end
+-- Return the first of some limits without room beside what `taken` says of each, and when to ask again; nil if all
+-- have.
+local function first_full(keys, taken)
+  for _, key in ipairs(keys) do
+    local is_free, when = limits.room(key, taken[key] or 0)
+    if not is_free then return key, when end
   end
+end
+
+-- Take a slot in each limit of a job that is being leased; `hold` names the token. If one has no room, take none, and
+-- return it, and when to ask again.
+function limits.take(rec)
+  local keys = limits_in(rec.limit)
+  local full, when = first_full(keys, {})
+  if full then return full, when end
   for _, key in ipairs(keys) do
     local one = limit_of(key)
     one.held, one.started = one.held + 1, one.started + 1
@@ -66,7 +76,7 @@ function limits.take(rec)
 end
 
 function limits.hold(rec, token)
-  for _, key in ipairs(limits_of(rec)) do
+  for _, key in ipairs(limits_in(rec.limit)) do
     local one = limit_of(key)
     place(P .. "holders:" .. key, rec.jid, token)
     if one.starts then push(P .. "starts:" .. key, now, one.starts, math.max(one.per, INJECTED_TTL)) end
@@ -75,7 +85,7 @@ end
 
 -- Give back the slots of a lease that is over.
 function limits.give_back(rec)
-  for _, key in ipairs(limits_of(rec)) do
+  for _, key in ipairs(limits_in(rec.limit)) do
     local one = limit_of(key)
     one.held = one.held - 1
     place(P .. "holders:" .. key, rec.jid, false)
@@ -94,7 +104,7 @@ end
 -- Take back the start of a job that was leased so many ms ago, and has not started. One that no longer counts stays: to
 -- search a list of 10,000 starts takes about 1 ms, and a call may hand back 1,000 jobs.
 function limits.take_back_start(rec, ago)
-  for _, key in ipairs(limits_of(rec)) do take_back_start_of(key, ago) end
+  for _, key in ipairs(limits_in(rec.limit)) do take_back_start_of(key, ago) end
 end
 
 -- There may be room: the leases of all queues with parked jobs must examine them, at once or at the time.
@@ -111,30 +121,52 @@ function limits.mark_for_check(key)
   end
 end
 
--- A job that its limits put off, or that ends, may have come back into its place for a slot that others can have.
+-- A job that had come back into its place for a slot does not take it: others can have what there is.
 function limits.offer_to_others(rec)
-  for i, key in ipairs(limits_of(rec)) do
-    if i ~= rec.parked then limits.mark_for_check(key) end
+  for _, key in ipairs(limits_in(rec.limit)) do
+    local is_free, when = limits.room(key, 0)
+    if is_free or when < limits.HELD then limits.mark_for_check(key) end
   end
 end
 
--- A job has left its place: the limit of this number has no room until then.
-function limits.park(rec, number, when)
-  local key, queue = limits_of(rec)[number], rec.queue
-  rec.parked, marked[key] = number, nil
-  place(queue_key(queue, "parked"), rec.jid, now)
-  lines.add(rec)
+-- From now on a line stands under a limit that has no room until then.
+local function stand(line, queue, key, when)
+  marked[key] = nil
+  fair.join(index_of(key, queue), line)
   place(P .. "limited:" .. key, queue, now)
   place(queue_key(queue, "limits"), key, when)
-  limits.offer_to_others(rec)
+end
+
+-- Return the limit under which the line of a job stands.
+local function stands_under(rec)
+  local keys = limits_in(rec.limit)
+  for i = 1, #keys - 1 do
+    if score_of(index_of(keys[i], rec.queue), line_named(rec)) then return keys[i] end
+  end
+  return keys[#keys]
+end
+
+-- A job has left its place: this one of its limits has no room until then.
+function limits.park(rec, full, when)
+  rec.parked = BY_LIMIT
+  local line, queue, before = line_named(rec), rec.queue, stands_under(rec)
+  if before ~= full then place(index_of(before, queue), line, false) end
+  place(queue_key(queue, "parked"), rec.jid, now)
+  lines.put(rec)
+  stand(line, queue, full, when)
+  if full ~= rec.limit then limits.offer_to_others(rec) end
+end
+
+local function come_back(rec)
+  lines.remove(rec)
+  rec.parked = nil
+  place(queue_key(rec.queue, "parked"), rec.jid, false)
 end
 
 -- The next lease of the queue examines the rest.
 function limits.unpark(rec)
-  lines.remove(rec)
-  place(queue_key(rec.queue, "limits"), full_limit_of(rec), 0)
-  rec.parked = nil
-  place(queue_key(rec.queue, "parked"), rec.jid, false)
+  place(queue_key(rec.queue, "limits"), stands_under(rec), 0)
+  come_back(rec)
 end
 
 -- No job is parked in a queue any more: remove it from all limits.
@@ -169,17 +201,26 @@ end
 -- Give parked jobs of a queue the room that there is: up to `most` jobs come back into their places. Return their
 -- jids.
 function limits.bring_back(queue, most)
-  local checks, back = queue_key(queue, "limits"), {}
-  local first = head_of(checks, KEYS_A_LEASE)
+  local checks, back, taken = queue_key(queue, "limits"), {}, {}
   local function take_out(rec)
     back[#back + 1] = rec.jid
-    limits.unpark(rec)
+    for _, key in ipairs(limits_in(rec.limit)) do taken[key] = (taken[key] or 0) + 1 end
+    come_back(rec)
   end
+  local function sends_on(line)
+    local _, several = parts_of(line)
+    local full, when = first_full(limits_in(several), taken)
+    if full then stand(line, queue, full, when) end
+    return full
+  end
+  local first = head_of(checks, KEYS_A_LEASE)
   for i = 1, #first, 2 do
     if not is_due(first[i], tonumber(first[i + 1])) then break end
     local key = first[i]
-    local function may_go(others) return limits.room(key, others) end
-    local _, when = lines.put_back("limited:" .. key, queue, most - #back, may_go, take_out)
+    local gate = {
+      is_open = function() return limits.room(key, taken[key] or 0) end, sends_on = sends_on, take_out = take_out,
+    }
+    local _, when = lines.put_back("limited:" .. key, queue, most - #back, gate)
     marked[key] = nil
     place(checks, key, when or false)
     if not when then place(P .. "limited:" .. key, queue, false) end
@@ -202,11 +243,13 @@ local function room_of(key)
   return least
 end
 
--- Return how many jobs of one limit parked in a queue could start now; add the first of each lane to `heads`.
+-- Return how many jobs of one limit parked in a queue could start now; add the first of each lane to `heads`. Return
+-- nil if some of them have other limits, too.
 local function could_start_of(key, queue, heads)
   local room, lying, index = room_of(key), 0, index_of(key, queue)
   calls_left = calls_left - 1
   for _, lane in ipairs(room > 0 and redis.call("ZRANGE", index, 0, LANES - 1) or {}) do
+    if select(2, parts_of(lane)) then return nil end
     if lying >= room or calls_left <= 0 then break end
     calls_left = calls_left - 3
     local head = not lanes.is_paused(queue, lane) and redis.call("ZRANGE", index .. "\n" .. lane, 0, 0)[1]
@@ -218,14 +261,16 @@ local function could_start_of(key, queue, heads)
   return math.min(room, lying)
 end
 
--- Return how many parked jobs of a queue could start now, for queries: what bring_back() would put back. And the first
--- of each of its lanes.
+-- Return how many parked jobs of a queue could start now, for queries: what bring_back() would put back; and the first
+-- of each of its lanes. Return nil if that cannot be told from the lengths of lines.
 function limits.could_start(queue)
   local n, heads = 0, {}
   local first = calls_left > 0 and head_of(queue_key(queue, "limits"), KEYS_A_LEASE) or {}
   for i = 1, #first, 2 do
     if calls_left <= 0 or not is_due(first[i], tonumber(first[i + 1])) then break end
-    n = n + could_start_of(first[i], queue, heads)
+    local of_key = could_start_of(first[i], queue, heads)
+    if not of_key then return nil end
+    n = n + of_key
   end
   return n, heads
 end

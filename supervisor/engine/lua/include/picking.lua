@@ -67,6 +67,7 @@ local function leave_apart(queue, rec)
   if not apart.is_for_others(label_of(rec), queue, picking.worker) then return nil end
   moves.step_out(rec)
   apart.set(rec, picking.worker)
+  if rec.limit then limits.offer_to_others(rec) end
   return "gone"
 end
 
@@ -82,6 +83,7 @@ local function offer(queue, jid, in_front)
   end
   if in_front and rec.lane and lanes.is_paused(queue, rec.lane) then
     moves.set_aside(rec)
+    if rec.limit then limits.offer_to_others(rec) end
     return "gone"
   end
   local verdict = lacks and apart.is_lacked(lacks, label_of(rec)) and leave_apart(queue, rec) or held_back(rec)
