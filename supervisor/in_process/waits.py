@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from supervisor.engine.client.async_calls import AsyncCalls
-from supervisor.engine.model.keys import Namespace
 from supervisor.in_process.patience import AWAY, Pauses
 
 _MAIL_S = 30.0
@@ -17,14 +16,12 @@ class Waits:
     def __init__(
         self,
         calls: AsyncCalls,
-        namespace: Namespace,
         worker: Callable[[], str],
         on_mail: Callable[[bytes], None],
         on_wakeup: Callable[[bool], None],
     ) -> None:
         """`worker()`: its name at that time. `on_wakeup(woken)` is called at the end of each wait for a job."""
         self._calls = calls
-        self._namespace = namespace
         self._worker = worker
         self._on_mail = on_mail
         self._on_wakeup = on_wakeup
@@ -36,7 +33,7 @@ class Waits:
         pauses = Pauses()
         while True:
             try:
-                mail = await self._calls.pop([self._namespace.mail(self._worker())], _MAIL_S)
+                mail = await self._calls.pop([self._calls.namespace.mail(self._worker())], _MAIL_S)
             except AWAY:
                 await pauses.wait()
                 continue
@@ -52,7 +49,9 @@ class Waits:
     async def _wait_for_job(self, queues: Sequence[str], longest_s: float) -> None:
         woken = False
         try:
-            woken = await self._calls.pop([self._namespace.wakeup(queue) for queue in queues], longest_s) is not None
+            woken = (
+                await self._calls.pop([self._calls.namespace.wakeup(queue) for queue in queues], longest_s) is not None
+            )
         except AWAY:
             await asyncio.sleep(longest_s)
         finally:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from supervisor.child.handler import Handler
-from supervisor.engine.client.async_calls import calls_of, namespace_of
+from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.model.validation import Duration, checked_int, checked_seconds
 from supervisor.in_process.book import Book
@@ -116,7 +116,7 @@ class Worker:
         self._jobs = Jobs(self._handlers, self._rules, self._concurrency, self._directory.name, calls, book, news.set)
         status = StatusAnswers(self._jobs, book, lambda: self._exchanges)
         self._waits = Waits(
-            calls, namespace_of(self._client), lambda: self.name, lambda mail: self._exchanges.on_mail(mail),
+            calls, lambda: self.name, lambda mail: self._exchanges.on_mail(mail),
             lambda woken: self._exchanges.ask(woken),
         )  # fmt: skip
         self._upkeep = Upkeep(

@@ -250,7 +250,7 @@ class Parts:
         config, session, slots, zygotes = self._config, self.session, self.slots, self.zygotes
         state = State(self.drain, session, zygotes, self.admission, slots)
         jobs = JobStatus(self.counts, self.failures, self.backlog)
-        self.status = Status(state, session, slots, zygotes, self.scaling, jobs)
+        self.status = Status(state, session, slots, zygotes, self.scaling, self.admission, jobs)
         snapshot = MetricsSnapshot((
             CountMetrics(self.counts), EventMetrics(self._events), MasterMetrics(state, session),
             ProcessMetrics(slots, zygotes, self.scaling, self.counts), QueueMetrics(self.backlog),

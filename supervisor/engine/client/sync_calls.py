@@ -5,19 +5,25 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from supervisor.clock import monotonic
+from supervisor.engine.client.answers import Answers, checked_wait_s
 from supervisor.engine.client.around_put import AroundPut, registered
 from supervisor.engine.client.connection import Clock, check_may_wait
 from supervisor.engine.client.put_batches import BatchAnswer, jids_of, most_under_way
 from supervisor.engine.client.sync_store import Store
 from supervisor.engine.commands import queries, writes
 from supervisor.engine.commands.acknowledge import Acknowledgement
+from supervisor.engine.commands.facts import Facts
 from supervisor.engine.commands.queries import Timing
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.errors import LeaseholdError
-from supervisor.engine.model.jobs import NewJob
+from supervisor.engine.model.jobs import NewJob, new_jid
+from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.recurring import CronMissing, DueCron, following
-from supervisor.engine.model.validation import checked_flag
+from supervisor.engine.model.validation import Duration, checked_flag
+from supervisor.engine.why.conclusion import conclude
+from supervisor.engine.why.record import Why
+from supervisor.engine.why.workers import to_ask
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
@@ -36,8 +42,9 @@ class Calls:
     `own_around_puts`: the functions around each put of this client, by registration.
     """
 
-    def __init__(self, store: Store, clock: Clock, acknowledge: int) -> None:
+    def __init__(self, store: Store, namespace: Namespace, clock: Clock, acknowledge: int) -> None:
         self._store = store
+        self.namespace = namespace
         self.clock = clock
         self._acknowledge = acknowledge
         self._configured: Timing | None = None
@@ -70,6 +77,32 @@ class Calls:
                     refusal = error
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
+
+    def pop(self, keys: Sequence[str], longest_s: float) -> bytes | None:
+        """Wait until something comes into one of the lists, and take it. Raises StoreUnavailable."""
+        return self._store.pop(keys, min(longest_s, self._store.longest_wait_s))
+
+    def ask(
+        self, workers: str | Sequence[str] | None, what: str, longest_s: float, argument: Any = None
+    ) -> dict[str, Any]:
+        """Ask workers for something, and return their answers, None of those that have not answered in time."""
+        deadline_at = monotonic() + longest_s
+        question, stands_s = new_jid(), max(longest_s, writes.ASK_S)
+        answers = Answers(self.call(writes.ask, question, workers, what, argument, stands_s=stands_s))
+        while answers.missing and (left_s := deadline_at - monotonic()) > 0:
+            answers.take(self.pop([self.namespace.answer(question)], left_s))
+        return answers.by_worker
+
+    def why(self, build: Callable[..., Command[Facts]], subject: str, timeout: Duration) -> Why:
+        """Tell why a job or a queue stands where it does. Workers that know more are asked, for at most `timeout`."""
+        longest_s = checked_wait_s("timeout", timeout)
+        found = self.call(build, subject)
+        why = conclude(found)
+        workers = to_ask(found, why.reason) if longest_s else ()
+        try:
+            return conclude(found, self.ask(workers, "status", longest_s)) if workers else why
+        except LeaseholdError:
+            return why  # a worker has gone meanwhile, or this account may only read
 
     def spawn(self, due: Sequence[DueCron], now_unix: float) -> bool:
         """Put the jobs of the cron recurrences that are due, and return whether there were any."""

@@ -17,7 +17,6 @@ from supervisor.engine.client.answers import (
     ENDED,
     NOTHING,
     SWEPT,
-    Answers,
     at_most,
     checked_many,
     checked_wait_s,
@@ -55,14 +54,13 @@ from supervisor.engine.commands.lanes import Deleted, LaneCounts, in_lane
 from supervisor.engine.commands.limits import Limit, LimitJobs
 from supervisor.engine.commands.queries import Cancelled, Counts, Depths, Stats, Tracked, WorkerInfo, WorkerJobs
 from supervisor.engine.model import options
-from supervisor.engine.model.jobs import JobRecord, PutOptions, new_jid, new_job
+from supervisor.engine.model.jobs import JobRecord, PutOptions, new_job
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.outcomes import Answer, Outcome
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.recurring import RecurOptions
 from supervisor.engine.model.validation import UNSET, Duration, checked_each, checked_int, checked_seconds
 from supervisor.engine.transport.credentials import checked_credentials
-from supervisor.engine.why.conclusion import conclude
 from supervisor.engine.why.record import Why
 
 
@@ -113,7 +111,7 @@ class Client:
             pool = pool_like(redis_py, redis)
             shown = shown_address(pool.connection_kwargs)
         self._store = Store(pool, shown, self._namespace.prefix, poll_s)
-        self._calls = Calls(self._store, clock, acknowledge)
+        self._calls = Calls(self._store, self._namespace, clock, acknowledge)
         #: The configuration of the namespace, in Redis.
         self.config = Config(self._calls)
 
@@ -255,9 +253,12 @@ class Client:
         """
         return self._calls.run(queries.cancelled(jid))
 
-    def why(self, jid: str) -> Why:
-        """Tell why a job stands where it does, also of one that is cancelled, gone or was never put."""
-        return conclude(self._calls.call(facts.of_job, jid))
+    def why(self, jid: str, *, timeout: Duration = 0.5) -> Why:
+        """Tell why a job stands where it does, also of one that is cancelled, gone or was never put.
+
+        Workers are asked, for at most `timeout`, if only they know more than Redis; 0 asks none.
+        """
+        return self._calls.why(facts.of_job, jid, timeout)
 
     def wait(self, jid: str, timeout: Duration) -> Any:
         """Wait until a job has ended, at most `timeout`, and return its result.
@@ -458,14 +459,7 @@ class Client:
         question stands for at least a minute, so that a busy worker can take it up. Raises LeaseholdError, and asks
         nobody, if a named worker does not exist.
         """
-        longest_s = checked_wait_s("timeout", timeout)
-        deadline_at = times.monotonic() + longest_s
-        question, stands_s = new_jid(), max(longest_s, writes.ASK_S)
-        answers = Answers(self._calls.call(writes.ask, question, workers, what, argument, stands_s=stands_s))
-        while answers.missing and (left_s := deadline_at - times.monotonic()) > 0:
-            wait_s = min(left_s, self._store.longest_wait_s)
-            answers.take(self._store.pop([self._namespace.answer(question)], wait_s))
-        return answers.by_worker
+        return self._calls.ask(workers, what, checked_wait_s("timeout", timeout), argument)
 
     def check(self, repair: bool = False) -> list[Violation]:
         """Look through the whole namespace for impossible states, in slices, while jobs run.
@@ -625,9 +619,9 @@ class Queue:
         by_queue = self._calls.call(queries.counts, [self.name])
         return by_queue[self.name]
 
-    def why(self) -> Why:
-        """Tell why the jobs of the queue start, or do not."""
-        return conclude(self._calls.call(facts.of_queue, self.name))
+    def why(self, *, timeout: Duration = 0.5) -> Why:
+        """Tell why the jobs of the queue start, or do not. `timeout`: as for the client's."""
+        return self._calls.why(facts.of_queue, self.name, timeout)
 
     def length(self) -> int:
         """Return how many jobs can be leased: waiting (the front and what is due included) and stalled."""

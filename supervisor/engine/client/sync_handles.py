@@ -37,7 +37,6 @@ from supervisor.engine.model.outcomes import (
 )
 from supervisor.engine.model.recurring import RecurChanges, Recurring
 from supervisor.engine.model.validation import UNSET, Duration
-from supervisor.engine.why.conclusion import conclude
 from supervisor.engine.why.record import Why
 
 T = TypeVar("T")
@@ -150,9 +149,12 @@ class Job(PartialJob):
         fill(self, record, JobRecord)
         object.__setattr__(self, "_calls", calls)
 
-    def why(self) -> Why:
-        """Tell why the job stands where it does now, also if it is gone since it was read."""
-        return conclude(self._calls.call(facts.of_job, self.jid))
+    def why(self, *, timeout: Duration = 0.5) -> Why:
+        """Tell why the job stands where it does now, also if it is gone since it was read.
+
+        `timeout`: as for the client's.
+        """
+        return self._calls.why(facts.of_job, self.jid, timeout)
 
     def cancel(self, *, by: str | None = None) -> bool:
         """Delete the job. `by` names who wants that. Returns False if it is gone or complete.

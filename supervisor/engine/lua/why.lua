@@ -29,6 +29,9 @@ local function tell(name, value)
   answer[#answer + 1] = value
 end
 
+-- Return whether a worker takes requests: those that number their exchanges do.
+local function answers(worker) return redis.call("HEXISTS", P .. "worker:" .. worker, "number") == 1 end
+
 local function tell_living(klass)
   local serving, knowing, held = {}, 0, 0
   local names = redis.call("ZREVRANGEBYSCORE", P .. "workers-seen", "+inf", now - LIVES, "LIMIT", 0, WORKERS)
@@ -45,7 +48,12 @@ local function tell_living(klass)
   end
   tell("living", #names)
   tell("serving", #serving)
-  tell("serving_names", { unpack(serving, 1, NAMED) })
+  local names_told, answering = { unpack(serving, 1, NAMED) }, {}
+  for _, worker in ipairs(names_told) do
+    if answers(worker) then answering[#answering + 1] = worker end
+  end
+  tell("serving_names", names_told)
+  tell("answering_names", answering)
   tell("serving_hold", held)
   tell("knowing", knowing)
 end
@@ -117,6 +125,8 @@ end
 
 local function tell_job(rec)
   tell("popped", tonumber(rec.popped))
+  local worker = string.match(rec.owner or "", "^%d+:(.+)$")
+  if worker and answers(worker) then tell("holder_answers", 1) end
   tell("shapes", rec.shapes)
   if rec.parked == "klass" then tell("is_apart", 1) end
   tell_place(rec)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from supervisor.engine.commands.facts import ACTORS, Facts
-from supervisor.engine.why import ended, held, queues, waiting
+from supervisor.engine.why import ended, held, queues, waiting, workers
 from supervisor.engine.why.record import Why
 
 Rule = Callable[[Facts], ended.Reason | None]
@@ -16,7 +16,7 @@ _OF_A_JOB: Final[tuple[Rule, ...]] = (
     held.scheduled,
     waiting.paused_queue, waiting.paused_lane, waiting.no_worker, waiting.misfit, waiting.no_handler,
     waiting.left_to_others, waiting.limit, waiting.concurrency, waiting.next_lease, waiting.behind_others,
-    waiting.lanes_turn,    waiting.next_in_line,
+    waiting.lanes_turn, waiting.next_in_line,
 )  # fmt: skip
 _OF_A_QUEUE: Final[tuple[Rule, ...]] = (
     waiting.paused_queue, queues.nothing_there, waiting.no_worker, waiting.concurrency, queues.none_ready,
@@ -28,12 +28,16 @@ _HOLDING_UP: Final = (waiting.paused_queue, waiting.no_worker)
 _TIMES: Final = ("now", "popped", "completed", "cancelled", "limit_until")
 
 
-def conclude(facts: Facts) -> Why:
-    """Return the first true reason, with the facts."""
+def conclude(facts: Facts, answers: workers.Answers | None = None) -> Why:
+    """Return the first true reason, with the facts. `answers`: what workers of `workers.to_ask()` have said."""
     rules = _OF_A_QUEUE if facts.jid is None else _OF_A_JOB
     reason, sentence = next(found for rule in rules if (found := rule(facts)) is not None)
     if reason in _HELD_UP_TOO:
         sentence += "".join(f"; but {why[1]}" for rule in _HOLDING_UP if (why := rule(facts)) is not None)
+    if answers:
+        is_leased = reason == "running"
+        told = workers.with_its_worker(facts, answers) if is_leased else workers.none_is_free(facts, answers, reason)
+        reason, sentence = told or (reason, sentence)
     return Why(reason, sentence, dict(_shown(facts)))
 
 

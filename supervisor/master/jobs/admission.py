@@ -12,7 +12,8 @@ Nothing is leased while a stop holds, or while leased jobs wait for room (`waits
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
 from supervisor import clock
 from supervisor.engine.model.jobs import LeaseRecord
@@ -27,6 +28,8 @@ from supervisor.master.timers import Timers
 _RETRY_S: Final = 1.0
 #: The first pause of leases for shared children, after jobs that found no place there.
 _FIRST_PAUSE_S: Final = 0.05
+#: Further leased jobs are not named in the status, because an answer has its limits.
+_MOST_WAITING: Final = 100
 #: The key of the timer for that.
 FIND_ROOM: Final = "admission.find-room"
 
@@ -87,6 +90,17 @@ class Admission:
         if self._ledger.is_laden:
             return Stop.UNSETTLED
         return Stop.EDITED if self.awaits_reload else None
+
+    def status(self) -> dict[str, Any]:
+        """Return plain JSON: why no job starts, and up to 100 leased jobs that wait here."""
+        stop, budget = self.why_not(), self._budget
+        memory = {"limit_bytes": budget.limit_bytes, "used_bytes": budget.used_bytes()} if budget.limit_bytes else None
+        return {
+            "stop": stop and stop.value,
+            "waits_for_room": self.waits_for_room,
+            "memory": memory,
+            "waiting": [held.lease.jid for held in islice(self._ledger.ready, _MOST_WAITING)],
+        }
 
     # how many jobs at once
 

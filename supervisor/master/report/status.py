@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from supervisor import clock
 from supervisor.engine.worker.session import Session
+from supervisor.master.jobs.admission import Admission
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.outcome_log import attempt_of
@@ -58,6 +59,7 @@ class Status:
         slots: Slots,
         zygotes: Zygotes,
         scaling: Scaling,
+        admission: Admission,
         jobs: JobStatus,
     ) -> None:
         self._state = state
@@ -65,6 +67,7 @@ class Status:
         self._slots = slots
         self._zygotes = zygotes
         self._scaling = scaling
+        self._admission = admission
         self._jobs = jobs
         self._began_at = clock.monotonic()
 
@@ -85,6 +88,7 @@ class Status:
             "idle": sum(1 for child in children if child.state is ChildState.IDLE),
             "children": [_child_status(child) for child in islice(children, _MOST_CHILDREN)],
             "children_left_out": max(0, len(children) - _MOST_CHILDREN),
+            "admission": self._admission.status(),
             "zygotes": self._zygotes.status(),
             "reload": self._zygotes.last_reload,
             "queues": list(session.serving.patterns),

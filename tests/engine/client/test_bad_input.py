@@ -205,7 +205,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Client.queue": ({}, {"name": names()}),
     "Client.queues": ({}, {}),
     "Client.concerns": ({}, {}),
-    "Client.why": ({}, {"jid": names()}),
+    "Client.why": ({"jid": "waiting", "timeout": 0}, {"jid": names(), "timeout": [None, *SECONDS]}),
     "Client.batch": (
         {},
         {
@@ -248,7 +248,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Queue.peek": ({}, {"n": ints(0, 1000)}),
     "Queue.counts": ({}, {}),
     "Queue.length": ({}, {}),
-    "Queue.why": ({}, {}),
+    "Queue.why": ({"timeout": 0}, {"timeout": [None, *SECONDS]}),
     "Queue.stats": ({}, {"date": DATES}),
     "Queue.pause": ({}, {"by": BYS}),
     "Queue.unpause": ({}, {}),
@@ -294,7 +294,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Lease.release": ({}, {"started": BOOLS}),
     "Lease.suspend": ({"name": "s"}, {"name": names(), "timeout": SECONDS}),
     "Lease.died": ({}, {"reason": REASONS}),
-    "Job.why": ({}, {}),
+    "Job.why": ({"timeout": 0}, {"timeout": [None, *SECONDS]}),
     "Job.cancel": ({}, {"by": BYS}),
     "Job.fail": ({"group": "g", "message": "m"}, {"group": names(), "message": TEXTS}),
     "Job.unfail": ({}, {"queue": names(None), "klass": names(None), "data": DATA}),

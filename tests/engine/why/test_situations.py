@@ -311,7 +311,7 @@ JOBS = {
 @pytest.mark.parametrize("bring_about", JOBS, ids=lambda each: each.__name__)
 def test_each_job_tells_its_reason(world, bring_about):
     bring_about(world)
-    why = world.client.why("j")
+    why = world.client.why("j", timeout=0)
     reason, part = JOBS[bring_about]
     assert why.reason == reason and part in why.sentence, why.sentence
 
@@ -348,7 +348,7 @@ QUEUES = {
 @pytest.mark.parametrize("bring_about", QUEUES, ids=lambda each: each.__name__)
 def test_each_queue_tells_its_reason(world, bring_about):
     bring_about(world)
-    why = world.q.why()
+    why = world.q.why(timeout=0)
     reason, part = QUEUES[bring_about]
     assert why.reason == reason and part in why.sentence, why.sentence
 
@@ -356,9 +356,9 @@ def test_each_queue_tells_its_reason(world, bring_about):
 def test_job_tells_why_after_it_has_gone(world):
     next_in_line(world)
     job = world.client.job("j")
-    assert job.why().reason == "next-in-line"
+    assert job.why(timeout=0).reason == "next-in-line"
     world.client.cancel("j", by="kim")
-    assert job.why().facts["cancelled_by"] == "kim"
+    assert job.why(timeout=0).facts["cancelled_by"] == "kim"
 
 
 def test_asking_is_quick_in_a_long_queue(world, cpu_ms):
@@ -366,7 +366,7 @@ def test_asking_is_quick_in_a_long_queue(world, cpu_ms):
     world.q.put_many({"klass": "k"} for _ in range(n))
     world.q.put("k", jid="j")
     with cpu_ms() as used:
-        why = world.client.why("j")
-        world.q.why()
+        why = world.client.why("j", timeout=0)
+        world.q.why(timeout=0)
     assert (why.reason, why.facts["ahead"]) == ("behind-others", n)
     assert used[0] <= LONG_MS
