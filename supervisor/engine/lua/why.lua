@@ -17,6 +17,7 @@
 --- @include clock
 --- @include lives
 --- @include config
+--- @include depths
 --- @include view
 --- @include limits
 --- @include lanes
@@ -67,6 +68,7 @@ local function tell_queue()
   if most > 0 then tell("max_concurrency", most) end
   tell("front", redis.call("ZCARD", queue_key(queue, "front")))
   tell("waiting", redis.call("ZCARD", queue_key(queue, "waiting")) + lanes.size(queue))
+  tell("in_paused_lanes", in_paused_lanes(queue))
   tell("lanes", redis.call("ZCARD", lanes.index(queue)))
   for _, place_name in ipairs({ "running", "scheduled", "depends", "parked", "apart" }) do
     tell(place_name, redis.call("ZCARD", queue_key(queue, place_name)))

@@ -6,11 +6,11 @@ from supervisor.engine.why.words import counted
 
 
 def _ready(facts: Facts) -> int:
-    return facts.count("front") + facts.count("waiting") + facts.count("entries")
+    return facts.count("front") + facts.count("waiting") + facts.count("entries") - facts.count("in_paused_lanes")
 
 
 def nothing_there(facts: Facts) -> Reason | None:
-    places = ("running", "scheduled", "depends", "parked", "apart")
+    places = ("running", "scheduled", "depends", "parked", "apart", "in_paused_lanes")
     if _ready(facts) or any(facts.count(place) for place in places):
         return None
     return "empty", f"queue {facts.queue} has no jobs"
@@ -23,6 +23,7 @@ def none_ready(facts: Facts) -> Reason | None:
     words = {
         "running": "running", "scheduled": "scheduled", "depends": "waiting for other jobs",
         "parked": "parked under a limit", "apart": "left to a worker that knows their klass",
+        "in_paused_lanes": "in paused lanes",
     }  # fmt: skip
     parts = [f"{facts.count(name):,} {said}" for name, said in words.items() if facts.count(name)]
     return "none-ready", f"no job of queue {facts.queue} could start: {', '.join(parts)}"

@@ -327,6 +327,11 @@ def only_parked(w):
     w.q.lease("w")
 
 
+def only_in_paused_lanes(w):
+    w.q.put("k", lane="slow")
+    w.q.lane("slow").pause()
+
+
 def served(w):
     running(w)
     w.q.put("k")
@@ -339,6 +344,7 @@ QUEUES = {
     concurrency: ("concurrency-full", "max-concurrency of 1"),
     none_ready: ("none-ready", "1 running, 1 scheduled"),
     only_parked: ("none-ready", "1 parked under a limit"),
+    only_in_paused_lanes: ("none-ready", "1 in paused lanes"),
     waits_for_failed_parent: ("none-ready", "1 waiting for other jobs"),
     left_to_others: ("none-ready", "1 left to a worker"),
     served: ("served", "1 waiting job, 1 running and 1 living worker"),
