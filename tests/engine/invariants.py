@@ -174,11 +174,16 @@ def _waiting_places(jid: str, record: dict[str, str]) -> Iterator[tuple[str, str
         yield f"apart:{label}\n{queue}\n{lane or ''}", member, score
     elif "parked" in record:
         yield f"queue:{queue}:parked", jid, None
-        yield f"limited:{record['limit']}\n{queue}\n{lane or ''}", member, score
+        under = record["parked"] if _waits_for_batch(record) else record["limit"]
+        yield f"limited:{under}\n{queue}\n{lane or ''}", member, score
     elif turn and "aside" not in record:
         yield f"queue:{queue}:front", jid, float(turn)
     else:
         yield f"lane:{queue}\n{lane}" if lane else f"queue:{queue}:waiting", member, score
+
+
+def _waits_for_batch(record: dict[str, str]) -> bool:
+    return record.get("parked", "").startswith("\v")
 
 
 def _holds_jobs(key: str) -> bool:
@@ -214,7 +219,7 @@ def _contradictions(jid: str, record: dict[str, str], found: Snapshot) -> Iterat
     for parent in parents:
         if found.get(f"job:{parent}", {"state": "gone"}).get("state") in ("complete", "gone"):
             yield f"{jid} depends on {parent}, which is complete or gone"
-    lacks_limit = record.get("parked") != "klass" and "limit" not in record
+    lacks_limit = record.get("parked") != "klass" and not _waits_for_batch(record) and "limit" not in record
     if "parked" in record and (state != "waiting" or lacks_limit):
         yield f"{jid} is parked, but {state} under the limit {record.get('limit')}"
     if "aside" in record and (state != "waiting" or "parked" in record or not {"turn", "lane"} <= record.keys()):

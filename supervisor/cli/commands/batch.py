@@ -1,4 +1,4 @@
-"""`leasehold batch`: shows batches, cancels one and retries one. Runs in the command's process."""
+"""`leasehold batch`: shows batches; cancels, retries, pauses and resumes one. Runs in the command's process."""
 
 import argparse
 from dataclasses import asdict
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.options import add_json
 from supervisor.cli.lib.parser import Subparsers, UsageError
+from supervisor.cli.lib.shown import pause_words
 from supervisor.cli.lib.supervisors import user_at_host
 from supervisor.cli.lib.terminal import counted, local_time, note, say, say_json, table
 
@@ -20,31 +21,36 @@ examples:
   leasehold batch import-7                     # its numbers, and the first 25 failed jobs
   leasehold batch import-7 --cancel            # delete its jobs that have not ended
   leasehold batch import-7 --retry             # put its failed jobs back into their queues
+  leasehold batch import-7 --pause             # have none of its waiting jobs leased
+  leasehold batch import-7 --resume            # let it go on
 
-Both work in steps of 1,000 jobs, also on batches in the batch. If one is interrupted, give it again."""
+These include the batches in it. --cancel and --retry work in steps of 1,000 jobs. If one is interrupted, repeat it."""
 
 _SHOWN = 25
 
 
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
-    parser = subparsers.add_parser("batch", description="Show batches; cancel or retry one.", epilog=EXAMPLES)
+    description = "Show batches; cancel, retry, pause or resume one."
+    parser = subparsers.add_parser("batch", description=description, epilog=EXAMPLES)
     parser.add_argument("id", metavar="ID", nargs="?", help="only this batch")
     parser.add_argument("--cancel", action="store_true", help="close it, and delete its jobs that have not ended")
     parser.add_argument("--retry", action="store_true", help="put its failed jobs back")
+    parser.add_argument("--pause", action="store_true", help="lease none of its waiting jobs; what runs goes on")
+    parser.add_argument("--resume", action="store_true", help="end its pause")
     add_json(parser, "a list of batches; or one, with the jids of its first 25 failed jobs")
     add_connection(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """List the batches, or show, cancel or retry one."""
-    acts = args.cancel or args.retry
+    """List the batches, or show or change one."""
+    acts = args.cancel + args.retry + args.pause + args.resume
     if acts and args.id is None:
         raise UsageError("ID is missing: which batch?")
-    if args.cancel and args.retry:
-        raise UsageError("--cancel and --retry exclude each other")
+    if acts > 1:
+        raise UsageError("--cancel, --retry, --pause and --resume exclude each other")
     if acts and args.json:
-        raise UsageError("--json shows a batch: give it without --cancel and --retry")
+        raise UsageError("--json shows a batch: give it without --cancel, --retry, --pause and --resume")
     if args.id is None:
         return _list(args)
     with connect(args) as client, arguments():
@@ -70,7 +76,7 @@ def _list(args: argparse.Namespace) -> int:
         say_json([asdict(batch) for batch in batches])
     elif batches:
         rows = [
-            (one.id, one.state, one.total, one.pending, one.complete, one.failed, one.cancelled, one.description)
+            (one.id, _state(one), one.total, one.pending, one.complete, one.failed, one.cancelled, one.description)
             for one in batches
         ]
         table(("id", "state", "jobs", "pending", "complete", "failed", "cancelled", "description"), rows)
@@ -82,9 +88,17 @@ def _list(args: argparse.Namespace) -> int:
 def _act(args: argparse.Namespace, batch: "Batch") -> int:
     if args.cancel:
         say(f"{args.id}: cancelled {counted(batch.cancel(user_at_host()), 'job')}")
+    elif args.pause:
+        say(f"{args.id}: {'paused' if batch.pause(by=user_at_host()) else 'was paused already'}")
+    elif args.resume:
+        say(f"{args.id}: {'resumed' if batch.resume() else 'was not paused'}")
     else:
         say(f"{args.id}: put {counted(batch.retry(), 'failed job')} back")
     return 0
+
+
+def _state(record: "BatchRecord") -> str:
+    return "paused" if record.paused and record.ended_unix is None else record.state
 
 
 def _words(record: "BatchRecord") -> str:
@@ -94,5 +108,6 @@ def _words(record: "BatchRecord") -> str:
         f"{local_time(record.opened_unix)}"
     )
     ended = f", ended {local_time(record.ended_unix)}" if record.ended_unix else ""
+    paused = f"; paused: {pause_words(record)}" if record.paused else ""
     inside = f"; in batch {record.parent}" if record.parent else ""
-    return f"{words}{ended}{inside}" + (f"; {record.description}" if record.description else "")
+    return f"{words}{ended}{paused}{inside}" + (f"; {record.description}" if record.description else "")

@@ -13,6 +13,7 @@ from supervisor import clock
 from supervisor.cli.lib.terminal import counted, local_time, note, say_json, table
 
 if TYPE_CHECKING:
+    from supervisor.engine.commands.batches import BatchRecord
     from supervisor.engine.commands.lanes import LaneCounts
     from supervisor.engine.commands.queries import Counts
     from supervisor.engine.model.jobs import JobRecord
@@ -152,8 +153,8 @@ def by_words(by: str | None, when_unix: float | None) -> str | None:
     return ", ".join(filter(None, (by, local_time(when_unix) if when_unix else None))) or None
 
 
-def pause_words(counts: "Counts | LaneCounts") -> str:
-    """Return by whom and when a queue or lane was paused, or `yes` if that is unknown."""
+def pause_words(counts: "Counts | LaneCounts | BatchRecord") -> str:
+    """Return by whom and when a queue, lane or batch was paused, or `yes` if that is unknown."""
     return by_words(counts.paused_by, counts.paused_unix) or "yes"
 
 

@@ -42,6 +42,8 @@ STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "job.progressed": ("worker", "fraction", "text"),
     "lease.lost": ("worker", "token"),
     "batch.ended": ("batch", "state", "total", "failed"),
+    "batch.paused": ("batch", "by"),
+    "batch.resumed": ("batch",),
     "job.tracked": (),
     "job.untracked": (),
     "queue.paused": ("by",),

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.steps import Steps
-from supervisor.engine.commands.writes import MOST, Argument, Command, checked_by, now_ms
+from supervisor.engine.commands.writes import MOST, Argument, Command, checked_by, now_ms, parse_by
 from supervisor.engine.model import scripts
 from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.keys import checked_name
@@ -42,6 +42,9 @@ class BatchRecord:
     closed_unix: float | None
     ended_unix: float | None
     to_call: list[str]  # the callbacks that were not put yet
+    paused: bool  # its waiting members are not leased
+    paused_by: str | None
+    paused_unix: float | None
 
 
 class BatchCounts(NamedTuple):
@@ -113,6 +116,18 @@ def cancelled(batch_id: str, by: str | None = None, *, now: float | None = None)
     return Command(scripts.BATCHCANCEL, args, lambda reply: (reply[0], reply[1], [one.decode() for one in reply[2]]))
 
 
+def paused(batch_id: str, by: str | None = None, *, now: float | None = None) -> Command[bool]:
+    """Pause a batch. Answers False if it was paused. Redis answers an error beginning with REFUSED if there is none."""
+    args = now_ms(now), batch_id, "1", checked_by(by), ""
+    return Command(scripts.BATCHPAUSE, args, lambda reply: bool(reply[0]))
+
+
+def resumed(batch_id: str, rank: int | None = None, *, now: float | None = None) -> Command[tuple[bool, int]]:
+    """Let a batch go on, in up to 1,000 queues. Answers if it was paused, and the `rank` of the next call, or 0."""
+    args = now_ms(now), batch_id, "", "", "" if rank is None else rank
+    return Command(scripts.BATCHPAUSE, args, lambda reply: (bool(reply[0]), reply[1]))
+
+
 def look(
     batch_id: str, offset: int = 0, count: int = 0, until_ms: int | None = None, *, now: float | None = None
 ) -> Command[Looked | None]:
@@ -151,6 +166,7 @@ def _record(batch_id: str, flat: Iterable[bytes]) -> BatchRecord:
     total, complete, failed, cancelled_count = (
         int(fields.get(name, 0)) for name in ("total", "complete", "failed", "cancelled")
     )
+    paused_by, paused_unix = parse_by(fields["paused"].encode() if "paused" in fields else None)
     return BatchRecord(
         id=batch_id,
         state=fields.get("state") or ("running" if "closed" in fields else "open"),
@@ -165,6 +181,9 @@ def _record(batch_id: str, flat: Iterable[bytes]) -> BatchRecord:
         closed_unix=int(fields["closed"]) / 1000 if "closed" in fields else None,
         ended_unix=int(fields["ended"]) / 1000 if "ended" in fields else None,
         to_call=sorted(fields.get("calls", "").split()),
+        paused="paused" in fields,
+        paused_by=paused_by,
+        paused_unix=paused_unix,
     )
 
 
@@ -196,6 +215,14 @@ def cancel(batch_id: str, by: str | None, now: Callable[[], float | None]) -> St
         if left == 0 or left == before:
             return total
         before = left
+
+
+def resume(batch_id: str, now: Callable[[], float | None]) -> Steps[bool]:
+    """Let a batch go on. Return False if it was not paused. An interrupted call can be repeated."""
+    was_paused, rank = yield resumed(batch_id, now=now())
+    while rank > 0:
+        _, rank = yield resumed(batch_id, rank, now=now())
+    return bool(was_paused)
 
 
 def retry(batch_id: str, now: Callable[[], float | None]) -> Steps[int]:

@@ -13,7 +13,7 @@ from supervisor.engine.model.jobs import JobRecord
 from supervisor.engine.model.keys import checked_name
 
 #: Facts that are `<ms>:<who>`, and may contain any bytes.
-ACTORS: Final = ("paused", "lane_pause", "limit_by")
+ACTORS: Final = ("paused", "lane_pause", "batch_pause", "limit_by")
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from supervisor.engine.model.recurring import Recurring, parse_recurring
 from supervisor.engine.model.replay import NEVER_MS
 from supervisor.engine.model.validation import checked_int, milliseconds
 
-#: The states by which the jobs of a queue are listed. parked: waiting for room in a limit.
+#: The states by which the jobs of a queue are listed. parked: waiting for room in a limit, or for a paused batch.
 STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "parked", "complete", "failed")
 #: A worker unseen for this long may be gone; lua/include/lives.lua agrees. An idle worker is seen every 30 s.
 LIVES_S: Final = 60.0
@@ -54,8 +54,8 @@ class Counts:
     """How many jobs of a queue are in each state.
 
     `waiting` includes due jobs, all lanes, entries pushed by other programs, and jobs left to a worker that knows their
-    klass. The leases of `stalled` jobs have expired without a takeover. `parked` jobs wait for room in their limit.
-    `paused`: nothing new is leased; `paused_unix` and `paused_by` are None if unknown.
+    klass. The leases of `stalled` jobs have expired without a takeover. `parked` jobs wait for room in their limit,
+    or for their paused batch. `paused`: nothing new is leased; `paused_unix` and `paused_by` are None if unknown.
     """
 
     waiting: int

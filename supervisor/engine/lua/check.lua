@@ -55,10 +55,11 @@ local PARTS = {
   recurring = "recurring", parked = "parked", lanes = "lanes of a queue", limits = "limits of a queue",
   apart = "apart", klasses = "klasses of a queue",
 }
--- The parts of a name of limited:, one a line.
-local LIMITED = { "queues of a limit", "lanes of a limit", "parked lane" }
--- The parts of a name of apart:.
-local APART = { nil, "lanes of a klass", "apart lane" }
+-- The parts of a name of limited: and apart:, one a line.
+local LINES = {
+  limited = { "queues of a limit", "lanes of a limit", "parked lane" },
+  apart = { nil, "lanes of a klass", "apart lane" },
+}
 
 -- Return the kind of a name, its subject and the type that it implies; nothing for an unknown name.
 local function kind_of(name)
@@ -66,8 +67,8 @@ local function kind_of(name)
   local queue, part = string.match(name, "^queue:(.*):(%l+)$")
   if queue and PARTS[part] then return PARTS[part], queue, "zset" end
   local word, rest = string.match(name, "^(%l+):(.*)$")
-  if word == "limited" or word == "apart" then
-    local kind = (word == "apart" and APART or LIMITED)[1 + select(2, string.gsub(rest, "\n", "\n"))]
+  if LINES[word] then
+    local kind = LINES[word][1 + select(2, string.gsub(rest, "\n", "\n"))]
     return kind, rest, kind and "zset"
   end
   if TYPES[word] then return word .. ":", rest, TYPES[word] end

@@ -20,6 +20,7 @@
 --- @include depths
 --- @include view
 --- @include limits
+--- @include pauses
 --- @include lanes
 local WORKERS, SKILLS, NAMED, GENERATIONS, PEERS_MS = 1000, 1000, 5, 100, 3600000
 local jid, queue = ARGV[2], ARGV[3]
@@ -97,6 +98,14 @@ local function tell_limit(rec)
   tell("limit_holders", redis.call("ZRANGE", P .. "holders:" .. key, 0, NAMED - 1))
 end
 
+-- Tell of the pause of a job's batch, or of one around it.
+local function tell_pause(rec)
+  local batch = rec.batch and pauses.over(rec.batch)
+  if not batch then return end
+  tell("paused_batch", batch)
+  tell("batch_pause", redis.call("HGET", P .. "batch:" .. batch, "paused"))
+end
+
 -- Tell how many jobs of its own line are before a waiting one.
 local function tell_place(rec)
   if rec.turn and not rec.aside then
@@ -132,6 +141,7 @@ local function tell_job(rec)
   tell("shapes", rec.shapes)
   if rec.parked == "klass" then tell("is_apart", 1) end
   tell_place(rec)
+  tell_pause(rec)
   tell_limit(rec)
   if rec.state == "depends" then tell_root() end
   if rec.state == "complete" then tell("completed", tonumber(redis.call("ZSCORE", P .. "complete", jid) or nil)) end

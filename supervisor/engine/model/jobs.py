@@ -521,7 +521,7 @@ class JobRecord:
     spawned_from: str | None  # jid of the recurring job that made this one
     lane: str | None
     limit: str | tuple[str, ...] | None
-    parked: bool  # only a full limit keeps the job from starting
+    parked: bool  # only a full limit, or the pause of a batch, keeps the job from starting
     unique: str | bool | None  # the key that the job claims until it ends; True: by content
     start_by_unix: float | None  # when the job expires, if it has not started by then
     persistent: bool

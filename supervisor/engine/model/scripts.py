@@ -188,6 +188,7 @@ SCORES = load("scores")
 BATCHOPEN = load("batchopen")
 BATCHCLOSE = load("batchclose")
 BATCHCANCEL = load("batchcancel")
+BATCHPAUSE = load("batchpause")
 BATCH = load("batch")
 BATCHES = load("batches")
 

@@ -14,17 +14,17 @@ _OF_A_JOB: Final[tuple[Rule, ...]] = (
     ended.cancelled, ended.unknown, ended.complete, ended.failed,
     held.stalled, held.running, held.waits_for_parents, held.waits_for_signal, held.unknown_klass, held.retry,
     held.scheduled,
-    waiting.paused_queue, waiting.paused_lane, waiting.no_worker, waiting.misfit, waiting.no_handler,
-    waiting.left_to_others, waiting.limit, waiting.concurrency, waiting.next_lease, waiting.behind_others,
-    waiting.lanes_turn, waiting.next_in_line,
+    waiting.paused_queue, waiting.paused_lane, waiting.paused_batch, waiting.no_worker, waiting.misfit,
+    waiting.no_handler, waiting.left_to_others, waiting.limit, waiting.concurrency, waiting.next_lease,
+    waiting.behind_others, waiting.lanes_turn, waiting.next_in_line,
 )  # fmt: skip
 _OF_A_QUEUE: Final[tuple[Rule, ...]] = (
     waiting.paused_queue, queues.nothing_there, waiting.no_worker, waiting.concurrency, queues.none_ready,
     queues.served,
 )  # fmt: skip
-#: Reasons that promise a next lease, which these two would keep from coming.
+#: Reasons that promise a next lease, which these would keep from coming.
 _HELD_UP_TOO: Final = frozenset({"stalled", "retry", "scheduled"})
-_HOLDING_UP: Final = (waiting.paused_queue, waiting.no_worker)
+_HOLDING_UP: Final = (waiting.paused_queue, waiting.paused_batch, waiting.no_worker)
 _TIMES: Final = ("now", "popped", "completed", "cancelled", "limit_until")
 
 

@@ -22,7 +22,7 @@ def none_ready(facts: Facts) -> Reason | None:
         return None
     words = {
         "running": "running", "scheduled": "scheduled", "depends": "waiting for other jobs",
-        "parked": "parked under a limit", "apart": "left to a worker that knows their klass",
+        "parked": "parked under a limit or a paused batch", "apart": "left to a worker that knows their klass",
         "in_paused_lanes": "in paused lanes",
     }  # fmt: skip
     parts = [f"{facts.count(name):,} {said}" for name, said in words.items() if facts.count(name)]

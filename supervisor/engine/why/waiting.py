@@ -21,6 +21,12 @@ def paused_lane(facts: Facts) -> Reason | None:
     return "paused-lane", f"lane {facts.job.lane} of queue {facts.queue} is paused{actor(facts.actor('lane_pause'))}"
 
 
+def paused_batch(facts: Facts) -> Reason | None:
+    if "paused_batch" not in facts.told:
+        return None
+    return "paused-batch", f"batch {facts.told['paused_batch']} is paused{actor(facts.actor('batch_pause'))}"
+
+
 def no_worker(facts: Facts) -> Reason | None:
     if facts.count("serving"):
         return None

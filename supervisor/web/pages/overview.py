@@ -82,7 +82,7 @@ def _of_queue(row: Row) -> Iterator[tuple[Tone, str]]:
     elif values["oldest"] is not None and values["oldest"] >= LATE_S:
         yield Tone.NOTICE, f"its oldest job has waited for {span(values['oldest'])}"
     if values["parked"]:
-        yield Tone.NOTICE, f"{counted(values['parked'], 'job')} waiting for room in a limit"
+        yield Tone.NOTICE, f"{counted(values['parked'], 'job')} waiting for room in a limit, or for a paused batch"
 
 
 def _of_groups(model: Model) -> Iterator[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""`leasehold batch`: batches are listed and shown, and one is cancelled and retried."""
+"""`leasehold batch`: batches are listed and shown, and one is cancelled, retried, paused and resumed."""
 
 
 def put_batch(jobs):
@@ -25,3 +25,16 @@ def test_batch_is_retried_and_cancelled(shell, jobs):
     assert shell.line("batch", "b", "--retry") == "b: put 1 failed job back"
     assert shell.line("batch", "b", "--cancel") == "b: cancelled 3 jobs"
     assert batch.look().state == "cancelled"
+
+
+def test_batch_is_paused_and_resumed(shell, jobs):
+    put_batch(jobs)
+    assert shell.line("batch", "b", "--pause") == "b: paused"
+    assert shell.line("batch", "b", "--pause") == "b: was paused already"
+    assert shell.rows("batch")[1][:2] == ["b", "paused"]
+    assert "; paused: " in shell.good("batch", "b")
+    assert shell.json("batch", "b")["paused_by"] in shell.good("why", "b-0")
+    assert jobs.queue("q").lease("w") == []
+    assert shell.line("batch", "b", "--resume") == "b: resumed"
+    assert shell.line("batch", "b", "--resume") == "b: was not paused"
+    assert len(jobs.queue("q").lease("w", 9)) == 3

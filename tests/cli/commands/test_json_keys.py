@@ -21,7 +21,7 @@ QUEUE = {
 LANE = {"lane", "parked", "paused", "paused_by", "paused_unix", "running", "stalled", "waiting", "weight"}
 BATCH = {
     "cancelled", "closed_unix", "complete", "description", "ended_unix", "failed", "id", "opened_unix", "parent",
-    "pending", "state", "to_call", "total",
+    "paused", "paused_by", "paused_unix", "pending", "state", "to_call", "total",
 }  # fmt: skip
 LIMIT = {"in_use", "key", "parked", "rate", "running", "set_by", "set_unix"}
 SPREAD = {"count", "histogram", "mean", "std", "variance"}

@@ -97,8 +97,9 @@ def test_an_event_has_the_fields_that_the_table_lists(client, clock):
         client.queue("s").lease("w")[0].suspend("approval")
         client.signal("s", "approval")
         client.cancel("s", by="kim")
-        with client.batch():
-            pass
+        with client.batch() as batch:
+            batch.pause(by="kim")
+            batch.resume()
         q.lease("x", 1, ttl=1)
         clock.tick(2)
         q.lease("y", 1)
@@ -151,6 +152,18 @@ def test_each_put_of_a_batch_is_told(client):
         client.queue("q").put_many({"klass": "k", "jid": str(i)} for i in range(1000))
         events = said(client, stream)
     assert [event.jid for event in events] == [str(i) for i in range(1000)]
+
+
+def test_pause_of_a_batch_is_told(client):
+    with client.batch("b"):
+        pass
+    with client.events() as stream:
+        client.batch("b").pause(by="kim")
+        client.batch("b").resume()
+        events = said(client, stream)
+    assert [(event.name, event.fields["batch"], event.fields.get("by")) for event in events] == [
+        ("batch.paused", "b", "kim"), ("batch.resumed", "b", None),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

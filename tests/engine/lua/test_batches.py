@@ -481,3 +481,152 @@ def test_persistent_job_is_in_no_batch(client):
     with opened(client) as batch, pytest.raises(ValueError, match="persistent excludes batch"):
         batch.put("q", "k", persistent=True)
     assert batch.look().total == 0
+
+
+def jids(leases):
+    return sorted(lease.jid for lease in leases)
+
+
+def test_paused_batch_has_no_member_leased_until_it_is_resumed(client):
+    batch = put_batch(client, 3)
+    client.queue("q").put("k", jid="other")
+    (running,) = leased(client, 1)
+    assert batch.pause(by="kim")
+    record = batch.look()
+    assert (record.state, record.paused, record.paused_by) == ("running", True, "kim")
+    assert jids(leased(client)) == ["other"]
+    assert client.queue("q").counts().parked == 2
+    assert running.complete(then=[{"queue": "q", "klass": "k", "jid": "b-new", "batch": "b"}])
+    assert leased(client) == []
+    assert numbers(batch) == ("running", 4, 3, 1, 0, 0)
+    assert client.check() == []
+    assert batch.resume()
+    assert jids(leased(client)) == ["b-1", "b-2", "b-new"]
+    assert not batch.look().paused
+
+
+def test_pause_and_resume_say_whether_they_change_anything(client):
+    batch = put_batch(client, 1)
+    assert [batch.resume(), batch.pause(), batch.pause(), batch.resume(), batch.resume()] == [
+        False, True, False, True, False,
+    ]  # fmt: skip
+    for act in (client.batch("nowhere").pause, client.batch("nowhere").resume):
+        with pytest.raises(LeaseholdError, match="there is no batch nowhere"):
+            act()
+
+
+def test_paused_members_come_back_in_their_order(client, clock):
+    with client.batch("b") as batch:
+        for n, options in enumerate([{}, {"priority": -1}, {"lane": "x"}, {}]):
+            batch.put("q", "k", jid=f"b-{n}", **options)
+    (first,) = leased(client, 1)
+    batch.pause()
+    first.release()
+    assert leased(client) == []
+    batch.resume()
+    order = [lease.jid for lease in leased(client)]
+    assert order[0] == first.jid
+    assert [jid for jid in order if jid in {"b-1", "b-0", "b-3"}] == ["b-1", "b-0", "b-3"]
+    assert jids(leased(client)) == []
+
+
+def test_pause_of_a_batch_holds_back_the_batches_in_it(client):
+    with opened(client, "outer") as outer, outer.batch("middle") as middle, middle.batch("inner") as inner:
+        inner.put("q", "k", jid="j")
+    outer.pause()
+    inner.pause()
+    assert leased(client) == []
+    outer.resume()
+    assert leased(client) == []
+    assert client.check() == []
+    outer.pause()
+    inner.resume()
+    assert leased(client) == []
+    outer.resume()
+    assert jids(leased(client)) == ["j"]
+
+
+def test_paused_member_with_limits_takes_no_slot(client):
+    client.limit("l", running=1)
+    with client.batch("b") as batch:
+        batch.put("q", "k", jid="b-0", limit="l")
+        batch.put("q", "k", jid="b-1", limit=("l", "m"))
+    batch.pause()
+    client.queue("q").put("k", jid="other", limit="l")
+    assert jids(leased(client)) == ["other"]
+    batch.resume()
+    assert leased(client) == []
+    client.limit("l", running=3)
+    assert jids(leased(client)) == ["b-0", "b-1"]
+
+
+@pytest.mark.parametrize("act", ["cancel", "fail", "move", "put", "priority", "expire", "delete"])
+def test_parked_member_of_a_paused_batch_can_be_acted_on(client, clock, act):
+    with client.batch("b") as batch:
+        batch.put("q", "k", jid="b-0", expires=10)
+    batch.pause()
+    leased(client)
+    job = client.job("b-0")
+    assert (job.state, job.parked) == ("waiting", True)
+    if act == "cancel":
+        job.cancel()
+    elif act == "fail":
+        job.fail("g", "m")
+    elif act == "move":
+        job.move("p")
+    elif act == "put":
+        client.queue("q").put("k", jid="b-0", lane="x")
+    elif act == "priority":
+        job.set_priority(7)
+    elif act == "delete":
+        client.queue("q").delete()
+    else:
+        clock.tick(11)
+        client.sweep()
+    pending = {"move": 1, "put": 1, "priority": 1}.get(act, 0)
+    assert numbers(batch)[2] == pending
+    batch.resume()
+    assert len(client.lease("w", ["q", "p"], 10)) == pending
+
+
+def test_paused_batch_is_cancelled(client):
+    batch = put_batch(client, 3)
+    batch.pause()
+    leased(client)
+    assert batch.cancel() == 3
+    assert (numbers(batch), called(client)) == (("cancelled", 3, 0, 0, 0, 3), ["on_complete"])
+
+
+def test_retried_members_of_a_paused_batch_wait(client):
+    batch = put_batch(client, 2)
+    for lease in leased(client):
+        fail(lease)
+    batch.pause()
+    assert batch.retry() == 2
+    assert leased(client) == []
+    batch.resume()
+    end_all(client)
+    assert numbers(batch)[0] == "complete"
+
+
+def test_resume_reaches_each_of_many_queues(client, clock):
+    queues = [f"q{n}" for n in range(2500)]
+    with client.batch("b") as batch:
+        for queue in queues:
+            batch.put(queue, "k")
+    batch.pause()
+    for at in range(0, 2500, 500):
+        assert client.lease("w", queues[at : at + 500], 1000) == []
+    batch.resume()
+    assert sum(len(client.lease("w", queues[at : at + 500], 1000)) for at in range(0, 2500, 500)) == 2500
+
+
+def test_check_frees_what_a_pause_holds_back_that_is_over(client, server, namespace):
+    batch = put_batch(client, 2)
+    batch.pause()
+    leased(client)
+    assert client.check() == []
+    server.redis.hdel(f"{{{namespace}}}:batch:b", "paused")
+    assert leased(client) == []
+    client.check(repair=True)
+    assert len(leased(client)) == 2

@@ -347,6 +347,10 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     client.batch("alone").__enter__().put("y", "k", jid="alone-0")
     members = run(writes.lease("batcher", ["y"], 10, now=time[0])).leases
     run(writes.settle("batcher", [Completed(members[0]), Failed(members[1], "g", "m")], now=time[0]))
+    with client.batch("held") as held_batch:
+        held_batch.put_many("paused", [{"klass": "k", "jid": f"paused-{i}"} for i in range(2)])
+    held_batch.pause()
+    run(writes.lease("batcher", ["paused"], 1, now=time[0]))
     server.redis.delete(f"{prefix}batch:alone")
     entries = (
         b"not JSON", b'{"klass": "k", "unknown": 1}', b'{"klass": "k", "jid": "pushed", "lane": "a", "limit": "few"}',
@@ -753,6 +757,10 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "batchclose: without callbacks": lambda _: batches.closed("open", True, now=NOW),
     "batchcancel": lambda _: batches.cancelled("outer", now=NOW),
     "batchcancel: the last one of both": lambda _: batches.cancelled("inner", now=NOW),
+    "batchpause": lambda _: batches.paused("outer", "kim", now=NOW),
+    "batchpause: go on": lambda _: batches.resumed("held", now=NOW),
+    "lease: of a paused batch": lambda _: writes.lease("new", ["paused"], 10, now=NOW),
+    "cancel: of a paused batch": lambda _: writes.cancel(["paused-0", "paused-1"], now=NOW),
     "batch": lambda _: batches.look("outer", 0, 10),
     "batches": lambda _: batches.listed(0, 10, now=NOW),
     "settle: the end of batches": lambda stage: writes.settle(

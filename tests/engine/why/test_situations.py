@@ -65,6 +65,12 @@ def paused_lane(w):
     w.q.lane("a").pause(by="kim@web-1")
 
 
+def paused_batch(w):
+    with w.client.batch("outer") as outer, outer.batch("inner") as inner:
+        inner.put("q", "k", jid="j")
+    outer.pause(by="kim@web-1")
+
+
 def no_handler(w):
     w.q.put("strange", jid="j")
 
@@ -269,6 +275,7 @@ JOBS = {
     paused_every_queue: ("paused-queue", "queue q is paused"),
     paused_before_unserved: ("paused-queue", "queue other is paused, since"),
     paused_lane: ("paused-lane", "lane a of queue q is paused, by kim@web-1, since"),
+    paused_batch: ("paused-batch", "batch outer is paused, by kim@web-1, since"),
     no_handler: ("no-handler", "no handler for strange at any living worker for queue q"),
     unknown_klass: ("unknown-klass", "has a handler for strange"),
     left_to_others: ("left-to-others", "with a handler for strange"),
@@ -343,7 +350,7 @@ QUEUES = {
     forgotten_worker: ("no-worker", "no living worker serves queue q"),
     concurrency: ("concurrency-full", "max-concurrency of 1"),
     none_ready: ("none-ready", "1 running, 1 scheduled"),
-    only_parked: ("none-ready", "1 parked under a limit"),
+    only_parked: ("none-ready", "1 parked under a limit or a paused batch"),
     only_in_paused_lanes: ("none-ready", "1 in paused lanes"),
     waits_for_failed_parent: ("none-ready", "1 waiting for other jobs"),
     left_to_others: ("none-ready", "1 left to a worker"),

@@ -40,6 +40,22 @@ def test_handlers_add_to_their_batch_until_it_ends(stage):
     stage.assert_nothing_left()
 
 
+def test_paused_batch_waits_through_a_restart_and_ends_once_it_is_resumed(stage):
+    outer, inner = tell_and_grow(stage, width=2, depth=1)
+    outer.pause()
+    pool = stage.start(processes=2).wait_ready()
+    stage.client.queue("default").put("good.noop", jid="beside")
+    stage.wait_until_ended(["beside"])
+    assert pool.drain() == 0
+    again = stage.start(processes=2).wait_ready()
+    stage.wait_until(lambda: stage.client.queue("default").counts().parked == 2, "both members to be parked")
+    assert (inner.complete, told_by(stage)) == (0, [])
+    outer.resume()
+    stage.wait_until(lambda: told_by(stage) == WANTED, "the callbacks")
+    assert again.drain() == 0
+    stage.assert_nothing_left()
+
+
 def test_callbacks_are_put_once_under_random_kills(stage):
     """TEST_FULL=1: three hundred kills, each of a child or of a master."""
     rounds = 75 if FULL else 2

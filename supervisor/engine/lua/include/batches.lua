@@ -6,6 +6,7 @@
 --- @include chunks
 --- @include record
 --- @include stage
+--- @include pauses
 local KEPT, KEPT_MS = 10000, 604800000 -- ended batches, and for how long
 local MOST_FORGOTTEN = 16 -- by one call, beside two for each batch that it ends
 local MOST_DEPTH = 10 -- of batches in batches
@@ -206,6 +207,17 @@ function batches.close(id, aborted)
   batch.closed = batch.closed or now
   place(P .. "batches-open", id, false)
   touch(id)
+  return true
+end
+
+-- Pause a batch, or let it go on. `by` names who pauses it, or "". Return whether that changes it.
+function batches.set_paused(id, paused, by)
+  local batch = read(id)
+  if not batch then refuse("REFUSED", "there is no batch " .. id) end
+  if (batch.paused ~= nil) == paused then return false end
+  batch.paused = paused and digits(now) .. ":" .. by or nil
+  touch(id)
+  publish_event(paused and "batch.paused" or "batch.resumed", { batch = id, by = by ~= "" and by or nil })
   return true
 end
 

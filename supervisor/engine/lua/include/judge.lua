@@ -96,7 +96,7 @@ end
 function judge.waiting(rec)
   local jid = rec.jid
   local wanted = waits_for(rec.parked)
-  if wanted and (rec.state or wanted == "limit" and not rec.limit) then
+  if wanted and (rec.state or wanted == "limit" and not parked_under(rec)) then
     local why = rec.state and "is parked, but its state is " .. rec.state or "is parked, but under no limit"
     report("half-written-job", jid, why, "wrote that it is not parked")
     move_in("queue:" .. rec.queue .. (wanted == "klass" and ":apart" or ":parked"), jid, nil)

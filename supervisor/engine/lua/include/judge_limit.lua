@@ -72,8 +72,9 @@ mended_with[#mended_with + 1] = function()
   for limit in pairs(judge_limit.freed) do judge_limit.mark_for_check(limit) end
 end
 
--- Judge the time at which a lease examines the jobs parked under a limit. A free slot without a time means that a job
--- was put back into its place for it. That cannot be told from a forgotten limit, so a lease must examine it.
+-- Judge the time at which a lease examines the jobs parked under a limit, or a batch. A free slot without a time means
+-- that a job was put back into its place for it. That cannot be told from a forgotten limit, so a lease must examine
+-- it.
 function judge_limit.check_time(checks, limit, queue)
   local when = score_in(checks, limit)
   if when and when ~= HELD and when > now + MONTH_MS then
@@ -83,8 +84,10 @@ function judge_limit.check_time(checks, limit, queue)
     read_and_wake(queue)
   end
   if when ~= HELD then return end
-  local running = whole(value_in("limit:" .. limit, "running"))
-  if not running or size_in("holders:" .. limit) < running then judge_limit.freed[limit] = true end
+  local batch = string.match(limit, "^\v(.*)$")
+  local running = not batch and whole(value_in("limit:" .. limit, "running"))
+  local is_paused = batch and value_in("batch:" .. batch, "paused")
+  if not is_paused and (not running or size_in("holders:" .. limit) < running) then judge_limit.freed[limit] = true end
 end
 
 -- The valid settings. A rate is two numbers, and one without the other is invalid.

@@ -43,12 +43,12 @@ local function waiting_places(rec, at)
   local jid, seq, turn = rec.jid, counted(rec.seq), counted(rec.turn)
   local wanted = waits_for(rec.parked)
   local apart = wanted == "klass" and is_given(rec.klass)
-  local parked = apart or wanted == "limit" and rec.limit
+  local parked = apart or wanted == "limit" and parked_under(rec)
   if turn and not parked and not (rec.aside and rec.lane) then return { { at .. "front", jid, turn, true } } end
   if not turn and not seq then return {} end
   local member, score = member_of(jid, turn or seq), turn and AHEAD or whole(rec.priority) or 0
   if not parked then return { { line_of(rec.queue, rec.lane), member, score, true } } end
-  local name = apart and "apart:" .. label_of(rec) or "limited:" .. rec.limit
+  local name = apart and "apart:" .. label_of(rec) or "limited:" .. parked
   local line = line_in(name, rec.queue, line_named(rec))
   return { { at .. (apart and "apart" or "parked"), jid, now }, { line, member, score, true } }
 end

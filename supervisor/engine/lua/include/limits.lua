@@ -8,6 +8,7 @@
 --- @include lines
 --- @include moves
 --- @include parked
+--- @include pauses
 local BY_LIMIT = 1 -- parked.lua
 limits.HELD = 2 ^ 53 -- "when a slot is free": no time is known
 local QUEUES, KEYS_A_LEASE = 1000, 16
@@ -35,6 +36,11 @@ local INJECTED_TTL = tonumber(ARGV[1]) and 3600000 or 0
 local function limit_of(key)
   local one = known[key]
   if one then return one end
+  local batch = pauses.batch_of(key)
+  if batch then
+    limits.know(key, pauses.over(batch) == batch and 0 or nil)
+    return known[key]
+  end
   local set = redis.call("HMGET", P .. "limit:" .. key, "running", "starts", "per")
   limits.know(key, tonumber(set[1] or nil), tonumber(set[2] or nil), tonumber(set[3] or nil))
   return known[key]
@@ -64,8 +70,10 @@ local function first_full(keys, taken)
 end
 
 -- Take a slot in each limit of a job that is being leased; `hold` names the token. If one has no room, take none, and
--- return it, and when to ask again.
+-- return it, and when to ask again. The pause of a batch is as a limit without room.
 function limits.take(rec)
+  local paused = rec.batch and pauses.over(rec.batch)
+  if paused then return pauses.key_of(paused), limits.HELD end
   local keys = limits_in(rec.limit)
   local full, when = first_full(keys, {})
   if full then return full, when end
@@ -139,16 +147,16 @@ end
 
 -- Return the limit under which the line of a job stands.
 local function stands_under(rec)
-  local keys = limits_in(rec.limit)
+  local keys = limits_in(parked_under(rec))
   for i = 1, #keys - 1 do
     if score_of(index_of(keys[i], rec.queue), line_named(rec)) then return keys[i] end
   end
   return keys[#keys]
 end
 
--- A job has left its place: this one of its limits has no room until then.
+-- A job has left its place: this one of its limits, or its batch, has no room until then.
 function limits.park(rec, full, when)
-  rec.parked = BY_LIMIT
+  rec.parked = pauses.batch_of(full) and full or BY_LIMIT
   local line, queue, before = line_named(rec), rec.queue, stands_under(rec)
   if before ~= full then place(index_of(before, queue), line, false) end
   place(queue_key(queue, "parked"), rec.jid, now)

@@ -8,7 +8,7 @@
 function lines.index(name, queue) return P .. name .. "\n" .. queue end
 
 local function key_of(rec)
-  local name = waits_for(rec.parked) == "klass" and "apart:" .. label_of(rec) or "limited:" .. rec.limit
+  local name = waits_for(rec.parked) == "klass" and "apart:" .. label_of(rec) or "limited:" .. parked_under(rec)
   return P .. name .. "\n" .. rec.queue .. "\n" .. (rec.lane or "")
 end
 

@@ -1,5 +1,6 @@
 -- parked.lua: what a parked job waits for, by the field `parked` of its record: "klass", a worker that knows its klass;
--- 1, room under its limits; nil if the job is not parked. And the names of the lines in which such jobs lie.
+-- 1, room under its limits; a vertical tab and a batch, the end of its pause; nil if the job is not parked. And the
+-- names of the lines in which such jobs lie.
 local BY_KLASS = "klass"
 -- Return the name under which jobs lie apart together: their klass, and behind a tab the shapes of its data that their
 -- data do not have, as workers have found.
@@ -13,12 +14,17 @@ local function limits_in(field)
   return keys
 end
 
+-- Return what the line of a parked job is named by: its limits, or the batch that is paused.
+local function parked_under(rec)
+  return string.find(rec.parked or "", "^\v") and rec.parked or rec.limit
+end
+
 -- Return the name by which an index knows the line of a parked job: the lane. Jobs with several limits have lines of
 -- their own, named by the limits, too: the index of one limit would not find the jobs of a lane that another one stops.
 local function line_named(rec)
   local lane = rec.lane or ""
-  local has_several = rec.parked ~= BY_KLASS and rec.limit and string.find(rec.limit, "\t", 1, true)
-  return has_several and lane .. "\n" .. rec.limit or lane
+  local under = rec.parked ~= BY_KLASS and parked_under(rec)
+  return under and string.find(under, "\t", 1, true) and lane .. "\n" .. under or lane
 end
 
 -- Return the lane of a line by its name in an index; and if its jobs have several limits, the field with them.

@@ -49,7 +49,7 @@ local function held_back(rec)
     return "gone"
   end
   if rec.persistent and rec.left and is_for_others(rec) then return "later" end
-  if not rec.limit then return nil end
+  if not rec.limit and not rec.batch then return nil end
   local full, when = limits.take(rec)
   if full then
     moves.step_out(rec)
