@@ -33,8 +33,9 @@
 --           any call, or belong to a batch that is not the job's own: nothing has changed for it; likewise "#" for one
 --           that needs a new queue above 100,000, "~" for a complete or advance of a persistent job, or a suspend of
 --           one or of an at-most-once job, and "+" for one whose follow-ups are too much work beside what this call has
---           done before: it is to be sent again; retry "=" and the retries remaining; died, unknown and misfit the new
---           state; an empty answer for a stale retry, died, unknown or misfit.
+--           done before, or that comes after ends of batches that are enough work for a call: it is to be sent again;
+--           retry "=" and the retries remaining; died, unknown and misfit the new state; an empty answer for a stale
+--           retry, died, unknown or misfit.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include this_layout
@@ -316,10 +317,11 @@ local function held_job(jid, owner)
   return rec and rec.owner == owner and rec.state == "running" and rec
 end
 
+-- Return the answer to an outcome, and the batch of its job.
 local function settle(verb, jid, token, at)
   local rec = held_job(jid, token .. ":" .. worker)
   if not rec then return STALE[verb] end
-  return verbs[verb](rec, at)
+  return verbs[verb](rec, at), rec.batch
 end
 
 local exchange = P .. "worker:" .. worker
@@ -341,6 +343,7 @@ if n > 0 then
     answers[i] = not rec and "0" or rec.persistent and ENDLESS or finish(rec, results[i] or "")
   end
 end
+local has_room = true -- to end batches
 while at <= #ARGV do
   local verb = ARGV[at]
   local following = at + 3 + ARGUMENTS[verb]
@@ -348,14 +351,20 @@ while at <= #ARGV do
   if ARGV[following] == "follow" then
     after, why = follow_ups(following, ARGV[at + 1], verb == "advance" and lines_of(ARGV[at + 7]) or {})
   end
-  local answer = STALE[verb]
-  if not late then
-    local is_refused = why and held_job(ARGV[at + 1], ARGV[at + 2] .. ":" .. worker)
-    answer = is_refused and why or settle(verb, ARGV[at + 1], ARGV[at + 2], at + 3)
+  local answer, batch = STALE[verb], nil
+  if late then
+    -- another exchange came first
+  elseif not has_room then
+    answer = LATER
+  elseif why and held_job(ARGV[at + 1], ARGV[at + 2] .. ":" .. worker) then
+    answer = why
+  else
+    answer, batch = settle(verb, ARGV[at + 1], ARGV[at + 2], at + 3)
   end
   if answer ~= STALE[verb] and not WITHOUT_EFFECT[answer] then
     while following < after do following = select(2, stage.put_one(following + 1, true)) end
   end
+  if batch then has_room = not batches.evaluate() end
   answers[#answers + 1], at = answer, after
 end
 local reply = table.concat(answers, ",")

@@ -16,7 +16,8 @@
 -- ARGV[6..] queues that this worker serves by name, at most 1,000; they are not forgotten
 --
 -- Returns   array: now in ms, how many jobs were taken from their workers, the offset to go on with (0 = all is done,
---           also the ends of jobs of which dependents had not been told, the results to release, and the queues to
+--           also the ends of jobs of which dependents had not been told, the results to release, the ends of
+--           batches, and the queues to
 --           forget), due cron
 --           recurrences as in lease.lua.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
@@ -113,7 +114,7 @@ fail_expired()
 retention.prune_completed(0, count)
 retention.prune_failed(0, count)
 local has_more_kept = results.release()
-batches.look_again()
+local has_more_batches = batches.look_again()
 batches.prune()
 forget_workers()
 forget_days("days", "stats", setting("stats-history"))
@@ -121,6 +122,6 @@ forget_days("histograms", "histogram", setting("histogram-history"))
 if offset == 0 then queues.keep({ unpack(ARGV, 6) }) end
 -- Done last, because forgetting a queue changes the offsets of those behind it.
 if not more then more = queues.forget_idle(count) end
-more = edges.last_end() > 0 and kin.propagate_ends() or has_more_kept or more
+more = edges.last_end() > 0 and kin.propagate_ends() or has_more_kept or has_more_batches or more
 commit()
 return { now, swept, more and math.max(offset + passed, 1) or 0, due_crons }

@@ -4,7 +4,8 @@ import pytest
 
 from supervisor import DependencyError, LeaseholdError
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import batches
+from supervisor.engine.commands import batches, writes
+from supervisor.engine.model.outcomes import LATER, Completed
 
 CALLBACKS = {
     name: {"queue": "called", "klass": name, "data": {"n": [1, "ä"]}}
@@ -400,9 +401,6 @@ def test_bad_batch_is_refused_before_anything_is_written(client, server, namespa
 
 
 def test_settle_sent_again_calls_nobody_again(client):
-    from supervisor.engine.commands import writes
-    from supervisor.engine.model.outcomes import Completed
-
     put_batch(client, 1)
     calls = calls_of(client)
     calls.call(writes.resume, "w", 1, [])
@@ -630,3 +628,49 @@ def test_check_frees_what_a_pause_holds_back_that_is_over(client, server, namesp
     assert leased(client) == []
     client.check(repair=True)
     assert len(leased(client)) == 2
+
+
+#: What ends with one job: as much as callbacks may have.
+LARGE = {
+    name: {"queue": "called", "klass": name, "data": "x" * 65000, "tags": [f"t{n}" for n in range(100)]}
+    for name in ("on_success", "on_complete")
+}
+
+
+def test_settle_that_ends_many_batches_leaves_some_outcomes_to_the_next_call(client):
+    calls, n, number_of_calls = calls_of(client), 60, 0
+    for number in range(n):
+        put_batch(client, 1, f"b{number}", **LARGE)
+    left = leased(client, n)
+    while left:
+        answers = calls.call(writes.settle, "w", [Completed(lease) for lease in left])
+        assert set(answers) <= {True, LATER}
+        assert 0 < answers.count(True) <= 30
+        left = left[answers.count(True) :]
+        number_of_calls += 1
+    assert number_of_calls > 2
+    assert client.batch_counts().running == 0
+    assert client.queue("called").counts().waiting == 2 * n
+
+
+def test_other_ends_of_many_batches_are_left_to_sweeps(client):
+    for number in range(400):
+        put_batch(client, 1, f"b{number}", on_success=None, on_failure=None)
+    client.cancel(*(f"b{number}-0" for number in range(400)))
+    assert 0 < client.batch_counts().running < 400
+    assert client.check() == []
+    client.sweep()
+    assert client.batch_counts().running == 0
+    assert client.queue("called").counts().waiting == 400
+
+
+def test_many_nested_ends_are_left_to_sweeps(client):
+    outer = client.batch("outer", on_complete=LARGE["on_complete"])
+    with outer:
+        for number in range(40):
+            with outer.batch(f"b{number}", **LARGE) as inner:
+                inner.put("q", "k")
+    client.settle([Completed(lease) for lease in leased(client, 40)])
+    client.sweep()
+    assert numbers(outer) == ("complete", 40, 0, 40, 0, 0)
+    assert client.queue("called").counts().waiting == 81

@@ -12,6 +12,9 @@ local MOST_FORGOTTEN = 16 -- by one call, beside two for each batch that it ends
 local MOST_DEPTH = 10 -- of batches in batches
 local LOOK_AGAIN = 60000 -- ms
 local LOOKED_AT, MEMBERS_LOOKED_AT = 10, 200 -- batches, and members of each, in one sweep
+-- What the ends of batches may cost in one call, in tenths of ms: 1 for each, and 2 for each callback, beside its size.
+local room = 300
+local TAGS_A_UNIT, BYTES_A_UNIT = 8, 8192
 local known, touched, kept, n_ended = {}, {}, {}, 0
 
 local function jobs_key(id) return P .. "batchjobs:" .. id end
@@ -78,6 +81,7 @@ local function call_back(id, batch, name)
   if batch.calls == "" then batch.calls = nil end
   local put, options = kept_callback(id, name)
   if not (put.queue and put.jid and put.klass and put.kind and put.data) then return end
+  room = room - 2 - #lines_of(options.tags) / TAGS_A_UNIT - #put.data / BYTES_A_UNIT
   local jid = read_job(put.jid) and stage.free_jid(put.jid) or put.jid
   stage.put("put", put.queue, jid, put.klass, put.kind, put.data, nil, options)
 end
@@ -87,11 +91,13 @@ local function state_of(batch)
   return number_of(batch, "failed") > 0 and "failed" or number_of(batch, "cancelled") > 0 and "cancelled" or "complete"
 end
 
--- Note whether a batch has ended, or goes on.
+-- Note whether a batch has ended, or goes on. An end for which this call has no room is left to a sweep.
 local function evaluate(id)
   local batch = known[id]
   local state, before = state_of(batch), batch.state
   if state == before then return end
+  if state and room <= 0 then return place(P .. "batches", id, 0) end
+  room = room - 1
   batch.state, batch.ended = state, state and now or nil
   place(P .. "batches", id, not state and now)
   place(P .. "batches-ended", id, state and now or false)
@@ -108,12 +114,18 @@ local function evaluate(id)
   end
 end
 
--- Follow-ups of a job may be put into its batch by the script that ends it, so batches are looked at last.
-local function evaluate_all()
+-- Follow-ups of a job may be put into its batch by the script that ends it, so batches are looked at after these.
+-- Return whether this call should end no more of them.
+function batches.evaluate()
   while #touched > 0 do
     local id = table.remove(touched)
     if known[id] then evaluate(id) end
   end
+  return room <= 0
+end
+
+local function finish()
+  batches.evaluate()
   if n_ended > 0 then batches.prune() end
   for id, batch in pairs(known) do
     if batch and batch.was == UNWRITTEN then
@@ -126,7 +138,7 @@ end
 
 local is_waiting = false
 local function touch(id)
-  if not is_waiting then finish_first_with(evaluate_all) end
+  if not is_waiting then finish_first_with(finish) end
   is_waiting = true
   touched[#touched + 1] = id
 end
@@ -264,10 +276,12 @@ local function look_at_members(id)
 end
 
 -- Count members whose end was not counted: a worker of a release without batches has settled them. A batch that a check
--- has repaired ends here, too.
+-- has repaired, or whose end another call has left, ends here, too. Return whether some of these may be left.
 function batches.look_again()
-  local ids = redis.call("ZRANGEBYSCORE", P .. "batches", "-inf", now - LOOK_AGAIN, "LIMIT", 0, LOOKED_AT)
-  for _, id in ipairs(ids) do
-    if read(id) then look_at_members(id) else place(P .. "batches", id, false) end
+  local found = redis.call(
+    "ZRANGEBYSCORE", P .. "batches", "-inf", now - LOOK_AGAIN, "WITHSCORES", "LIMIT", 0, LOOKED_AT)
+  for i = 1, #found, 2 do
+    if read(found[i]) then look_at_members(found[i]) else place(P .. "batches", found[i], false) end
   end
+  return found[2 * LOOKED_AT] == "0"
 end
