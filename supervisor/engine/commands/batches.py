@@ -20,8 +20,6 @@ Callback = Mapping[str, Any]
 
 DESCRIPTION_BYTES: Final = 1024
 CALLBACK_BYTES: Final = 65536
-#: A batch whose block was not left for so long counts as forgotten.
-OPEN_FOR_LONG_S: Final = 3600
 _NOT_LATER: Final = ("delay", "at", "depends", "unique", "batch")
 
 
@@ -150,9 +148,7 @@ def look(
 
 def listed(offset: int = 0, count: int = 25, *, now: float | None = None) -> Command[Listed]:
     """Read up to 1,000 batches, those that have not ended first."""
-    args = (
-        now_ms(now), checked_int("offset", offset, 0), checked_int("count", count, 0, MOST), OPEN_FOR_LONG_S * 1000,
-    )  # fmt: skip
+    args = now_ms(now), checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
 
     def parse(reply: Any) -> Listed:
         return Listed(BatchCounts(*reply[:4]), [_record(one.decode(), fields) for one, fields in reply[4]])

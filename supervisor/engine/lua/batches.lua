@@ -8,7 +8,6 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   how many batches to skip
 -- ARGV[3]   the most batches to return, 1 to 1000; 0 = only the numbers
--- ARGV[4]   ms for which a batch may be open before it counts as open for long
 --
 -- Returns   array: how many batches have not ended, how many are open (their block has not been left), how many of
 --           these for long, how many have ended, array of an array per batch: id, fields and values. Those that have
@@ -18,6 +17,7 @@
 --- @include this_layout
 --- @include clock
 --- @include keys
+--- @include open_batches
 local skipped, count = tonumber(ARGV[2]), tonumber(ARGV[3])
 local running, ended = redis.call("ZCARD", P .. "batches"), redis.call("ZCARD", P .. "batches-ended")
 local ids, rows = {}, {}
@@ -31,5 +31,4 @@ for _, id in ipairs(ids) do
   local fields = redis.call("HGETALL", P .. "batch:" .. id)
   if #fields > 0 then rows[#rows + 1] = { id, fields } end
 end
-local long = redis.call("ZCOUNT", P .. "batches-open", "-inf", now - ARGV[4])
-return { running, redis.call("ZCARD", P .. "batches-open"), long, ended, rows }
+return { running, redis.call("ZCARD", P .. "batches-open"), open_for_long(), ended, rows }

@@ -19,10 +19,11 @@
 --- @include this_layout
 --- @include depths
 --- @include lives
+--- @include open_batches
 local READS = 10000 -- calls of Redis for queues
 local MOST_WORKERS, MOST_NAMED = 1000, 50 -- workers; groups, and limits
 local MOST_LIMITS, MOST_RECURRING, MOST_SKILLS = 1000, 50, 1000 -- that are looked at: of all, per queue, per worker
-local LATE_MS, OPEN_LONG_MS = 60000, 3600000
+local LATE_MS = 60000
 local offset, left = tonumber(ARGV[2]), READS
 
 local workers, serve_more = {}, false
@@ -110,7 +111,7 @@ if offset == 0 then
       closed[#closed + 1] = key
     end
   end
-  open = redis.call("ZCOUNT", P .. "batches-open", "-inf", now - OPEN_LONG_MS)
+  open = open_for_long()
   memory = numbers_in("memory", { "\nused_memory", "\nmaxmemory" })
   memory[#memory + 1] = #memory > 0 and numbers_in("stats", { "\nevicted_keys" })[1] or nil
 end

@@ -1,8 +1,8 @@
 -- judge_batch.lua: judges batches: their numbers, their lists, and those whose block nobody leaves any more.
 --- @include judge
 do -- a script has at most 200 locals outside of blocks
-  local OPEN_FOR_LONG = 3600000 -- ms
-  local NUMBERS = { "total", "complete", "failed", "cancelled", "opened", "closed", "ended", "depth" }
+--- @include open_batches
+  local NUMBERS = { "total", "complete", "failed", "cancelled", "opened", "closed", "ended", "depth", "looked" }
 
   local function ended_members(name)
     local n = 0
