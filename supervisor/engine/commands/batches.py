@@ -224,15 +224,17 @@ def resume(batch_id: str, now: Callable[[], float | None]) -> Steps[bool]:
 def retry(batch_id: str, now: Callable[[], float | None]) -> Steps[int]:
     """Put the failed jobs of a batch, and of the batches in it, back into their queues. Return how many."""
     total, skipped, began_ms = 0, 0, None  # what fails again meanwhile is not put back again
+    jobs: set[str] = set()
+    inner: set[str] = set()
     while True:
         looked = yield look(batch_id, skipped, MOST, began_ms, now=now())
         if looked is None or not (looked.failed or looked.nested):
             return total
         began_ms = began_ms or looked.at_ms
-        again = (yield writes.unfail_jobs(looked.failed, now=now())) if looked.failed else 0
-        for inner in looked.nested:
-            again += yield from retry(inner, now)
-        total += again
-        following = yield look(batch_id, skipped, MOST, began_ms, now=now())
-        left = [*following.failed, *following.nested] if following else []
-        skipped += len({*looked.failed, *looked.nested} & {*left})
+        #   What is still there cannot be put back.
+        skipped += len(jobs.intersection(looked.failed)) + len(inner.intersection(looked.nested))
+        failed = [jid for jid in looked.failed if jid not in jobs]
+        total += (yield writes.unfail_jobs(failed, now=now())) if failed else 0
+        for nested in looked.nested:
+            total += 0 if nested in inner else (yield from retry(nested, now))
+        jobs, inner = {*looked.failed}, {*looked.nested}
