@@ -226,6 +226,18 @@ def test_cancelled_jobs_may_wait_for_each_other(client):
     assert numbers(batch) == ("cancelled", 1802, 0, 0, 0, 1802)
 
 
+def test_old_members_that_wait_for_each_other_are_cancelled(client, clock):
+    with client.batch("b") as batch:
+        parents = batch.put_many("q", [{"klass": "k"}] * 1200)
+        clock.tick(1)
+        batch.put_many("q", [{"klass": "k", "depends": [parent]} for parent in parents])
+    for _ in range(7):  # sweeps look at the parents
+        clock.tick(60)
+        client.sweep()
+    assert batch.cancel() == 2400
+    assert numbers(batch) == ("cancelled", 2400, 0, 0, 0, 2400)
+
+
 def test_nested_batch_ends_with_its_own_members(client):
     with opened(client, "outer") as outer, outer.batch("middle") as middle, middle.batch("inner") as inner:
         inner.put("q", "k")
@@ -325,6 +337,36 @@ def test_member_that_an_older_release_has_ended_is_found(client, clock, server, 
     clock.now += 60
     client.sweep()
     assert (numbers(batch), called(client)) == (("failed", 3, 0, 2, 1, 0), ["on_complete", "on_failure"])
+
+
+def test_sweeps_come_to_each_member_that_an_older_release_has_ended(client, clock, server, namespace):
+    batch = put_batch(client, 500)
+    keys = [f"{{{namespace}}}:job:b-{number}" for number in range(500)]
+    for key in keys:
+        server.redis.hdel(key, "batch")
+    client.settle([Completed(lease) for lease in leased(client, 500)])
+    for key in keys:
+        server.redis.hset(key, "batch", "b")
+    for _ in range(5):
+        clock.tick(60)
+        client.sweep()
+    assert numbers(batch) == ("complete", 500, 0, 500, 0, 0)
+
+
+def test_check_counts_a_member_back_that_an_older_client_has_put_back(client, server, namespace):
+    batch = put_batch(client, 2)
+    for lease in leased(client):
+        fail(lease)
+    key = f"{{{namespace}}}:job:b-0"
+    server.redis.hdel(key, "batch")
+    client.job("b-0").unfail()
+    server.redis.hset(key, "batch", "b")
+    assert {one.kind for one in client.check()} == {"uncounted-member"}
+    client.check(repair=True)
+    client.sweep()
+    assert numbers(batch) == ("running", 2, 1, 0, 1, 0)
+    end_all(client)
+    assert numbers(batch) == ("failed", 2, 0, 1, 1, 0)
 
 
 def test_list_has_those_that_have_not_ended_first(client, clock):

@@ -254,14 +254,15 @@ local function end_of(id, member, klass, state, of_batch)
   return redis.call("ZSCORE", P .. "cancelled", member) and "cancelled" or "complete"
 end
 
+-- Members keep their scores: a cancel takes the latest ones first, so that none fails with one for which it waits.
 local function look_at_members(id)
-  local jids = {}
+  local batch, jids = known[id], {}
   touch(id)
-  local members = redis.call(
-    "ZRANGEBYSCORE", jobs_key(id), "-inf", now - LOOK_AGAIN, "LIMIT", 0, MEMBERS_LOOKED_AT)
+  local first = number_of(batch, "looked")
+  local members = redis.call("ZRANGE", jobs_key(id), first, first + MEMBERS_LOOKED_AT - 1)
+  batch.looked = #members == MEMBERS_LOOKED_AT and first + MEMBERS_LOOKED_AT or nil
   for _, member in ipairs(members) do
     local nested, is_counted = string.match(member, "^\n(.*)$"), left_already(jobs_key(id), member)
-    if not is_counted then place(jobs_key(id), member, now) end
     if not nested and not is_counted then
       jids[#jids + 1] = member
     elseif nested and not read(nested) then

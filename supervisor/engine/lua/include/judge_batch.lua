@@ -50,6 +50,15 @@ do -- a script has at most 200 locals outside of blocks
     end
   end
 
+  -- A client of an earlier release has put a failed member back.
+  local function count_back(rec)
+    local name, failed = "batch:" .. rec.batch, "batchfailed:" .. rec.batch
+    if not score_in(failed, rec.jid) then return end
+    move_in(failed, rec.jid, nil)
+    set_value(name, "failed", text_of(math.max((whole(value_in(name, "failed")) or 0) - 1, 0)))
+    have_looked_at(rec.batch)
+  end
+
   -- A job that has not ended is among the members of its batch.
   function judge.membership(rec)
     if is_over(rec) or not is_there("batch:" .. rec.batch, "hash") then return end
@@ -59,5 +68,6 @@ do -- a script has at most 200 locals outside of blocks
     if score_in(name, rec.jid) then return end
     report("uncounted-member", rec.jid, "has not ended, and is not in " .. name, "put it there")
     move_in(name, rec.jid, now)
+    count_back(rec)
   end
 end
