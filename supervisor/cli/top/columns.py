@@ -37,6 +37,11 @@ COLUMNS: Final[Mapping[Pane, Sequence[Column]]] = {
         Column("failed", 6, 4), Column("in/s", 6, 3), Column("out/s", 6, 1), Column("wait", 6, 3), Column("run", 6, 5),
         _words("state", 6), _words("paused by", 20, 9, most=44),
     ),
+    Pane.BATCHES: (
+        _words("batch", 12, most=44), _words("state", 7), Column("jobs", 7), Column("pending", 7),
+        Column("complete", 8, 3), Column("failed", 6), Column("cancelled", 9, 4),
+        _words("description", 12, 2, most=60), _words("inside", 12, 5, most=44), _words("paused by", 20, 6, most=44),
+    ),
     Pane.SUPERVISORS: (
         _words("supervisor", 16, most=44), _words("state", 19), Column("busy", 5), _words("", 12, 6),
         Column("jobs/s", 6, 2), Column("died", 5, 1), Column("memory", 7, 3), Column("up", 6, 2),

@@ -73,6 +73,12 @@ class Controller:
     # what is chosen
 
     @property
+    def panes(self) -> list[Pane]:
+        """The panes that the screen may show."""
+        has_batches = bool(self._model.rows(Pane.BATCHES, None)) or self.pane is Pane.BATCHES
+        return [pane for pane in Pane if pane is not Pane.BATCHES or has_batches]
+
+    @property
     def worker(self) -> str | None:
         """The chosen supervisor, or the first one if none is chosen or it is gone."""
         row = self.row(Pane.SUPERVISORS)
@@ -150,7 +156,7 @@ class Controller:
         return None
 
     def _go(self, step: int) -> None:
-        panes = list(Pane)
+        panes = self.panes
         self.pane = panes[(panes.index(self.pane) + step) % len(panes)]
 
     def _move(self, step: int) -> None:
@@ -164,8 +170,8 @@ class Controller:
 
     def _request_for(self, key: str) -> Action | None:
         match key:
-            case "p" if self.pane is Pane.QUEUES:
-                return self._queue_request()
+            case "p" if self.pane in (Pane.QUEUES, Pane.BATCHES):
+                return self._pause_request(self.pane)
             case "d" | "+" | "-" | "p" | "r":
                 return self._supervisor_request(key)
             case "c" | "s":
@@ -183,14 +189,16 @@ class Controller:
         self.say(f"{chosen} is gone, and {row.key} is chosen now: nothing was done", Tone.NOTICE)
         return True
 
-    def _queue_request(self) -> Action | None:
-        row = self.row(Pane.QUEUES)
+    def _pause_request(self, pane: Pane) -> Action | None:
+        row, what, ends = self.row(pane), "queue", "unpause"
+        if pane is Pane.BATCHES:
+            what, ends = "batch", "resume"
         if row is None:
-            self.say("there is no queue to be paused")
+            self.say(f"there is no {what} to be paused")
             return None
-        if self._is_gone(Pane.QUEUES):
+        if self._is_gone(pane):
             return None
-        return Action("unpause queue" if row.values["state"] == "paused" else "pause queue", row.key)
+        return Action(f"{ends if row.values['state'] == 'paused' else 'pause'} {what}", row.key)
 
     def _supervisor_request(self, key: str) -> Action | None:
         worker = self.worker

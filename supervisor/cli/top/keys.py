@@ -16,12 +16,12 @@ _LAST: Final = range(0x40, 0x7F)
 
 #: Lines of the help page.
 HELP: Final = (
-    ("Tab, Shift-Tab", "choose a pane: queues, supervisors, children, ends"),
+    ("Tab, Shift-Tab", "choose a pane; batches are one while there are some"),
     ("Up, Down; k, j", "choose a line of it; PgUp, PgDn, Home and End go far"),
     ("Enter", "all of the line, also what has no room in it"),
     ("d", "drain the chosen supervisor: it ends, once its jobs have"),
     ("+, -", "a process more, or fewer, at the chosen supervisor"),
-    ("p", "pause the chosen queue or supervisor; again: go on"),
+    ("p", "pause the chosen queue, batch or supervisor; again: go on"),
     ("r", "the chosen supervisor loads its handlers anew"),
     ("c", "cancel the job of the chosen child"),
     ("s", "where the chosen child is in its code, as a stack"),

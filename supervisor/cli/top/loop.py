@@ -201,7 +201,8 @@ class Loop:
 
 def _kind(request: Action) -> tuple[str, str]:
     """Return the kind of a request. Requests about the same property of the same object share it."""
-    return request.whom, {"resume": "pause", "unpause queue": "pause queue"}.get(request.what, request.what)
+    starts = {"resume": "pause", "unpause queue": "pause queue", "resume batch": "pause batch"}
+    return request.whom, starts.get(request.what, request.what)
 
 
 def _noted(_number: int, _frame: Any) -> None:

@@ -14,6 +14,7 @@ from supervisor.cli.lib.served import is_present, servers
 from supervisor.cli.lib.shown import by_words, work_of
 
 if TYPE_CHECKING:
+    from supervisor.engine.commands.batches import BatchRecord
     from supervisor.engine.commands.queries import Depths, Stats, WorkerInfo
 
 Status = Mapping[str, Any]
@@ -34,6 +35,7 @@ class Pane(Enum):
     """The parts of the screen that can be chosen, from top to bottom."""
 
     QUEUES = "queues"
+    BATCHES = "batches"  # only while there are some
     SUPERVISORS = "supervisors"
     CHILDREN = "children"
     ENDS = "ends"
@@ -50,7 +52,10 @@ class Tone(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Redis and all supervisors at one time. `stats` has the shown queues; `status` is None without an answer."""
+    """Redis and all supervisors at one time. `stats` has the shown queues; `status` is None without an answer.
+
+    `batches`: the first ones.
+    """
 
     at: float
     unix: float
@@ -59,6 +64,7 @@ class Snapshot:
     failed: Mapping[str, int]
     workers: "Sequence[WorkerInfo]"
     status: Mapping[str, Status | None]
+    batches: "Sequence[BatchRecord]" = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +278,8 @@ class Model:
         match pane:
             case Pane.QUEUES:
                 return self._queue_rows()
+            case Pane.BATCHES:
+                return self._batch_rows()
             case Pane.SUPERVISORS:
                 return self._supervisor_rows()
             case Pane.CHILDREN:
@@ -322,6 +330,10 @@ class Model:
             "queue": Tone.PLAIN if values["active"] else Tone.QUIET,
         }
         return Row(name, values, tones)
+
+    def _batch_rows(self) -> list[Row]:
+        batches = self.snapshot.batches if self.snapshot else ()
+        return [_batch_row(batch) for batch in batches if batch.ended_unix is None]
 
     def _supervisor_rows(self) -> list[Row]:
         """Return the supervisors by name, then the workers that cannot be steered from here."""
@@ -438,6 +450,19 @@ def _child_row(child: Status) -> Row:
         "ends": Tone.NOTICE,
     }
     return Row(str(child.get("child")), values, tones)
+
+
+def _batch_row(batch: "BatchRecord") -> Row:
+    values = {
+        "batch": batch.id, "state": "paused" if batch.paused else batch.state, "jobs": batch.total,
+        "pending": batch.pending, "complete": batch.complete, "failed": batch.failed, "cancelled": batch.cancelled,
+        "description": batch.description, "paused by": by_words(batch.paused_by, batch.paused_unix),
+        "inside": batch.parent,
+    }  # fmt: skip
+    tones = {
+        "state": Tone.NOTICE if batch.paused else Tone.PLAIN, "failed": Tone.NOTICE if batch.failed else Tone.PLAIN,
+    }  # fmt: skip
+    return Row(batch.id, values, tones)
 
 
 _TONES: Final = {"died": Tone.ALARM, "failed": Tone.ALARM, "retried": Tone.NOTICE}

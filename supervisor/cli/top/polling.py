@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 #: Part of the polling interval that answers are waited for, and the longest wait.
 _PATIENCE: Final = 0.7
 _LONGEST_S: Final = 3.0
+#: Batches that are read. A screen shows no more.
+_MOST_BATCHES: Final = 60
 #: Queues whose statistics are read, one round trip each. A screen shows no more.
 _MOST_STATS: Final = 60
 
@@ -38,7 +40,8 @@ class Poller:
         stats = {name: client.queue(name).stats() for name in wanted[:_MOST_STATS] if name in queues}
         workers = client.workers()
         status = self._ask(workers)
-        return Snapshot(clock.monotonic(), clock.unix(), queues, stats, client.failed(), workers, status)
+        batches = client.batches(0, _MOST_BATCHES)
+        return Snapshot(clock.monotonic(), clock.unix(), queues, stats, client.failed(), workers, status, batches)
 
     def _ask(self, workers: Sequence["WorkerInfo"]) -> dict[str, Status | None]:
         from supervisor.engine.model.errors import ReadOnlyReplica

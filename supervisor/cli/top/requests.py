@@ -51,6 +51,12 @@ def _carry_out(client: "Client", request: Action) -> Result:
         case "unpause queue":
             client.queue(request.whom).unpause()
             return Result(f"unpaused queue {request.whom}")
+        case "pause batch":
+            client.batch(request.whom).pause(by=user_at_host())
+            return Result(f"paused batch {request.whom}: none of its waiting jobs is leased")
+        case "resume batch":
+            client.batch(request.whom).resume()
+            return Result(f"resumed batch {request.whom}")
         case "cancel":
             return _cancel(client, request.whom)
         case "stacks":

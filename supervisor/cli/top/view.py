@@ -20,7 +20,7 @@ from supervisor.ops.visible import visible
 
 STYLES: Final = {Tone.PLAIN: "", Tone.QUIET: "dim", Tone.NOTICE: "yellow", Tone.ALARM: "bold red"}
 #: Panes that are dropped first where not all fit. The chosen one stays.
-_FALLING: Final = (Pane.ENDS, Pane.CHILDREN, Pane.QUEUES)
+_FALLING: Final = (Pane.ENDS, Pane.CHILDREN, Pane.BATCHES, Pane.QUEUES)
 #: A pane with fewer rows is not worth its headings.
 _LEAST_ROWS: Final = 2
 _BAR: Final = 10
@@ -104,7 +104,9 @@ class View:
     def sheet(self, context: Context, width: int) -> list[Text]:
         """Return everything as one listing, for output that cannot be redrawn."""
         lines = self._head(context, width, whole=True)
-        for pane in (Pane.QUEUES, Pane.SUPERVISORS, Pane.ENDS):
+        for pane in self._controller.panes:
+            if pane is Pane.CHILDREN:
+                continue
             lines += [Text(), Text(pane.value), *self._table(pane, self._controller.rows(pane), width)]
             if pane is Pane.SUPERVISORS:
                 for row in self._controller.rows(pane):
@@ -188,11 +190,11 @@ class View:
 
     def _rooms(self, room: int) -> dict[Pane, int]:
         """Return the visible panes, and the rows that each gets."""
-        wanted = {pane: max(1, len(self._controller.rows(pane))) for pane in Pane}
+        wanted = {pane: max(1, len(self._controller.rows(pane))) for pane in self._controller.panes}
         for pane in _FALLING:
             least = sum(2 + min(count, _LEAST_ROWS) for count in wanted.values())
             if least > room and pane is not self._controller.pane:
-                del wanted[pane]
+                wanted.pop(pane, None)
         rooms = {pane: min(count, _LEAST_ROWS) for pane, count in wanted.items()}
         left = room - sum(2 + count for count in rooms.values())
         while left > 0 and rooms != wanted:
@@ -253,6 +255,8 @@ class View:
         match pane:
             case Pane.QUEUES:
                 return "no job was ever put here"
+            case Pane.BATCHES:
+                return "none that has not ended"
             case Pane.SUPERVISORS:
                 return "no supervisor is running here"
             case Pane.CHILDREN:
@@ -265,6 +269,8 @@ class View:
         match pane:
             case Pane.QUEUES:
                 return {name: _queue_cell(name, value) for name, value in values.items()}
+            case Pane.BATCHES:
+                return {name: _plain_cell(value) for name, value in values.items()}
             case Pane.SUPERVISORS:
                 left = "" if values["left"] is None else f" {_span(values['left'])}"
                 return {
@@ -340,6 +346,10 @@ def _queue_cell(name: str, value: Any) -> str:
         return _span(value)
     if name in ("in/s", "out/s"):
         return _rate(value)
+    return _plain_cell(value)
+
+
+def _plain_cell(value: Any) -> str:
     return _number(value) if isinstance(value, int) else _word(value)
 
 

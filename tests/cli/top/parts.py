@@ -5,6 +5,7 @@ import datetime
 from supervisor.cli.top.controller import Controller
 from supervisor.cli.top.model import Model, Snapshot
 from supervisor.cli.top.view import UNICODE, Context, View
+from supervisor.engine.commands.batches import BatchRecord
 from supervisor.engine.commands.queries import Depths, Spread, Stats, WorkerInfo
 
 #: Times of the last snapshot: monotonic and wall time.
@@ -54,9 +55,9 @@ def status(state="serving", *, processes=(4, 4, 4), children=(), completed=0, di
     }  # fmt: skip
 
 
-def snapshot(at=NOW_AT, *, queues=None, stats=None, failed=None, workers=(), supervisors=None):
+def snapshot(at=NOW_AT, *, queues=None, stats=None, failed=None, workers=(), supervisors=None, batches=()):
     return Snapshot(
-        at, NOW_UNIX + at - NOW_AT, queues or {}, stats or {}, failed or {}, list(workers), supervisors or {}
+        at, NOW_UNIX + at - NOW_AT, queues or {}, stats or {}, failed or {}, list(workers), supervisors or {}, batches
     )
 
 
@@ -69,6 +70,14 @@ def model_of(*polls):
 
 def worker(name, running=0, stalled=0, ago_s=1.0):
     return WorkerInfo(name, running, stalled, NOW_UNIX - ago_s, ago_s)
+
+
+def batch(id, state="running", total=0, pending=0, complete=0, failed=0, paused_by=None, description="", parent=None):
+    paused_unix = NOW_UNIX - 60 if paused_by else None
+    return BatchRecord(
+        id, state, description, parent, total, pending, complete, failed, 0, NOW_UNIX - 120, NOW_UNIX - 100,
+        NOW_UNIX - 1 if state == "complete" else None, [], paused_by is not None, paused_by, paused_unix,
+    )  # fmt: skip
 
 
 class Shown:

@@ -9,7 +9,7 @@ pytest.importorskip("rich")
 from supervisor.cli.top.controller import Action, TextPage
 from supervisor.cli.top.keys import HELP, Keys
 from supervisor.cli.top.model import Pane
-from tests.cli.top.parts import NOW_AT, Shown, busy_shop, child, counts, end, model_of, snapshot, status
+from tests.cli.top.parts import NOW_AT, Shown, batch, busy_shop, child, counts, end, model_of, snapshot, status
 
 # bytes
 
@@ -115,6 +115,21 @@ def test_plus_and_minus_scale_by_one_and_add_up(shown):
         shown.controller.on_snapshot()  # it never has
     (request,) = shown.press("+")
     assert request.argument == {"fewest": 5, "most": 5}
+
+
+def test_batches_are_a_pane_while_there_are_some():
+    records = [batch("import-7", total=9, pending=9), batch("old", "complete")]
+    shown = Shown(model_of(snapshot(batches=records)))
+    shown.press("back-tab")
+    assert shown.controller.pane is Pane.BATCHES
+    assert [row.key for row in shown.controller.rows(Pane.BATCHES)] == ["import-7"]
+    assert shown.press("p") == [Action("pause batch", "import-7")]
+    shown.controller._model = model_of(snapshot(batches=[batch("import-7", paused_by="kim")]))
+    assert shown.press("p") == [Action("resume batch", "import-7")]
+    shown.controller._model = model_of(snapshot())
+    assert shown.press("p") == []
+    shown.press("tab", "back-tab")
+    assert shown.controller.pane is Pane.QUEUES
 
 
 def test_scaling_keeps_the_minimum_and_at_least_one_process():

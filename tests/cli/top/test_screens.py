@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from supervisor.cli.top.model import NoSnapshot, Pane
 from supervisor.cli.top.terminal import drawn
 from supervisor.cli.top.view import ASCII, UNICODE
-from tests.cli.top.parts import NOW_AT, Shown, busy_shop, child, counts, end, model_of, snapshot, stats, status
+from tests.cli.top.parts import NOW_AT, Shown, batch, busy_shop, child, counts, end, model_of, snapshot, stats, status
 
 SCREENS = Path(__file__).parent / "screens"
 
@@ -99,6 +99,23 @@ def test_panes_are_dropped_in_order_except_the_chosen_one():
     assert panes(8) == ["supervisors"]
     shown.controller.pane = Pane.ENDS
     assert panes(12) == ["supervisors", "ends"]
+
+
+def test_batches_fit_a_terminal_of_80_columns():
+    records = [
+        batch("import-7", total=1_000_000, pending=999_998, complete=1, failed=1, description="July " * 30),
+        batch("b" * 64, total=3, pending=3, paused_by="kim@web-1", parent="import-7"),
+    ]
+    shown = Shown(model_of(snapshot(batches=records)))
+    lines = shown.lines(80, 24)
+    assert all(cell_len(line) <= 80 for line in lines)
+    [heads] = [line.split() for line in lines if "pending" in line]
+    assert heads == ["batch", "state", "jobs", "pending", "complete", "failed", "cancelled", "description"]
+    [first] = [line.split()[2:8] for line in lines if "import-7" in line]
+    assert first == ["running", "1M", "999,998", "1", "1", "0"]
+    assert any("paused" in line for line in lines)
+    assert "paused by" in shown.text(200, 24) and "kim@web-1" in shown.text(200, 24)
+    assert "batches" not in Shown(model_of(snapshot())).text(80, 24)
 
 
 def test_columns_are_dropped_in_order_on_a_narrow_terminal():

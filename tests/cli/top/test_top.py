@@ -159,6 +159,15 @@ def test_a_queue_is_paused_and_goes_on(jobs):
     assert not jobs.queue("q").counts().paused
 
 
+def test_a_batch_is_paused_and_goes_on(jobs):
+    with jobs.batch("b") as batch:
+        batch.put("q", "k")
+    carry_out(jobs, Action("pause batch", "b"))
+    assert batch.look().paused
+    carry_out(jobs, Action("resume batch", "b"))
+    assert not batch.look().paused
+
+
 def test_a_non_blocking_terminal_is_waited_for(monkeypatch):
     ours, theirs = os.openpty()
     os.set_blocking(theirs, False)
