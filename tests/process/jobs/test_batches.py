@@ -13,7 +13,10 @@ NAMES = ("on_success", "on_failure", "on_complete")
 def tell_and_grow(stage, width, depth):
     """Put a batch with another one in it. Their jobs add to them. Return both."""
     told = {
-        of: {name: {"queue": "default", "klass": "batches.told", "data": f"{of} {name}"} for name in NAMES}
+        of: {
+            name: {"queue": "default", "klass": "batches.told", "data": f"{of} {name}", "tags": ["told"]}
+            for name in NAMES
+        }
         for of in ("outer", "inner")
     }
     data = {"width": width, "depth": depth}
@@ -25,7 +28,8 @@ def tell_and_grow(stage, width, depth):
 
 
 def told_by(stage):
-    return sorted(job.data for job in stage.client.completed(count=1000) if job.klass == "batches.told")
+    _, jobs = stage.client.tagged("told", count=1000)
+    return sorted(job.data for job in jobs if job.state == "complete")
 
 
 WANTED = ["inner on_complete", "inner on_success", "outer on_complete", "outer on_success"]
