@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.engine import model_entries
 from tests.engine.model_apart import LIVES, Apart, Skills, is_lacked, klass_of
+from tests.engine.model_batches import PAUSE, Batches
 from tests.engine.model_jobs import NEVER, UNSET, Endless, Hold, Job, Lost, Missing, Recurring, Refused
 from tests.engine.model_lanes import Lanes
 from tests.engine.model_limits import WHEN_FREE, Limit
@@ -39,6 +40,7 @@ class Model:
         self.pushed: dict[str, list[bytes]] = {}  # per queue the entries of other programs, oldest first
         self.lanes: dict[str, Lanes] = {}
         self.limits: dict[str, Limit] = {}
+        self.batches = Batches()
         self.checks: dict[str, dict[str, int]] = {}  # per queue and limit: when a lease must examine the parked jobs
         self.skills = Skills()
         self.apart: dict[str, Apart] = {}  # per queue
@@ -211,6 +213,8 @@ class Model:
         return any(self._is_free(job) for job in there if not self.is_overdue(job) and job.left is None)
 
     def _is_free(self, job: Job) -> bool:
+        if self.batches.pause_over(job.batch):
+            return False
         return all(self._limit(key).starts is None and not self._full_until(key) for key in job.limits)
 
     def held_by(self, worker: str) -> list[Job]:
@@ -275,6 +279,8 @@ class Model:
         if claim != job.claim:
             self._release_claim(job)
         before, job.claim = job.tags, claim
+        if batch := options.pop("batch", None):
+            self._join(job, batch)
         for name, value in options.items():
             if name != "unique":
                 setattr(job, name, value)
@@ -377,6 +383,8 @@ class Model:
 
     def _leave(self, job: Job) -> None:
         """Take a job out of its place. Its slot, or the slot that it was put back for, is free."""
+        if job.batch and job.ended:
+            self.batches.member_back(job.batch, job.jid, job.state, self.now, job.put_at)
         frees = job.hold is not None or (job.state == "waiting" and not job.parked and not job.apart)
         if job.hold:
             job.since, job.held_ms = self.now, self.now - job.popped_at
@@ -414,6 +422,7 @@ class Model:
         self._leave(job)
         self._release_claim(job)
         job.state, job.group, job.ended_at, job.watched = "failed", group, self.now, False
+        self._end_member(job, "failed")
         self._fail_children(job, ("fail",))
 
     def _complete(self, job: Job) -> None:
@@ -421,12 +430,13 @@ class Model:
         job.forget_starts()
         self._release_claim(job)
         job.state, job.turn, job.ended_at, job.watched = "complete", None, self.now, False
+        self._end_member(job, "complete")
         for child in self.children(job.jid):
             self._free(child, job.jid)
         if self._most_kept() > 0:
             self.completions += 1
         else:
-            self._delete(job)
+            self._erase(job)
 
     def _free(self, child: Job, parent: str) -> None:
         """Remove one parent of a job."""
@@ -446,10 +456,73 @@ class Model:
     def _delete(self, job: Job) -> None:
         """Delete a job. No other job can depend on it any more."""
         self._leave(job)
+        self._end_member(job, "cancelled")
         self._release_claim(job)
         self._index_tags(job.jid, job.tags, [])
         del self.jobs[job.jid]
         self._fail_children(job, ("fail", "wait"))
+
+    def _erase(self, job: Job) -> None:
+        """Delete a job that has ended. Its batch has counted it."""
+        job.batch = None
+        self._delete(job)
+
+    # Batches.
+
+    def _join(self, job: Job, id: str) -> None:
+        if job.batch == id and job.jid in self.batches.known[id].members:
+            return
+        self._end_member(job, "cancelled")
+        job.batch = id
+        self.batches.join(id, job.jid, self.now)
+
+    def _end_member(self, job: Job, state: str) -> None:
+        if job.batch:
+            self.batches.member_ended(job.batch, job.jid, state, self.now)
+
+    def end_batches(self) -> None:
+        """Put the callbacks of the batches that a call has ended. Each has a priority of its own."""
+        for id, name in self.batches.evaluate(self.now):
+            self.put("A", f"{id}-{name}", name, None, priority=priority_of(id, name))
+
+    def pause_batch(self, id: str, paused: bool) -> bool:
+        batch = self.batches.known[id]
+        is_changed, batch.paused = batch.paused != paused, paused
+        self._limit(PAUSE + id).running = 0 if paused else None
+        if not paused:
+            self._mark_for_check(PAUSE + id)
+        return is_changed
+
+    def cancel_batch(self, id: str) -> int:
+        """Cancel what has not ended, also in batches in it: jobs for which none waits, and then the others."""
+        batch, cancelled, before = self.batches.known[id], 0, -1
+        while True:
+            self.batches.close(id)
+            members = sorted(batch.members, key=lambda member: (batch.members[member], member), reverse=True)
+            jobs = [self.jobs[member] for member in members if not member.startswith("\n")]
+            leaves = 0
+            for job in jobs:
+                if not self.children(job.jid):
+                    self._delete(job)
+                    leaves += 1
+            if not leaves:
+                self._drop(jobs)
+            cancelled += leaves or len(jobs)
+            left = len(batch.members)
+            self.end_batches()
+            for member in members:
+                cancelled += self.cancel_batch(member[1:]) if member.startswith("\n") else 0
+            if left in (0, before):
+                return cancelled
+            before = left
+
+    def retry_batch(self, id: str) -> int:
+        """Put back the failed jobs of a batch, and those of failed batches in it. Return how many."""
+        failed = self.batches.known[id].failed
+        members = sorted((when, member) for member, when in failed.items() if when <= self.now)
+        again = sum(self.unfail_job(member) for _, member in members if not member.startswith("\n"))
+        self.end_batches()
+        return again + sum(self.retry_batch(member[1:]) for _, member in members if member.startswith("\n"))
 
     # Jobs that lie apart: one worker lacks a handler for their klass, and a live peer has one.
 
@@ -591,9 +664,8 @@ class Model:
             self._mark_for_check(key)
 
     def _park(self, job: Job, key: str, until: int) -> None:
-        job.parked, job.aside = True, False
+        job.parked, job.aside, job.full = True, False, key
         self._stand(job.queue, job.parked_line, key, until)
-        job.full = key
         self._offer_to_others(job)
 
     def _stand(self, queue: str, line: str, key: str, until: int) -> None:
@@ -824,9 +896,11 @@ class Model:
         if job.left == worker and job.since <= self.now < job.since + ASIDE and set(self.seen) - {worker}:
             self.passed.add(job.jid)
             return False
-        if full := self._first_full(job.limits):
+        if paused := self.batches.pause_over(job.batch):
+            self._park(job, PAUSE + paused, WHEN_FREE)
+        elif full := self._first_full(job.limits):
             self._park(job, *full)
-        return not full
+        return not job.parked
 
     def _is_freed(self, jid: str) -> bool:
         """Return whether a job is of `freed`. A job that an entry has just made has no known jid yet."""
@@ -1043,7 +1117,7 @@ class Model:
         aged = sum(job.ended_at <= self.now - age_s * 1000 for job in kept) if age_s > 0 else 0
         for job in kept[: max(aged, len(kept) + added - count)]:
             if self.jobs.get(job.jid) is job and job.state == "complete":
-                self._delete(job)
+                self._erase(job)
 
     def _most_kept(self) -> int:
         return int(self.option("jobs-history-count")) if self.option("jobs-history") > 0 else 0
@@ -1411,6 +1485,10 @@ class Model:
             job.parents = {}
         for job in jobs:
             self._delete(job)
+
+
+def priority_of(id: str, name: str) -> int:
+    return 100 * int(id[1:]) + len(name)
 
 
 def _equal(one: Any, other: Any) -> bool:

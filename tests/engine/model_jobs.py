@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.engine.model_batches import PAUSE
+
 UNSET: Any = object()
 NEVER = 2**53  # when a wait without a time-out is over
 
@@ -61,12 +63,13 @@ class Job:
     seq: int = 0  # its place in the line of its priority
     turn: int | None = None  # the token of its first lease since it last went to the back
     parked: bool = False  # a lease met it when a limit was used up
-    full: str | None = None  # the limit under which the line stands in which it is parked
+    full: str | None = None  # the limit under which the line stands in which it is parked, or the pause of a batch
     apart: bool = False  # only workers that have its klass, with none of these shapes, lease it
     shapes: frozenset[str] = frozenset()  # that its data do not have, as workers have found
     unknown_at: int | None = None  # since when no worker is known to have its klass
     aside: bool = False  # it has a turn, but lies in its paused lane
     claim: Any = None  # its unique key, which no other job of the queue may hold until it ends
+    batch: str | None = None
     watched: bool = False  # a sweep must check its start deadline
     hold: Hold | None = None
     started: bool = False
@@ -106,7 +109,9 @@ class Job:
     @property
     def parked_line(self) -> str:
         """The line in which it lies if it is parked: that of its lane, or of its lane and its several limits."""
-        return self.lane + "\n" + "\t".join(self.limits) if len(self.limits) > 1 else self.lane
+        if len(self.limits) < 2 or (self.full or "").startswith(PAUSE):
+            return self.lane
+        return self.lane + "\n" + "\t".join(self.limits)
 
     @property
     def label(self) -> str:

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_handles import Lease
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import batches, writes
 from supervisor.engine.commands.limits import Limit
 from supervisor.engine.model.errors import DependencyError, JobNotFound, LeaseholdError, LeaseLost
 from supervisor.engine.model.outcomes import (
@@ -43,7 +43,7 @@ from tests.engine.conftest import Clock
 from tests.engine.densities import make_full
 from tests.engine.invariants import Snapshot, left_over, misplaced, read_namespace
 from tests.engine.many_queues import leases_of_many_queues
-from tests.engine.model import Model
+from tests.engine.model import Model, priority_of
 from tests.engine.model_jobs import NEVER, Endless, Hold, Lost, Missing, Refused
 from tests.engine.model_limits import WHEN_FREE
 from tests.engine.witness import WitnessedClient
@@ -63,6 +63,7 @@ QUEUES = ("A", "B", "C")
 LANES = ("x", "y")
 LIMITS = ("K", "L")
 WORKERS = ("v", "w")
+MOST_BATCHES = 4
 TAGS = ("t", "u")
 
 REFUSALS = {Missing: JobNotFound, Refused: DependencyError, Endless: LeaseholdError}
@@ -256,6 +257,7 @@ class Machine(RuleBasedStateMachine):
             with pytest.raises(REFUSALS[type(refusal)]):
                 ask()
         else:
+            self.model.end_batches()
             answer = ask()
             assert answer == expected, f"{answer!r}, not {expected!r}"
 
@@ -486,6 +488,7 @@ class Machine(RuleBasedStateMachine):
     def compare(self, given, *arguments, **how):
         ended = [job.jid for job in self.client.jobs(*self.depending) if job and job.state == "failed"]
         holds = self.model.lease(*arguments, **how, freed=[*ended, *(lease.jid for lease in given)])
+        self.model.end_batches()
         self.learn()
         holds = [self.model.jobs[self.learnt.get(hold.jid, hold.jid)].hold for hold in holds]
         assert [lease.jid for lease in given] == [hold.jid for hold in holds]
@@ -741,6 +744,7 @@ class Machine(RuleBasedStateMachine):
         chosen = [(*own[pick % len(own)], *how) for pick, *how in outcomes]
         answers = self.client.settle([self.outcome(lease, *how) for lease, _, *how in chosen])
         assert answers == self.model.settle([self.verb(hold, *how) for _, hold, *how in chosen])
+        self.model.end_batches()
 
     @operation(when="stale", outcome=outcome)
     def settle_too_late(self, outcome):
@@ -784,6 +788,14 @@ class Machine(RuleBasedStateMachine):
 
     def verb(self, hold, verb, delay, group):
         def run(model):
+            job = model.jobs.get(hold.jid)
+            is_member = job is not None and job.hold == hold and job.batch is not None
+            answer = end(model)
+            if is_member:
+                model.end_batches()
+            return answer
+
+        def end(model):
             try:
                 match verb:
                     case "complete":
@@ -809,6 +821,101 @@ class Machine(RuleBasedStateMachine):
                 return ENDLESS
 
         return run
+
+    # Batches.
+
+    @property
+    def open_batches(self):
+        return [id for id, batch in self.model.batches.known.items() if not batch.is_closed]
+
+    @property
+    def batches(self):
+        return list(self.model.batches.known)
+
+    @property
+    def fewer_batches(self):
+        return len(self.batches) < MOST_BATCHES
+
+    @property
+    def held_members(self):
+        return [pair for pair in self.held if self.model.jobs[pair[1].jid].batch]
+
+    @operation(weight=3, when="fewer_batches", pick=pick, is_nested=st.booleans())
+    def open_batch(self, pick, is_nested):
+        id, parent = f"b{len(self.batches)}", None
+        if is_nested and self.open_batches:
+            parent = self.open_batches[pick % len(self.open_batches)]
+        calls = {
+            name: {"queue": "A", "klass": name, "jid": f"{id}-{name}", "priority": priority_of(id, name)}
+            for name in ("on_complete", "on_success", "on_failure")
+        }
+        around = self.client if parent is None else self.client.batch(parent)
+        around.batch(id, **calls).__enter__()
+        self.model.batches.open(id, parent, self.model.now)
+        self.model.first_put.setdefault("A", self.model.now)
+
+    @operation(
+        weight=6, when="open_batches", pick=pick, queue=queue, jids=jids, data=data,
+        options=st.fixed_dictionaries({}, optional={**later, **after, **terms}),
+    )  # fmt: skip
+    def put_into_batch(self, pick, queue, jids, data, options):
+        id = self.open_batches[pick % len(self.open_batches)]
+        jids = [jid for jid in jids if not (jid in self.model.jobs and self.model.jobs[jid].persistent)]
+        jobs = [{"klass": "k", "data": data, "jid": jid, **options} for jid in jids]
+        plain = for_model(options)
+        self.agree(
+            lambda: self.client.batch(id).put_many(queue, jobs),
+            lambda model: model.all_or_nothing(
+                [lambda model, jid=jid: model.put(queue, jid, "k", data, batch=id, **plain) for jid in jids]
+            ),
+        )
+
+    @operation(weight=3, when="open_batches", pick=pick, aborted=st.sampled_from([False, False, True]))
+    def close_batch(self, pick, aborted):
+        id = self.open_batches[pick % len(self.open_batches)]
+        self.agree(
+            lambda: calls_of(self.client).call(batches.closed, id, aborted),
+            lambda model: model.batches.close(id, aborted) or True,
+        )
+
+    @operation(weight=2, when="held_members", pick=pick, queue=queue, jid=jid)
+    def add_to_own_batch(self, pick, queue, jid):
+        lease, hold = self.held_members[pick % len(self.held_members)]
+        known = self.model.jobs.get(jid)
+        if jid == hold.jid or (known and known.persistent):
+            return
+        id = self.model.jobs[hold.jid].batch
+        one = {"queue": queue, "klass": "n", "jid": jid, "data": None, "depends": (), "batch": id}
+        if lease.trace is not None:
+            one["trace"] = lease.trace
+        self.agree(
+            lambda: lease.complete(then=[{"queue": queue, "klass": "n", "jid": jid, "batch": id}]),
+            lambda model: model.settle([lambda model: model.complete_then(hold, [one])])[0],
+        )
+
+    @operation(weight=2, when="batches", pick=pick, paused=st.booleans())
+    def pause_batch(self, pick, paused):
+        id = self.batches[pick % len(self.batches)]
+        batch = self.client.batch(id)
+        self.agree(batch.pause if paused else batch.resume, lambda model: model.pause_batch(id, paused))
+
+    @operation(when="batches", pick=pick)
+    def cancel_batch(self, pick):
+        id = self.batches[pick % len(self.batches)]
+        self.agree(self.client.batch(id).cancel, lambda model: model.cancel_batch(id))
+
+    @operation(weight=2, when="batches", pick=pick)
+    def retry_batch(self, pick):
+        id = self.batches[pick % len(self.batches)]
+        self.agree(self.client.batch(id).retry, lambda model: model.retry_batch(id))
+
+    def compare_batches(self):
+        for id, batch in self.model.batches.known.items():
+            seen = self.client.batch(id).look()
+            numbers = seen.total, seen.pending, seen.complete, seen.failed, seen.cancelled
+            state = batch.state or ("running" if batch.is_closed else "open")
+            found = (seen.state, seen.paused, seen.to_call, numbers)
+            assert found == (state, batch.paused, sorted(batch.calls), batch.numbers), id
 
     # Calls of operators.
 
@@ -885,6 +992,7 @@ class Machine(RuleBasedStateMachine):
         if any(child.policy == "wait" for one in self.model.jobs.values() for child in self.model.children(one.jid)):
             return  # what came as an entry is refused then
         expected = self.model.cancel_equal(queue, data)
+        self.model.end_batches()
         answer = self.client.queue(queue).cancel(data)
         self.learn()
         assert sorted(answer) == sorted(expected)
@@ -947,6 +1055,7 @@ class Machine(RuleBasedStateMachine):
         self.compare_queues(found)
         self.compare_completed(found)
         self.compare_limits(found)
+        self.compare_batches()
         for queue in QUEUES:
             if self.model.is_ready(queue):
                 assert f"bell:{queue}" in found, f"nobody is woken for what {queue} has"
