@@ -3,6 +3,7 @@
 Reads the keys of lua/README.md by itself, so that it can disagree with the engine.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -359,6 +360,8 @@ def _wrong_claims(found: Snapshot, now_ms: float | None) -> Iterator[str]:
             continue
         if "unique" in record:
             claims.setdefault((record["queue"], record["unique"]), []).append(jid)
+        if "collected" in record and len(json.loads(found.payload(jid))) != int(record["collected"]):
+            yield f"{jid} has collected {found.payload(jid)!r}, and says {record['collected']}"
         if "expires" in record:
             times[jid] = float(record["put"]) + float(record["expires"])
     held = {(queue, key): [jid] for queue, keys in _named(found, "unique:") for key, jid in keys.items()}
@@ -404,7 +407,7 @@ def _orphans(found: Snapshot) -> Iterator[str]:
         for jid, _ in _named(found, f"{kind}:"):
             if f"job:{jid}" not in found:
                 yield f"{kind}:{jid} is left of a job that is gone"
-    for kind in ("starts", "ended", "worker", "mail", "asks", "answer", "desired", "skills", "shapes"):
+    for kind in ("starts", "throttled", "ended", "worker", "mail", "asks", "answer", "desired", "skills", "shapes"):
         yield from (
             f"{kind}:{name} would stay for ever"
             for name, _ in _named(found, f"{kind}:")

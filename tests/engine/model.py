@@ -7,12 +7,13 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tests.engine import model_entries
+from tests.engine import model_entries, model_modes
 from tests.engine.model_apart import LIVES, Apart, Skills, is_lacked, klass_of
 from tests.engine.model_batches import PAUSE, Batches
 from tests.engine.model_jobs import NEVER, UNSET, Endless, Hold, Job, Lost, Missing, Recurring, Refused
 from tests.engine.model_lanes import Lanes
 from tests.engine.model_limits import WHEN_FREE, Limit
+from tests.engine.model_modes import Mode
 
 DEFAULTS = {
     "heartbeat": 30, "grace": 5, "max-deaths": 3, "max-concurrency": 0, "paused": 0,
@@ -44,6 +45,7 @@ class Model:
         self.checks: dict[str, dict[str, int]] = {}  # per queue and limit: when a lease must examine the parked jobs
         self.skills = Skills()
         self.apart: dict[str, Apart] = {}  # per queue
+        self.throttled: dict[tuple[str, Any], tuple[int, str]] = {}  # when the span is over, and the first job
         self.claims: dict[tuple[str, Any], str] = {}  # by queue and claim: the job that holds it
         self.taken_back: list[tuple[str, int]] = []  # limit and time of starts that did not happen
         self.starting: list[str] = []  # the limits of the jobs that this lease gives
@@ -254,6 +256,7 @@ class Model:
         delay: int = 0,
         depends: Iterable[str] | None = None,
         content: Any = None,
+        mode: Mode | None = None,
         **options: Any,
     ) -> str:
         """Create a job, or move a known one, which keeps options that are not given, but not its counts.
@@ -265,7 +268,12 @@ class Model:
         if "unique" in options:
             claim = self._claim(options["unique"], (klass, repr(data)) if content is None else content)
         holder = self.claims.get((queue, claim), jid)
-        if claim and holder != jid:
+        if mode:
+            put = {"queue": queue, "jid": jid, "klass": klass, "data": data, "delay": delay, "mode": mode, **options}
+            answer = model_modes.answer(self, mode, queue, claim, put)
+            if answer is not None:
+                return answer
+        elif claim and holder != jid:
             return holder
         has_parents = old is not None and bool(old.results_of or old.state == "depends")
         if depends and "policy" not in options and content is None and not has_parents:  # entries wait
@@ -277,7 +285,7 @@ class Model:
         if not waits:
             job.results_of = list(depends or ())
         if claim != job.claim:
-            self._release_claim(job)
+            self.release_claim(job)
         before, job.claim = job.tags, claim
         if batch := options.pop("batch", None):
             self._join(job, batch)
@@ -292,7 +300,7 @@ class Model:
         job.give(data)
         self._index_tags(jid, before if old else [], job.tags)
         self._begin_stage(job, queue)
-        self._lay_down(job, self.now + delay, parents)
+        self._lay_down(job, model_modes.begin(self, job, mode, self.now + delay), parents)
         return jid
 
     def add(self, queue: str, jid: str, klass: str, data: Any, **options: Any) -> bool:
@@ -318,12 +326,12 @@ class Model:
 
     def _begin_stage(self, job: Job, queue: str, put_at: int | None = None) -> None:
         if queue != job.queue:
-            self._release_claim(job)
+            self.release_claim(job)
         job.queue, job.put_at = queue, self.now if put_at is None else put_at
         job.failures = job.deaths = job.interruptions = job.short = 0
         job.unknown_at = None
         job.turn = job.left = None
-        job.begun = False
+        job.begun = job.came_back = False
         self._take_claim(job)
         self.seqs += 1
         job.seq = self.seqs
@@ -337,7 +345,7 @@ class Model:
         if job.claim and self.claims.setdefault((job.queue, job.claim), job.jid) != job.jid:
             job.claim = None
 
-    def _release_claim(self, job: Job) -> None:
+    def release_claim(self, job: Job) -> None:
         if self.claims.get((job.queue, job.claim)) == job.jid:
             del self.claims[job.queue, job.claim]
 
@@ -387,10 +395,10 @@ class Model:
             self.batches.member_back(job.batch, job.jid, job.state, self.now, job.put_at)
         frees = job.hold is not None or (job.state == "waiting" and not job.parked and not job.apart)
         if job.hold:
-            job.since, job.held_ms = self.now, self.now - job.popped_at
+            job.since, job.held_ms, job.came_back = self.now, self.now - job.popped_at, True
             job.left = job.hold.worker if job.persistent else None
         elif job.state == "depends":
-            job.since = self.now
+            job.since, job.came_back = self.now, True
         if job.parked:
             self.checks[job.queue][job.full] = 0
         job.state, job.parked, job.apart, job.aside = "nowhere", False, False, False
@@ -398,6 +406,11 @@ class Model:
         job.waits_for = None
         if frees:
             self._offer_to_others(job)
+
+    def go_now(self, job: Job) -> None:
+        """Put a scheduled job to the back of its line before its time."""
+        self._leave(job)
+        self._to_back(job)
 
     def _to_back(self, job: Job) -> None:
         self._leave(job)
@@ -420,7 +433,7 @@ class Model:
 
     def _fail(self, job: Job, group: str) -> None:
         self._leave(job)
-        self._release_claim(job)
+        self.release_claim(job)
         job.state, job.group, job.ended_at, job.watched = "failed", group, self.now, False
         self._end_member(job, "failed")
         self._fail_children(job, ("fail",))
@@ -428,7 +441,7 @@ class Model:
     def _complete(self, job: Job) -> None:
         self._leave(job)
         job.forget_starts()
-        self._release_claim(job)
+        self.release_claim(job)
         job.state, job.turn, job.ended_at, job.watched = "complete", None, self.now, False
         self._end_member(job, "complete")
         for child in self.children(job.jid):
@@ -457,7 +470,7 @@ class Model:
         """Delete a job. No other job can depend on it any more."""
         self._leave(job)
         self._end_member(job, "cancelled")
-        self._release_claim(job)
+        self.release_claim(job)
         self._index_tags(job.jid, job.tags, [])
         del self.jobs[job.jid]
         self._fail_children(job, ("fail", "wait"))
@@ -1313,6 +1326,7 @@ class Model:
         for jid in going:
             self.jobs[jid].parents = {}
         for jid in going:
+            model_modes.cancelled(self, self.jobs[jid])
             self._delete(self.jobs[jid])
         return going
 
@@ -1484,6 +1498,7 @@ class Model:
         for job in jobs:
             job.parents = {}
         for job in jobs:
+            model_modes.cancelled(self, job)
             self._delete(job)
 
 

@@ -85,6 +85,9 @@ class Job:
     short: int = 0  # short holds of a persistent job in a row
     left: str | None = None  # the worker that had a persistent job last
     since: int = 0  # when it came back into its queue
+    mode: str | None = None  # what further puts of its key do
+    collected: int = 0  # how many data of its list were put
+    came_back: bool = False  # it has run, or waited for others, in this stage
     progress: tuple[float, str, int] | None = None
     saved: Any = None  # its last checkpoint
     signals: dict[str, Any] = field(default_factory=dict)
@@ -100,7 +103,7 @@ class Job:
 
     def give(self, data: Any) -> None:
         """Replace the data."""
-        self.data, self.shapes = data, frozenset()
+        self.data, self.shapes, self.collected = data, frozenset(), 0
 
     @property
     def limits(self) -> tuple[str, ...]:

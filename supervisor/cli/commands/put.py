@@ -4,10 +4,12 @@ Must not write before all input is checked.
 """
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.hints import hints
-from supervisor.cli.lib.options import JOB_OPTIONS, add_job_options, moment, one_of, read_options
+from supervisor.cli.lib.options import JOB_OPTIONS, add_job_options, moment, one_of, read_options, whole
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError
 from supervisor.cli.lib.payload import add_payload, read_payload
 from supervisor.cli.lib.terminal import note, say
@@ -23,6 +25,8 @@ examples:
   leasehold put billing.invoice '{"month": 7}' --add --jid invoice-2031-07
   leasehold put email.send '{"to": 7}' --lane customer-7 --limit smtp --expires 1h
   leasehold put cache.warm --unique            # only while no equal job waits or runs; --unique=KEY: by a key
+  leasehold put search.index '{"page": 7}' --unique=page-7 --debounce 5s
+  leasehold put stats.write '{"clicks": 1}' --unique=clicks --collect 10s --most 500
   leasehold put ticker.follow '"EUR"' --persistent
   jq -c '.[] | {jid: .id, data: .}' rows.json | leasehold put email.send --lines
   leasehold put --lines --file jobs.ndjson --add --skip-bad
@@ -34,6 +38,8 @@ has a jid of --depends. The job is put all the same.
 --depends: the job waits until those jobs are complete. A job that does not exist counts as complete.
 --unique: if another job that has not ended holds the key, nothing is put, and the printed jid is
 that job's.
+--debounce: that job gets the data and starts this long after the last put. --throttle: nothing is put for this long,
+also if that job has ended. --collect: that job gets a list of all data. It starts after this, or with --most data.
 --persistent: a job without an end. When its handler returns or dies it starts again elsewhere, until it is cancelled.
 --lines: each line is an object with put's arguments: klass, queue, data (or data_b64: bytes), jid, priority, delay, at,
 retries, timeout, tags … (times in seconds, or like "10m"). KLASS and the flags are defaults for all lines. A
@@ -56,6 +62,10 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--on-parent-failure", metavar="WHAT", help="what to do if one of them fails: wait, fail or run (default: fail)"
     )
+    parser.add_argument("--debounce", metavar="DURATION", help="with --unique: start it so long after the last put")
+    parser.add_argument("--throttle", metavar="DURATION", help="with --unique: at most one job of the key in this time")
+    parser.add_argument("--collect", metavar="DURATION", help="with --unique=KEY: one job for all data put within this")
+    parser.add_argument("--most", metavar="N", help="with --collect: start it as soon as it has N data (default: 500)")
     parser.add_argument(
         "--persistent", action="store_true", help="a job without an end, which always runs at some supervisor"
     )
@@ -70,7 +80,8 @@ def run(args: argparse.Namespace) -> int:
     """Put the job, and print its jid."""
     _check(args)
     readers = {"delay": parse_duration, "at": moment, "on_parent_failure": one_of("wait", "fail", "run")}
-    options = read_options(args, {**JOB_OPTIONS, **readers})
+    spans = {"debounce": parse_duration, "throttle": parse_duration, "collect": parse_duration, "most": whole}
+    options = read_options(args, {**JOB_OPTIONS, **readers, **spans})
     if args.depends is not None:
         options["depends"] = args.depends
     if args.lines:
@@ -87,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
             holder = queue.put(args.klass, data, **options)
             say(holder)
             if holder != jid:
-                note(f"nothing was put: job {holder} holds what is to be unique")
+                note(_why_not_put(holder, options))
                 return 0
         elif queue.add(args.klass, data, **options):
             say(args.jid)
@@ -98,6 +109,12 @@ def run(args: argparse.Namespace) -> int:
         for hint in hints(client, args.queue, args.klass, args.depends or ()):
             note(hint)
     return 0
+
+
+def _why_not_put(holder: str, options: Mapping[str, Any]) -> str:
+    if "debounce" in options or "collect" in options:
+        return f"no job was made: job {holder} of this key takes the data, if it was put in this mode"
+    return f"nothing was put: job {holder} holds what is to be unique"
 
 
 def _check(args: argparse.Namespace) -> None:

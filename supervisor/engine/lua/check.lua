@@ -23,6 +23,7 @@ if layout.state == "lost" then layout.state = "2" end -- this script restores th
 --- @include judge_recurrence
 --- @include judge_value
 --- @include judge_batch
+--- @include judge_mode
 --- @include mend
 local mending, set = ARGV[2] == "1", ARGV[3]
 
@@ -39,6 +40,7 @@ local TYPES = {
   asks = "list", answer = "list", desired = "list", skills = "zset", shapes = "hash", parents = "string",
   readers = "zset", replay = "hash", keptresult = "string", keptfailure = "string", stream = "stream",
   batch = "hash", batchjobs = "zset", batchfailed = "zset", batchcalls = "hash",
+  throttled = "list",
 }
 local WHOLE = {
   complete = "zset", failed = "zset", groups = "zset", queues = "zset", ["tag-counts"] = "zset",
@@ -133,14 +135,16 @@ end
 members["tag-counts"] = function(_, tag) size_of("tag-counts", "tag:", tag) end
 function members.groups(_, group) size_of("groups", "failed:", group) end
 
-local function judge_day(name, day, figures)
-  if is_there(figures .. day, "hash") then return end
-  report("orphan", day, "is in " .. name .. ", but there are no figures of it", "took it out")
-  move_in(name, day, nil)
-end
+do -- a script has at most 200 locals outside of blocks
+  local function judge_day(name, day, figures)
+    if is_there(figures .. day, "hash") then return end
+    report("orphan", day, "is in " .. name .. ", but there are no figures of it", "took it out")
+    move_in(name, day, nil)
+  end
 
-function members.days(name, day) judge_day(name, day, "stats:") end
-function members.histograms(name, day) judge_day(name, day, "histogram:") end
+  function members.days(name, day) judge_day(name, day, "stats:") end
+  function members.histograms(name, day) judge_day(name, day, "histogram:") end
+end
 
 members["tracked-jobs"] = function(_, jid)
   local rec = record_of(jid)
@@ -178,27 +182,29 @@ function members.idle(name, queue)
   move_in(name, queue, nil)
 end
 
--- Return what a queue has that a lease must look at before this time; nil if there is nothing.
-local function loud_part(queue, time)
-  for _, part in ipairs({ "front", "waiting", "running", "lanes", "limits", "klasses" }) do
-    if size_in("queue:" .. queue .. ":" .. part) > 0 then return part end
+do
+  -- Return what a queue has that a lease must look at before this time; nil if there is nothing.
+  local function loud_part(queue, time)
+    for _, part in ipairs({ "front", "waiting", "running", "lanes", "limits", "klasses" }) do
+      if size_in("queue:" .. queue .. ":" .. part) > 0 then return part end
+    end
+    for _, part in ipairs({ "scheduled", "recurring" }) do
+      local first = size_in("queue:" .. queue .. ":" .. part) > 0 and head_of(queue_key(queue, part), 1)
+      if first and tonumber(first[2]) < time then return part end
+    end
   end
-  for _, part in ipairs({ "scheduled", "recurring" }) do
-    local first = size_in("queue:" .. queue .. ":" .. part) > 0 and head_of(queue_key(queue, part), 1)
-    if first and tonumber(first[2]) < time then return part end
-  end
-end
 
-function members.quiet(name, queue)
-  local is_known, part = score_in("queues", queue), loud_part(queue, score_in(name, queue))
-  if is_known and not part then return end
-  if part then
-    report("quiet-queue", queue, "has jobs (" .. part .. "), but leases of many queues pass over it", "had one look")
-    read_and_wake(queue)
-  else
-    report("orphan", queue, "is in " .. name .. ", but is no known queue", "took it out")
+  function members.quiet(name, queue)
+    local is_known, part = score_in("queues", queue), loud_part(queue, score_in(name, queue))
+    if is_known and not part then return end
+    if part then
+      report("quiet-queue", queue, "has jobs (" .. part .. "), but leases of many queues pass over it", "had one look")
+      read_and_wake(queue)
+    else
+      report("orphan", queue, "is in " .. name .. ", but is no known queue", "took it out")
+    end
+    move_in(name, queue, nil)
   end
-  move_in(name, queue, nil)
 end
 
 members["lanes of a queue"] = function(name, lane, queue)
@@ -356,6 +362,7 @@ keys["starts:"] = function(name)
   must_end(name, DAY_MS)
   judge_limit.starts(name)
 end
+keys["throttled:"] = judge.throttled
 keys["limit:"] = judge_limit.settings
 function keys.token() drawn("token", 0) end
 function keys.seq() drawn("seq", 0) end

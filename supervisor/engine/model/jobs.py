@@ -17,6 +17,7 @@ from supervisor.engine.model.job_to_put import JobToPut, as_jids
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.replay import Replay
 from supervisor.engine.model.trace_context import checked_trace, current_trace
+from supervisor.engine.model.unique_modes import MODE_OPTIONS, MODES, Mode, as_list, checked_mode
 from supervisor.engine.model.validation import (
     EXACT_INT,
     UNSET,
@@ -73,9 +74,13 @@ class PutOptions(TypedDict, total=False):
     at_most_once: bool | None  # the job never starts twice: a run that ends without an outcome of its own fails it
     trace: str | None  # W3C traceparent of the cause; default: the current OpenTelemetry span
     batch: str  # id of an open batch, of which the job becomes a member
+    debounce: Duration | None  # the job of the unique key starts this long after its last put, with that put's data
+    throttle: Duration | None  # for so long after the put of a unique key's job, later puts answer its jid
+    collect: Duration | None  # one job gets the list of all data put within this, of the unique key
+    most: int | None  # with collect: the job starts at once when it has so many data; default 500, at most 10,000
 
 
-_OPTIONS = frozenset(PutOptions.__annotations__)
+_OPTIONS = frozenset(PutOptions.__annotations__) - MODE_OPTIONS
 
 #: The options of a dense record, by their fields, in the order of lua/include/dense.lua.
 _LETTERS: Final = {"priority": "p", "retries": "r", "timeout": "t", "max_deaths": "d", "trace": "c"}
@@ -171,12 +176,17 @@ def _new_job(
     if not options and trace is None:  # most jobs have no options
         jid = new_jid()
         return NewJob(jid, len(raw), (f"{verb}\n{queue}\n{klass}\n{kind[0]}\n", jid, raw))
+    mode = None
     for option in options:
         if option not in _OPTIONS:
-            raise TypeError(f"{verb} has no option {option!r}; it has {', '.join(sorted(_OPTIONS))}")
+            mode = _checked_mode(verb, option, options)
     jid = checked_name("jid", options["jid"]) if "jid" in options else new_jid()
     delay, at = _checked_times(options)
     kept = claim_on(checked_options(options), klass, kind, raw)
+    if mode is not None:
+        kept["mode"] = mode.stored
+        delay = delay if mode.delay_ms is None else mode.delay_ms
+        raw = as_list(kind, raw) if mode.name == "collect" else raw
     if trace is not None:
         kept.setdefault("trace", trace)
     if delay == at == "" and kept.keys() <= _LETTERS.keys() and "" not in kept.values():
@@ -186,6 +196,15 @@ def _new_job(
     arguments = verb, queue, jid, klass, kind, raw, delay, at, len(kept), *more
     parents = _lines_of(kept.get("depends"))
     return NewJob(jid, len(raw), arguments, _lines_of(kept.get("tags")) + 2 * parents, parents > 0)
+
+
+def _checked_mode(verb: str, option: str, options: Mapping[str, Any]) -> Mode | None:
+    if option not in MODE_OPTIONS:
+        raise TypeError(f"{verb} has no option {option!r}; it has {', '.join(sorted(_OPTIONS | MODE_OPTIONS))}")
+    mode = checked_mode(options)
+    if mode is not None and verb == "add":
+        raise ValueError(f"{mode.name} goes with put: add changes no job that is there: {options[mode.name]!r:.100}")
+    return mode
 
 
 def _lines_of(names: str | int | None) -> int:
@@ -203,7 +222,7 @@ def _checked_times(options: Mapping[str, Any]) -> tuple[int | str, int | str]:
 def with_plain_values(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options ready for JSON: times as numbers, parents as jids. Raises ValueError naming the option."""
     plain = dict(options)
-    for name in ("delay", "timeout", "expires"):
+    for name in ("delay", "timeout", "expires", *MODES):
         if name in plain:
             plain[name] = in_seconds(name, plain[name])
     if "at" in plain:

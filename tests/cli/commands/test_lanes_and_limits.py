@@ -54,6 +54,19 @@ def test_a_unique_job_is_put_once_and_then_names_its_holder(shell, jobs):
     assert (jobs.job(first).unique, jobs.job(second).unique) == (True, "night")
 
 
+def test_a_put_with_a_mode_gives_its_data_to_the_job_of_the_key(shell, jobs):
+    first = shell.line("put", "k", "1", "--unique=all", "--collect", "1h", "--most", "3")
+    said = shell("put", "k", "2", "--unique=all", "--collect", "1h", "--most", "3")
+    assert (said.code, said.out) == (0, f"{first}\n")
+    assert f"no job was made: job {first} of this key takes the data" in said.err
+    assert jobs.job(first).data == [1, 2]
+    debounced = shell.line("put", "k", "1", "--unique=last", "--debounce", "1h")
+    assert shell("put", "k", "2", "--unique=last", "--debounce", "1h").out == f"{debounced}\n"
+    assert jobs.job(debounced).data == 2
+    throttled = shell.line("put", "k", "1", "--unique=rare", "--throttle", "1h")
+    assert shell("put", "k", "2", "--unique=rare", "--throttle", "1h").out == f"{throttled}\n"
+
+
 def test_the_word_after_unique_is_not_its_key(shell, jobs):
     shell.line("put", "--unique", "k", "[1]", "--jid", "j")
     job = jobs.job("j")

@@ -133,6 +133,10 @@ def fill(ns: Namespace) -> None:
         "complete", "failed", "waiting", "running", "waiting", "waiting", "scheduled", "depends", "depends",
     ]  # fmt: skip
     fill_lines(ns)
+    modes = ns.client.queue("modes")
+    for n in range(2):
+        modes.put("k", n, jid=f"collects-{n}", unique="all", collect=200)
+    modes.put("k", jid="throttled", unique="rare", throttle=1000)
     assert ns.check() == []
 
 
@@ -579,8 +583,8 @@ DAMAGES: dict[str, Damage] = {
     ),
     "a queue that is not listed": Damage(
         delete("queues"),
-        {("unlisted-queue", "q"), ("unlisted-queue", "r"), ("unlisted-queue", "l")},
-        lambda ns: set(ns.client.queues()) == {"q", "r", "l"},
+        {("unlisted-queue", queue) for queue in ("q", "r", "l", "modes")},
+        lambda ns: set(ns.client.queues()) == {"q", "r", "l", "modes"},
     ),
     "a day of statistics that is not listed": Damage(
         lambda ns: (delete("days", "histograms")(ns), add("days", f"{DAY}:gone", DAY)(ns)),
@@ -760,6 +764,27 @@ DAMAGES: dict[str, Damage] = {
         lambda ns: (ns.redis.rpush(ns.key("starts:K"), "noon"), ns.redis.persist(ns.key("starts:R"))),
         {("foreign-value", "starts:K"), ("no-expiry", "starts:K"), ("no-expiry", "starts:R")},
         lambda ns: not ns.redis.exists(ns.key("starts:K")) and ns.redis.ttl(ns.key("starts:R")) > 0,
+    ),
+    "throttles that are none, and stay": Damage(
+        lambda ns: (
+            ns.redis.rpush(ns.key("throttled:modes\nodd"), "noon"),
+            ns.redis.rpush(ns.key("throttled:modes\ntwice"), "5 a", "5 b"),
+            ns.redis.persist(ns.key("throttled:modes\nrare")),
+        ),
+        {
+            ("foreign-value", "throttled:modes\nodd"),
+            ("foreign-value", "throttled:modes\ntwice"),
+            ("no-expiry", "throttled:modes\nrare"),
+        },
+        lambda ns: (
+            not ns.redis.exists(ns.key("throttled:modes\nodd"), ns.key("throttled:modes\ntwice"))
+            and ns.redis.ttl(ns.key("throttled:modes\nrare")) > 0
+        ),
+    ),
+    "a collection that says wrong things of itself": Damage(
+        lambda ns: ns.write("job:collects-0", {"mode": "gather", "collected": "many"}),
+        {("half-written-job", "collects-0")},
+        lambda ns: ns.client.queue("modes").put("k", 2, unique="all", collect=200) == "collects-0",
     ),
     "unique jobs that do not hold their keys": Damage(
         delete("unique:l"),
@@ -977,17 +1002,17 @@ NAMES = [
     "tracked-jobs", "config", "tracked", "tags", "workers",
     "data:child", "data:running", "queues", "idle", "quiet", "seq", "token", "days", "histograms", "phantoms",
     "history:failing", "workers-seen", "options", "announced", "worker:v", "failed-dropped",
-    *(f"job:{jid}" for jid in ("slot", "back", "rated", "aside", "parked", "laned", "dated")),
+    *(f"job:{jid}" for jid in ("slot", "back", "rated", "aside", "parked", "laned", "dated", "collects-0")),
     "lane:l\na", "lane:l\np", "queue:l:lanes", "laned:l", "lanes:l", "queue:l:parked", "queue:l:limits", "limits",
     "limit:K", "limit:R", "limited:K", "limited:K\nl", "limited:K\nl\na", "limited:K\nl\n", "holders:K", "holders:R",
-    "starts:R", "unique:l", "expiring", "progress:slot", "saved:slot", "in:l",
+    "starts:R", "throttled:modes\nrare", "unique:l", "unique:modes", "expiring", "progress:slot", "saved:slot", "in:l",
     f"stats:{DAY}:q", f"histogram:{DAY}:q",
 ]  # fmt: skip
 FIELDS = [
     "klass", "queue", "seq", "put", "state", "owner", "turn", "group", "kin", "policy", "priority", "tagged", "due",
     "every", "next", "special", "noted", "lane", "limit", "parked", "aside", "unique", "expires", "once", "persistent",
     "progress", "saved", "one", "running", "starts", "weight:a", "paused:p", "paused:a", "grace-l", "run.mean",
-    "awaited", "trace",
+    "awaited", "trace", "mode", "collected",
 ]  # fmt: skip
 JIDS = [
     "waiting", "running", "released", "later", "child", "heir", "failing", "completed", "parent", "again", "ghost",

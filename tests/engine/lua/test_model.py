@@ -46,6 +46,7 @@ from tests.engine.many_queues import leases_of_many_queues
 from tests.engine.model import Model, priority_of
 from tests.engine.model_jobs import NEVER, Endless, Hold, Lost, Missing, Refused
 from tests.engine.model_limits import WHEN_FREE
+from tests.engine.model_modes import Mode
 from tests.engine.witness import WitnessedClient
 from tests.lengths import FULL, LONG
 
@@ -155,6 +156,10 @@ def for_model(options: dict[str, Any]) -> dict[str, Any]:
         plain["delay"] = ms(plain["delay"])
     if plain.get("expires") is not None:
         plain["expires"] = ms(plain["expires"])
+    for name in {"debounce", "throttle", "collect"} & plain.keys():
+        plain["mode"] = Mode(name, ms(plain.pop(name)), plain.pop("most", 500))
+        if name != "throttle":
+            plain["delay"] = plain["mode"].span_ms
     if "lane" in plain:
         plain["lane"] = plain["lane"] or ""
     for here, there in (("on_parent_failure", "policy"), ("at_most_once", "once")):
@@ -415,6 +420,24 @@ class Machine(RuleBasedStateMachine):
             lambda: self.client.queue(queue).put("k", data, jid=jid, **options),
             lambda model: model.put(queue, jid, "k", data, **for_model(options)),
         )
+
+    @operation(
+        queue=queue, jids=jids, data=st.sampled_from([1, {"n": [2]}, "x" * 600]),
+        mode=st.one_of(
+            st.fixed_dictionaries({"debounce": st.sampled_from([0.5, 2, 40])}),
+            st.fixed_dictionaries({"throttle": st.sampled_from([2, 40])}),
+            st.fixed_dictionaries({"collect": st.sampled_from([2, 40]), "most": st.sampled_from([1, 2, 3])}),
+        ),
+        unique=st.sampled_from(["u", "u", "v"]),
+        options=st.fixed_dictionaries({}, optional={**job_options, "lane": lane, "limit": limit}).map(traced),
+    )  # fmt: skip
+    def put_in_a_mode(self, queue, jids, data, mode, unique, options):
+        """Put a unique job with a mode, or several under different jids by one call."""
+        put = {**options, **mode, "unique": unique}
+        given = [data] if "collect" in mode else data
+        new = [{"klass": "k", "jid": jid, "data": data, **put} for jid in jids]
+        verbs = [lambda model, jid=jid: model.put(queue, jid, "k", given, **for_model(put)) for jid in jids]
+        self.agree(lambda: self.client.queue(queue).put_many(new), lambda model: model.all_or_nothing(verbs))
 
     @operation(queue=queue, jid=jid, data=data, options=put_options)
     def add(self, queue, jid, data, options):

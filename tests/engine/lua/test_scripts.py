@@ -143,7 +143,7 @@ WRAPPED = """
 local redis = (function(real)
   local WRITES = { SET = 1, MSET = 1, HSET = 1, HDEL = 1, ZADD = 1, ZREM = 1, UNLINK = 1, DEL = 1, INCRBY = 1,
     RPUSH = 1, LREM = 1, LTRIM = 1, PEXPIRE = 1, ZREMRANGEBYSCORE = 1, ZREMRANGEBYRANK = 1, PUBLISH = 1, RENAME = 1,
-    XADD = 1 }
+    XADD = 1, SETRANGE = 1 }
   local fail_at, noting = tonumber(KEYS[2]), KEYS[3] ~= ""
   local calls, writing = 0, false
   local function call(command, ...)
@@ -317,6 +317,9 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     run(writes.lease("w3", ["t", "s"], 1, now=time[0]))
     run(writes.lease("w3", ["s"], 2, takeover=False, now=time[0]))
     s.put("k", jid="late", delay=5, lane="a", limit="few", unique="late", expires=10)
+    s.put("k", jid="debounces", unique="debounces", debounce=5)
+    s.put("k", jid="throttles", unique="throttles", throttle=5)
+    s.put("k", jid="collects", unique="collects", collect=5, most=4)
     s.put_many({"klass": "k", "jid": f"again-{i}", "lane": "d", "limit": "few"} for i in range(2))
     # A klass that a worker lacks and a peer has: apart, in its place, and held by that worker.
     for worker, klasses in (("peer", ["k", "odd"]), ("lacker", ["k"])):
@@ -523,7 +526,7 @@ def outcomes(stage: Stage) -> Command[Any]:
 
 SPECIAL = (
     *(f"{kind}-{i}" for kind in ("persistent", "once", "claimed", "awaited", "aside", "few", "a") for i in range(5)),
-    "b-20", "slow-0", "shut-0", "late", "later", "again-0", "has-failed",
+    "b-20", "slow-0", "shut-0", "late", "later", "again-0", "has-failed", "throttles",
 )  # fmt: skip
 
 
@@ -541,7 +544,9 @@ def special_puts(_: Stage) -> Command[Any]:
         for i, jid in enumerate(SPECIAL)
     ]
     adds = [new_job("add", "s", "k", i, {"unique": True, "lane": "d", "persistent": True}) for i in range(3)]
-    return writes.put([*puts, *adds], now=NOW)
+    modes = {"debounces": "debounce", "throttles": "throttle", "collects": "collect", "new": "collect"}
+    moded = [new_job("put", "s", "k", i, {"unique": key, modes[key]: 5}) for i in range(3) for key in modes]
+    return writes.put([*puts, *adds, *moded], now=NOW)
 
 
 def special_outcomes(stage: Stage) -> Command[Any]:

@@ -9,7 +9,7 @@ local judge = {}
 local STATES = { scheduled = true, running = true, failed = true, complete = true, depends = true }
 local NUMBERS = {
   "priority", "retries", "timeout", "max_deaths", "failures", "deaths", "interruptions", "turn", "popped", "since",
-  "due", "ready", "size", "unknown", "backlog", "count", "expires", "short", "awaited",
+  "due", "ready", "size", "unknown", "backlog", "count", "expires", "short", "awaited", "collected",
 }
 local FLAGS = { once = "^[01]$", persistent = "^1$" }
 
@@ -55,6 +55,9 @@ function judge.fields(rec, kind)
   local is_right = #keys > 0 and #keys <= 8 and table.concat(keys, "\t") == rec.limit
   for _, key in ipairs(keys) do is_right = is_right and is_name(key) end
   if rec.limit and not is_right then take("limit", "name") end
+  if rec.mode and not string.find(" debounce throttle collect ", " " .. rec.mode .. " ", 1, true) then
+    take("mode", "mode")
+  end
   if rec.persistent and rec.once == "1" then
     report(kind, rec.jid, "is persistent, and must not start twice", "wrote that it is not persistent")
     change(rec, "persistent", nil)

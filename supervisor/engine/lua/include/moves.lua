@@ -13,6 +13,7 @@
 --- @include claims
 --- @include streams
 --- @include batches
+--- @include modes
 -- Jobs that this script gives to a worker. Until its end they are stored as waiting.
 moves.given = {}
 
@@ -123,6 +124,7 @@ end
 -- A job completes, fails or is cancelled: end its claim, its deadline, its stream and its waiters, and tell its batch.
 function moves.ended(rec, state)
   if rec.unique then claims.release(rec) end
+  if rec.mode and state == "cancelled" then modes.cancelled(rec) end
   if rec.expires then place(P .. "expiring", rec.jid, false) end
   if rec.streamed then streams.finish(rec, state) end
   if rec.batch then batches.member_ended(rec.batch, rec.jid, state) end

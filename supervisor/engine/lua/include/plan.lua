@@ -6,6 +6,7 @@
 --- @include digits
 local zsets, sets, gone, strings, dropped, wakeups, counters = {}, {}, {}, {}, {}, {}, {}
 local lists, shifted, struck, messages, expiries, finishers, renamed, entries = {}, {}, {}, {}, {}, {}, {}, {}
+local written_over = {}
 local read_zsets = {} -- of these the type is known
 
 -- Put a member into a sorted set, or take it out (score false). The last change to a member counts.
@@ -85,6 +86,9 @@ local function del_fields(key_and_fields) gone[#gone + 1] = key_and_fields end
 
 local function store(key, value) strings[key] = value end
 
+-- Write over a part of a string that this script has read, from a byte on.
+local function overwrite(key, at, text) written_over[#written_over + 1] = { key, at, text } end
+
 -- Remove a key of any type, and drop what was planned for it; later plans hold.
 local function drop(key)
   dropped[#dropped + 1] = key
@@ -156,7 +160,7 @@ local function finish_first_with(planner) table.insert(finishers, 1, planner) en
 local function abandon()
   local planned = {
     zsets, sets, gone, strings, dropped, wakeups, counters, nearest,
-    lists, shifted, struck, messages, expiries, finishers, renamed, entries,
+    lists, shifted, struck, messages, expiries, finishers, renamed, entries, written_over,
   }
   for _, one in ipairs(planned) do
     for key in pairs(one) do one[key] = nil end
@@ -246,6 +250,7 @@ local function commit()
   end
   in_chunks("UNLINK", dropped)
   in_chunks("MSET", values)
+  for _, part in ipairs(written_over) do redis.call("SETRANGE", unpack(part)) end
   for _, fields in ipairs(gone) do redis.call("HDEL", unpack(fields)) end
   for _, fields in ipairs(sets) do redis.call("HSET", unpack(fields)) end
   for key, members in pairs(zsets) do write_zset(key, members) end

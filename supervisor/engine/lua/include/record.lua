@@ -160,7 +160,7 @@ end
 -- Give a job a payload, whose shape no worker has refused yet. `kind`: "json", "bytes", or "entry" for an entry that
 -- contains it.
 local function set_data(rec, kind, data)
-  rec.shapes = nil
+  rec.shapes, rec.collected = nil, nil
   rec.bytes = kind == "bytes" and 1 or kind == "entry" and kind or nil
   rec.size = #data > dense.INLINE_BYTES and #data or nil
   payloads[rec.jid], replaced[rec.jid] = data, true

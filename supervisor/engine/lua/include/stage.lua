@@ -4,6 +4,7 @@
 --- @include tagging
 --- @include claims
 --- @include batches
+--- @include modes
 stage.OPTIONS = {
   "priority", "retries", "timeout", "max_deaths", "policy", "lane", "limit", "expires", "once", "persistent",
   "trace",
@@ -168,7 +169,13 @@ function stage.put(verb, queue, jid, klass, kind, data, due, options)
   if verb ~= "move" then
     if options.unique then unique = claims.key(options.unique, data) end
     local holder = unique and claims.holder(queue, unique)
-    if holder and holder ~= jid then return verb == "add" and 0 or holder end
+    if options.mode then
+      local put = { queue = queue, jid = jid, klass = klass, kind = kind, data = data, due = due, options = options }
+      local answer = modes.answer(put, unique)
+      if answer then return answer end
+    elseif holder and holder ~= jid then
+      return verb == "add" and 0 or holder
+    end
   end
   local waits = rec and rec.state == "depends" and not options.depends and edges.parents_of(jid)
   local parents = waits or options.depends and lines_of(options.depends) or NONE
@@ -195,6 +202,7 @@ function stage.put(verb, queue, jid, klass, kind, data, due, options)
   if verb ~= "move" then
     rec.klass = klass
     stage.set_data(rec, kind, data)
+    if options.mode or rec.mode then due = modes.begin(rec, options.mode, due) end
   end
   if verb ~= "move" and not waits then results.set_parents(rec, parents) end
   if options.tags then tagging.set(rec, lines_of(options.tags)) end
