@@ -16,7 +16,7 @@ from supervisor.child.parameters import Parameters, WrongShape, is_plain, parame
 from supervisor.child.typed_put import DEFAULT_QUEUE, HandlerOptions, TypedPut
 from supervisor.engine.model.errors import JobFailed
 from supervisor.engine.model.job_to_put import JobToPut
-from supervisor.engine.model.validation import in_seconds
+from supervisor.engine.model.jobs import with_plain_values
 from supervisor.messages import MAX_DELAY_S, HandlerSettings
 
 if TYPE_CHECKING:
@@ -156,8 +156,8 @@ class Handler(Generic[P, R]):
     @property
     def plain_options(self) -> dict[str, Any]:
         """Return `put_options` as JSON has them."""
-        plain = {name: list(value) if name == "tags" else value for name, value in self.put_options.items()}
-        return {**plain, "expires": in_seconds("expires", plain["expires"])} if "expires" in plain else plain
+        plain = with_plain_values(self.put_options)
+        return {name: list(value) if name == "tags" else value for name, value in plain.items()}
 
     @property
     def recurrence(self) -> dict[str, Any] | None:
@@ -166,10 +166,18 @@ class Handler(Generic[P, R]):
 
     # runs
 
+    @property
+    def collects(self) -> bool:
+        """Return whether one job has the data of several puts, as a list."""
+        return self.put_options.get("collect") is not None
+
     @functools.cached_property
     def parameters(self) -> Parameters | None:
         """The parameters behind the context. None: there are none, and the data may be anything. Raises TypeError."""
-        return parameters_of(self.function)
+        parameters = parameters_of(self.function)
+        if self.collects and parameters is not None and (len(parameters.names) != 1 or parameters.takes_others):
+            raise TypeError("it collects, so it takes one parameter beside the job: the list of what was put")
+        return parameters
 
     @functools.cached_property
     def result_adapter(self) -> "TypeAdapter[Any] | None":
@@ -201,7 +209,7 @@ class Handler(Generic[P, R]):
             return {}
         if job.raw is job.data:  # bytes were put
             raise WrongShape(f"the data must be JSON with the keys {', '.join(self.parameters.names)}, and is bytes")
-        return self.parameters.taken(job.raw, job.data)
+        return (self.parameters.taken_list if self.collects else self.parameters.taken)(job.raw, job.data)
 
     def gives_up(self, error: BaseException, on_error: str) -> bool:
         """Return whether an exception fails the job for good. `on_error`: the run's choice, for what names no class."""

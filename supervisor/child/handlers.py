@@ -22,6 +22,7 @@ from supervisor.config import parse_duration, parse_size
 from supervisor.engine.model.jobs import checked_options
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.rhythm import checked_rhythm
+from supervisor.engine.model.unique_modes import MODES, checked_mode
 from supervisor.engine.model.validation import Duration, in_seconds
 from supervisor.messages import MAX_DELAY_S, MOST_BESIDE, HandlerSettings
 
@@ -183,6 +184,10 @@ def handler(
     priority: int | None = None,
     limit: str | Sequence[str] | None = None,
     unique: bool | str | None = None,
+    debounce: Duration | None = None,
+    throttle: Duration | None = None,
+    collect: Duration | None = None,
+    most: int | None = None,
     tags: Sequence[str] | None = None,
     expires: Duration | None = None,
     cron: str | None = None,
@@ -215,6 +220,10 @@ def handler(
     priority: int | None = None,
     limit: str | Sequence[str] | None = None,
     unique: bool | str | None = None,
+    debounce: Duration | None = None,
+    throttle: Duration | None = None,
+    collect: Duration | None = None,
+    most: int | None = None,
     tags: Sequence[str] | None = None,
     expires: Duration | None = None,
     cron: str | None = None,
@@ -241,7 +250,8 @@ def handler(
     its death stops all of them.
     `fail_on`: exceptions after which the job has failed for good. `retry_on`: exceptions after which it runs again; any
     other then fails it, unless `on_error` says otherwise.
-    `queue lane priority limit unique tags expires`: what each job of `put`, `aput` and `job` has, as for `Queue.put`.
+    `queue lane priority limit unique debounce throttle collect most tags expires`: what each job of `put`, `aput` and
+    `job` has, as for `Queue.put`. With `collect` the function takes one parameter, the list of what was put; or none.
     `cron` with `tz`, or `every`: supervisors of this code put a recurring job, whose jid is the klass. Its jobs have
     these options and no data.
 
@@ -264,10 +274,12 @@ def handler(
     steps = _backoff(backoff)
     retried, failed = _classes("retry_on", retry_on), _classes("fail_on", fail_on)
     put_options = _put_options(
-        queue=queue, lane=lane, priority=priority, limit=limit, unique=unique, tags=tags, expires=expires
-    )
-
+        queue=queue, lane=lane, priority=priority, limit=limit, unique=unique, tags=tags, expires=expires,
+        debounce=debounce, throttle=throttle, collect=collect, most=most,
+    )  # fmt: skip
     rhythm = _rhythm(cron, tz, every)
+    if rhythm and (moded := [name for name in MODES if name in put_options]):
+        raise ValueError(f"@handler({moded[0]}={put_options[moded[0]]!r}): a recurring job has no such mode")
 
     def register(function: Function) -> Handler[..., Any]:
         if isinstance(function, Handler):
@@ -347,6 +359,7 @@ def _put_options(**given: Any) -> dict[str, Any]:
         if "queue" in options:
             checked_name("queue", options["queue"])
         checked_options(options)
+        checked_mode(options)
     except (TypeError, ValueError) as error:
         raise ValueError(f"@handler: {error}") from error
     return options

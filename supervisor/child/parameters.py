@@ -10,6 +10,8 @@ from itertools import islice
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin
 
+import orjson
+
 from supervisor.engine.model.validation import to_data
 
 if TYPE_CHECKING:
@@ -88,6 +90,24 @@ class Parameters:
         if self.context in data or self.shape is None:
             self._check_names(data)
         return data if self.shape is None else self.shape.taken(raw)
+
+    def one_dumped(self, given: Mapping[str, Any]) -> bytes:
+        """Return the one member of a list as JSON: what one put gives to a job that collects.
+
+        Raises ValueError naming each wrong field.
+        """
+        [name] = self.names
+        members = orjson.loads(self.dumped(given)).get(name)
+        if not isinstance(members, list) or len(members) != 1:
+            raise WrongShape(f"{name}: each put gives a list of one, and the job gets the list of all")
+        return orjson.dumps(members[0])
+
+    def taken_list(self, raw: bytes, data: object) -> dict[str, Any]:
+        """Return the argument of a handler that collects. Raises WrongShape naming each wrong field."""
+        if not isinstance(data, list):
+            raise WrongShape(f"the data must be a list, as collect makes it, not {type(data).__name__}: {data!r:.100}")
+        [name] = self.names
+        return self.taken(b'{"%b":%b}' % (name.encode(), raw), {name: data})
 
     def _check_names(self, given: Mapping[str, Any]) -> None:
         missing = [name for name in self.required if name not in given]

@@ -44,6 +44,8 @@ class Puttable(Protocol):
     def klass(self) -> str: ...
     @property
     def parameters(self) -> Parameters | None: ...
+    @property
+    def collects(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,13 @@ class TypedPut(Generic[P]):
     def _data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the arguments as put takes them. Raises ValueError naming each wrong one."""
         parameters = self._handler.parameters
+        collects = self._options.get("collect") is not None
         try:
             if parameters is not None:
-                return orjson.Fragment(parameters.dumped(parameters.given(args, kwargs)))
+                if collects != self._handler.collects:
+                    raise WrongShape("collect belongs to @handler, as it changes what the handler gets")
+                dump = parameters.one_dumped if collects else parameters.dumped
+                return orjson.Fragment(dump(parameters.given(args, kwargs)))
             if args or kwargs:
                 raise WrongShape("the handler has no parameters beside the context; put its data by Queue.put")
         except WrongShape as error:

@@ -70,6 +70,66 @@ def test_options_of_one_put_replace_declared_ones(welcome, client):
     assert (job.state, job.queue) == ("scheduled", "bulk")
 
 
+@pytest.fixture
+def index():
+    @handler(name="search.index", unique="index", collect=timedelta(hours=1), most=9)
+    def index(job, pages: list[int]):
+        return pages
+
+    return index
+
+
+def test_each_put_of_a_collecting_handler_gives_one_member_of_its_list(index, client):
+    jid = index.put([7])
+    assert index.put(pages=["8"]) == jid
+    client.queue("default").put_many([index.job([9])])
+    job = client.job(jid)
+    assert job.data == [7, "8", 9]
+    assert index.arguments_of(job) == {"pages": [7, 8, 9]}
+    assert index.plain_options == {"unique": "index", "collect": 3600, "most": 9}
+
+
+@pytest.mark.parametrize("pages", [[], [1, 2], ["seven"], 7])
+def test_put_of_a_collecting_handler_is_checked_by_itself(index, pages):
+    with pytest.raises(ValueError, match=r"search\.index: pages"):
+        index.put(pages)
+
+
+def test_collected_data_that_are_no_list_are_broken(index, client):
+    job = client.job(client.queue("default").put("search.index", {"pages": [1]}))
+    with pytest.raises(ValueError, match="the data must be a list, as collect makes it, not dict"):
+        index.arguments_of(job)
+
+
+def test_only_the_handler_says_whether_it_collects(index, welcome):
+    with pytest.raises(ValueError, match="collect belongs to @handler"):
+        index.with_options(collect=None, most=None).put([7])
+    with pytest.raises(ValueError, match="collect belongs to @handler"):
+        welcome.with_options(unique="k", collect=5).put(user=7)
+
+
+def test_collecting_handler_takes_one_list_or_nothing():
+    @handler(name="two", unique="k", collect=5)
+    def two(job, pages: list[int], users: list[int]): ...
+
+    @handler(name="none", unique="k", collect=5)
+    def none(job): ...
+
+    with pytest.raises(handlers.HandlersError, match="it collects, so it takes one parameter"):
+        two.prepare("two")
+    none.prepare("none")
+
+
+def test_debounced_and_throttled_handlers_are_put_like_others(client):
+    @handler(name="last", unique="last", debounce="1h")
+    def last(job, n: int): ...
+
+    assert last.put(1) == last.put(2)
+    assert client.job(last.put(3)).data == {"n": 3}
+    rare = last.with_options(debounce=None, throttle="1h", unique="rare")
+    assert rare.put(1) == rare.put(2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
@@ -307,6 +367,9 @@ def test_put_in_a_handlers_process_names_the_way(welcome, monkeypatch):
         ({"priority": "high"}, "priority"),
         ({"tags": "one"}, "tags"),
         ({"expires": -1}, "expires"),
+        ({"debounce": "5s"}, "debounce needs unique"),
+        ({"unique": "k", "collect": "5s", "most": 0}, "most"),
+        ({"unique": "k", "throttle": "5s", "every": "1m"}, "throttle='5s'"),
         ({"retry_on": "ConnectionError"}, "retry_on"),
         ({"fail_on": (7,)}, "fail_on"),
         ({"retry_on": handlers.Retry}, "retry_on"),
