@@ -1,0 +1,20 @@
+"""Handlers of jobs that collect."""
+
+import time
+
+import menu
+from supervisor import handler
+
+
+@handler
+def slowly(job):
+    """Works for some milliseconds, so that it can be killed meanwhile."""
+    menu.enter(job)
+    time.sleep(0.02)
+    return job.data
+
+
+@handler(unique="numbers", collect="1h", most=10)
+def numbers(job, numbers: list[int]):
+    menu.enter(job)
+    return sum(numbers)
