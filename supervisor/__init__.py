@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from supervisor.engine.client.sync_batches import Batch
     from supervisor.engine.client.sync_client import Client, Config, Lane, Queue
     from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
+    from supervisor.engine.commands.audit import Act
     from supervisor.engine.commands.batches import BatchCounts, BatchRecord
     from supervisor.engine.commands.check import Violation
     from supervisor.engine.commands.concerns import Concerns, QueueConcerns, ServerMemory
@@ -80,6 +81,7 @@ _HOMES = {
     "AsyncRecurringJob": "engine.client.async_handles",
     "Batch": "engine.client.sync_batches",
     "BatchCounts": "engine.commands.batches",
+    "Act": "engine.commands.audit",
     "BatchRecord": "engine.commands.batches",
     "Client": "engine.client.sync_client",
     "Completed": "engine.model.outcomes",
@@ -157,6 +159,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Act",
     "AsyncBatch",
     "AsyncClient",
     "AsyncConfig",

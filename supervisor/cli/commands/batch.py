@@ -8,7 +8,6 @@ from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.options import add_json
 from supervisor.cli.lib.parser import Subparsers, UsageError
 from supervisor.cli.lib.shown import pause_words
-from supervisor.cli.lib.supervisors import user_at_host
 from supervisor.cli.lib.terminal import counted, local_time, note, say, say_json, table
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--pause", action="store_true", help="lease none of its waiting jobs; what runs goes on")
     parser.add_argument("--resume", action="store_true", help="end its pause")
     add_json(parser, "a list of batches; or one, with the jids of its first 25 failed jobs")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -87,9 +86,9 @@ def _list(args: argparse.Namespace) -> int:
 
 def _act(args: argparse.Namespace, batch: "Batch") -> int:
     if args.cancel:
-        say(f"{args.id}: cancelled {counted(batch.cancel(user_at_host()), 'job')}")
+        say(f"{args.id}: cancelled {counted(batch.cancel(), 'job')}")
     elif args.pause:
-        say(f"{args.id}: {'paused' if batch.pause(by=user_at_host()) else 'was paused already'}")
+        say(f"{args.id}: {'paused' if batch.pause() else 'was paused already'}")
     elif args.resume:
         say(f"{args.id}: {'resumed' if batch.resume() else 'was not paused'}")
     else:

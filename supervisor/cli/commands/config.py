@@ -8,7 +8,6 @@ import argparse
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.options import add_json
 from supervisor.cli.lib.parser import Subparsers, UsageError
-from supervisor.cli.lib.supervisors import user_at_host
 from supervisor.cli.lib.terminal import say, say_json, table
 
 EXAMPLES = """\
@@ -29,7 +28,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("value", metavar="VALUE", nargs="?", help="set it to this")
     parser.add_argument("--unset", action="store_true", help="back to the default")
     add_json(parser, "values by option")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,7 +79,7 @@ def _change(args: argparse.Namespace) -> int:
         if args.unset:
             client.config.unset(args.option)
         else:
-            client.config.set(args.option, value, by=user_at_host())
+            client.config.set(args.option, value)
         now = client.config.get(args.option)
     say(f"{args.option} is {_words(now)}{' again' if args.unset else ''}")
     return 0

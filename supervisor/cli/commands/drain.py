@@ -24,7 +24,7 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("drain", description="Have supervisors end.", epilog=EXAMPLES)
     add_targets(parser)
     add_timeout(parser)
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -73,14 +73,14 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("jids", metavar="JID", nargs="*", help="the jobs; or choose jobs by:")
     add_choice(parser, "tag", "group", queue="all failed jobs of this queue", state=False)
     _add_filters(parser)
-    add_connection(parser)
+    add_connection(parser, acts=True)
     parser = subparsers.add_parser("unfail", description="Put failed jobs back into a queue.", epilog=UNFAIL_EXAMPLES)
     parser.add_argument("group", metavar="GROUP", help="the group, as `leasehold failed` shows it")
     parser.add_argument("--queue", metavar="NAME", help="put them into this queue (default: each into its own)")
     parser.add_argument("--count", metavar="N", default="25", help=f"most jobs to show, up to {MOST} (default: 25)")
     parser.add_argument("--klass", metavar="KLASS", help="the new handler of each job")
     add_data_flag(parser, "the new payload of each job")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def _add_filters(parser: argparse.ArgumentParser) -> None:
@@ -184,7 +184,7 @@ def _retry_named(args: argparse.Namespace) -> int:
     with connect(args) as client, arguments():
         before = jobs_of(client, args.jids)
         failed = [job.jid for job in before if job.state == "failed"]
-        moved = calls_of(client).call(writes.unfail_jobs, failed) if failed else 0
+        moved = calls_of(client).act(writes.unfail_jobs, failed) if failed else 0
         after = dict(zip(args.jids, client.jobs(*args.jids), strict=True)) if moved < len(args.jids) else {}
     if moved:
         say(f"put back {' '.join(failed) if moved == len(failed) else counted(moved, 'job')}")
@@ -204,7 +204,7 @@ def _retry_chosen(args: argparse.Namespace) -> int:
         wanted = _filter(args)
         run_bulk(
             args, client, chosen, Operation("retry", "put back", wanted.words if wanted else ""),
-            lambda jids: BulkResult(calls_of(client).call(writes.unfail_jobs, jids, group=args.group), []),
+            lambda jids: BulkResult(calls_of(client).act(writes.unfail_jobs, jids, group=args.group), []),
             None if wanted is None else lambda jids: _sifted(client, wanted, jids),
         )  # fmt: skip
     return 0

@@ -13,7 +13,6 @@ from supervisor.cli.lib.lookup import no_queue
 from supervisor.cli.lib.options import add_json, within
 from supervisor.cli.lib.parser import Subparsers, UsageError
 from supervisor.cli.lib.shown import pause_words
-from supervisor.cli.lib.supervisors import user_at_host
 from supervisor.cli.lib.terminal import counted, note, say, say_json, table
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--unpause", action="store_true", help="start its jobs again")
     add_delete(parser, "this lane")
     add_json(parser, "a list of lanes with their counts; or of one")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -105,7 +104,7 @@ def _change(args: argparse.Namespace, lane: "Lane", weight: int | None) -> None:
         lane.weight(weight)
         say(f"the weight of {where} is {weight}")
     elif args.pause:
-        lane.pause(by=user_at_host())
+        lane.pause()
         say(f"paused {where}")
     else:
         lane.unpause()
@@ -116,6 +115,6 @@ def _delete(args: argparse.Namespace, lane: "Lane", where: str) -> None:
     counts = lane.counts()
     ends = running_words(args, counts.running + counts.stalled)
     confirm(args, f"Delete {where}: drop {counted(counts.waiting + counts.parked, 'job')} and what is to come{ends}?")
-    deleted = lane.delete("stop" if args.stop else "finish", by=user_at_host())
+    deleted = lane.delete("stop" if args.stop else "finish")
     rest = "stopped" if args.stop else "still running"
     say(f"deleted {where}: {counted(deleted.dropped, 'job')} dropped, {deleted.running:,} {rest}")

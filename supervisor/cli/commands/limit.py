@@ -12,7 +12,6 @@ from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.options import add_json, within
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError, near
 from supervisor.cli.lib.shown import by_words
-from supervisor.cli.lib.supervisors import user_at_host
 from supervisor.cli.lib.terminal import note, say, say_json, table
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def add(subparsers: Subparsers) -> None:
         help="take the limit off, or one half of it: running, rate",
     )
     add_json(parser, "a list of limits; or one, with the first 25 jobs that hold it and that are parked")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if removes:
         return _remove(args)
     with connect(args) as client, arguments():
-        limit = client.limit(args.key, running=running, rate=args.rate, by=user_at_host())
+        limit = client.limit(args.key, running=running, rate=args.rate)
         jobs = client.limit_jobs(args.key)
     if args.json:
         say_json({**asdict(limit), "holders": _dicts(jobs.holders), "parked_jobs": _dicts(jobs.parked)})

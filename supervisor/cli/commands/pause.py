@@ -8,7 +8,7 @@ import argparse
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.lookup import queues_of
 from supervisor.cli.lib.parser import Subparsers, UsageError, near
-from supervisor.cli.lib.supervisors import add_timeout, report_undone, request, user_at_host
+from supervisor.cli.lib.supervisors import add_timeout, report_undone, request
 from supervisor.cli.lib.terminal import note, say
 
 PAUSE_EXAMPLES = """\
@@ -44,7 +44,7 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all-workers", action="store_true", help="all supervisors that run")
     add_timeout(parser)
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -63,7 +63,7 @@ def _queues(args: argparse.Namespace) -> int:
         known = client.queues()
         for queue in map(client.queue, names):
             if args.command == "pause":
-                queue.pause(by=user_at_host())
+                queue.pause()
             else:
                 queue.unpause()
     say(f"{args.command}d {' '.join(names)}")

@@ -14,7 +14,6 @@ from supervisor.cli.lib.options import add_json
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError, near
 from supervisor.cli.lib.served import ask_servers
 from supervisor.cli.lib.shown import pause_words, span
-from supervisor.cli.lib.supervisors import user_at_host
 from supervisor.cli.lib.terminal import counted, note, say, say_json, table
 from supervisor.engine.client.sync_calls import calls_of
 
@@ -46,7 +45,7 @@ def add(subparsers: Subparsers) -> None:
     add_delete(parser, "these queues")
     parser.add_argument("--forget", metavar="NAME", help="take an empty queue off the list")
     add_json(parser, "a list of queues with their counts, and the supervisors that serve each, null if not known")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -125,7 +124,7 @@ def _delete(args: argparse.Namespace) -> int:
             args, f"Delete {' '.join(found)}: drop {counted(total - running, 'job')}{running_words(args, running)}?"
         )
         for name in found:
-            deleted = client.queue(name).delete("stop" if args.stop else "finish", by=user_at_host())
+            deleted = client.queue(name).delete("stop" if args.stop else "finish")
             say(f"deleted {name}: {counted(deleted.dropped, 'job')} dropped, {_done(args, deleted.running)}")
     return 0
 

@@ -61,7 +61,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--update", metavar="JID", help="change a recurring job")
     parser.add_argument("--cancel", metavar="JID", help="end a recurring job; what it has put stays")
     add_json(parser, "queue and jobs, of the list")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:

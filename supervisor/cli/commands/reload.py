@@ -28,7 +28,7 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("reload", description="Have supervisors load their handlers anew.", epilog=EXAMPLES)
     add_workers(parser)
     add_timeout(parser, "90s")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ def add(subparsers: Subparsers) -> None:
     add_targets(parser)
     parser.add_argument("processes", metavar="PROCESSES", help="N, MIN:MAX or auto")
     add_timeout(parser)
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -25,7 +25,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("worker", metavar="WORKER", help="the supervisor")
     parser.add_argument("queues", metavar="QUEUE", nargs="+", help="names, patterns, and !patterns that are left out")
     parser.add_argument("--order", metavar="ORDER", help="strict, round-robin, random or weighted (default: unchanged)")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("jid", metavar="JID", help="the job")
     parser.add_argument("name", metavar="NAME", help="what its handler waits for: job.wait(NAME)")
     parser.add_argument("value", metavar="VALUE", nargs="?", default="null", help="JSON, at most 64 KiB; default: null")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:

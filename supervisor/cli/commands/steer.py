@@ -14,7 +14,6 @@ from supervisor.cli.lib.lookup import job_of, jobs_of, no_queue
 from supervisor.cli.lib.options import read_options, whole
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError
 from supervisor.cli.lib.payload import add_data_flag, is_given, read_payload
-from supervisor.cli.lib.supervisors import user_at_host
 from supervisor.cli.lib.terminal import note, say
 from supervisor.config import parse_duration
 from supervisor.engine.client.sync_calls import calls_of
@@ -79,7 +78,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("jids", metavar="JID", nargs="*", help="the jobs; or choose jobs by:")
     add_choice(parser, "tag", "group", queue="all jobs of this queue")
     add_data_flag(parser, "with --queue: only what has this payload")
-    add_connection(parser)
+    add_connection(parser, acts=True)
     parser = subparsers.add_parser("fail", description="Fail a job by hand.", epilog=FAIL_EXAMPLES)
     parser.add_argument("jid", metavar="JID", nargs="?", help="the job; or choose jobs by:")
     add_choice(parser, "tag", queue="all jobs of this queue")
@@ -87,21 +86,21 @@ def add(subparsers: Subparsers) -> None:
         "--group", metavar="NAME", dest="into", default="by-hand", help="the kind of failure (default: by-hand)"
     )
     parser.add_argument("--message", metavar="TEXT", default="", help="why, in words")
-    add_connection(parser)
+    add_connection(parser, acts=True)
     parser = subparsers.add_parser("release", description="Take jobs from their workers.", epilog=RELEASE_EXAMPLES)
     parser.add_argument("jids", metavar="JID", nargs="+")
-    add_connection(parser)
+    add_connection(parser, acts=True)
     parser = subparsers.add_parser("move", description="Put a job into another queue.", epilog=MOVE_EXAMPLES)
     parser.add_argument("jid", metavar="JID", nargs="?", help="the job; or choose jobs by:")
     add_choice(parser, "tag", "group", queue="all jobs of this queue")
     parser.add_argument("into", metavar="QUEUE", help="the new queue")
     parser.add_argument("--delay", metavar="DURATION", help="start it no earlier than this from now; only with JID")
-    add_connection(parser)
+    add_connection(parser, acts=True)
     parser = subparsers.add_parser("priority", description="Let a job run sooner or later.", epilog=PRIORITY_EXAMPLES)
     parser.add_argument("jid", metavar="JID", nargs="?", help="the job; or choose jobs by:")
     add_choice(parser, "tag", queue="all jobs of this queue")
     parser.add_argument("priority", metavar="N", help="the new priority, a whole number")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -134,13 +133,13 @@ def _cancel_chosen(args: argparse.Namespace) -> None:
             client,
             chosen,
             operation,
-            lambda jids: calls_of(client).call(bulk.cancel, chosen, jids, by=user_at_host()),
+            lambda jids: calls_of(client).act(bulk.cancel, chosen, jids),
         )
 
 
 def _cancel_named(args: argparse.Namespace) -> None:
     with connect(args) as client, arguments():
-        cancelled = client.cancel(*args.jids, by=user_at_host())
+        cancelled = client.cancel(*args.jids)
         if cancelled:
             say(f"cancelled {' '.join(cancelled)}")
         left = [jid for jid in args.jids if jid not in set(cancelled)]
@@ -151,7 +150,7 @@ def _cancel_named(args: argparse.Namespace) -> None:
 def _cancel_equal(args: argparse.Namespace) -> None:
     data = read_payload(args, "--data")
     with connect(args) as client, arguments():
-        cancelled = client.queue(args.queue).cancel(data, by=user_at_host())
+        cancelled = client.queue(args.queue).cancel(data)
         unknown = None if cancelled else no_queue(client, args.queue)
     if cancelled:
         say(f"cancelled {' '.join(cancelled)}")
@@ -189,7 +188,7 @@ def _fail_chosen(args: argparse.Namespace) -> None:
         chosen = choice(args, NOT_ENDED)
         run_bulk(
             args, client, chosen, Operation("fail", "failed", f" in group {args.into}"),
-            lambda jids: calls_of(client).call(bulk.fail, chosen, jids, args.into, args.message),
+            lambda jids: calls_of(client).act(bulk.fail, chosen, jids, args.into, args.message),
         )  # fmt: skip
 
 
@@ -232,7 +231,7 @@ def _move_chosen(args: argparse.Namespace, client: "Client") -> None:
     chosen = choice(args, NOT_BEGUN)
     run_bulk(
         args, client, chosen, Operation("move", "moved", f" into queue {args.into}"),
-        lambda jids: calls_of(client).call(bulk.move, chosen, jids, args.into),
+        lambda jids: calls_of(client).act(bulk.move, chosen, jids, args.into),
     )  # fmt: skip
 
 
@@ -255,5 +254,5 @@ def _prefer_chosen(args: argparse.Namespace, client: "Client", number: int) -> N
     chosen = choice(args, NOT_BEGUN)
     operation = Operation("give", "gave", f" priority {number}")
     run_bulk(
-        args, client, chosen, operation, lambda jids: calls_of(client).call(bulk.set_priority, chosen, jids, number)
+        args, client, chosen, operation, lambda jids: calls_of(client).act(bulk.set_priority, chosen, jids, number)
     )

@@ -35,7 +35,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--deregister", metavar="NAME", help="forget this worker, and take its jobs from it")
     parser.add_argument("--all", action="store_true", help="list those that are gone, too")
     add_json(parser, "a list of workers, most recently seen first; or one with its jobs")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -186,7 +186,7 @@ def _drop_entries(client: "Client", queue: str, count: int) -> int:
 
     dropped = 0
     while dropped < count:
-        step = calls_of(client).call(lanes.drop, queue, "in", 0, count=min(STEP, count - dropped))
+        step = calls_of(client).act(lanes.drop, queue, "in", 0, count=min(STEP, count - dropped))
         dropped += step.dropped
         if step.next_offset < 0:
             break

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from supervisor.cli.lib.actor import actor_of, add_actor
 from supervisor.cli.lib.parser import Refusal, UsageError, add_settings, given
 from supervisor.cli.lib.terminal import note
 from supervisor.config import CONNECTION, Exit, read
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
 
 
-def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Declare the settings of the connection."""
+def add_connection(parser: argparse.ArgumentParser, *, acts: bool = False) -> None:
+    """Declare the settings of the connection. `acts`: the command changes something, which has an actor."""
+    if acts:
+        add_actor(parser)
     add_settings(parser, CONNECTION)
 
 
@@ -65,7 +68,9 @@ def connect(args: argparse.Namespace) -> Iterator["Client"]:
     with client_options(args) as options:
         from supervisor.engine.client.sync_client import Client
 
-        with Client(**options) as client:
+        with arguments():
+            client = Client(**options, actor=actor_of(args))
+        with client:
             yield client
 
 

@@ -43,6 +43,7 @@ COMMANDS = {
     "tag": ("commands.tag", "show and change tags; list the jobs of a tag"),
     "track": ("commands.track", "mark jobs to observe, and list them"),
     "log": ("commands.log", "write a line into a job's history"),
+    "audit": ("commands.audit", "show who did what: pauses, cancellations, retries and the like"),
     "workers": ("commands.workers", "list the workers and their jobs"),
     "serve": ("commands.serve", "change the queues of a running supervisor"),
     "top": ("top.command", "watch queues, supervisors and children live, with keys to act on them"),

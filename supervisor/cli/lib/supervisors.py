@@ -4,18 +4,17 @@ Must not signal any process: a request travels through Redis, and each superviso
 """
 
 import argparse
-import os
-import socket
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from supervisor.cli.lib.actor import author
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.options import add_json, read_options
 from supervisor.cli.lib.parser import Refusal, UsageError, near
 from supervisor.cli.lib.shown import span
 from supervisor.cli.lib.terminal import note, say
 from supervisor.config import Exit, parse_duration
-from supervisor.engine.model.bounds import ASK_S, BY_BYTES
+from supervisor.engine.model.bounds import ASK_S
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
@@ -70,7 +69,7 @@ def ask(args: argparse.Namespace, workers: Sequence[str], what: str, argument: A
 
 def request(args: argparse.Namespace, workers: Sequence[str], what: str, wish: Answer | None = None) -> dict[str, Any]:
     """Send a request to each supervisor, print what each has done, and return the answers."""
-    answers = ask(args, workers, what, {**(wish or {}), "by": author()})
+    answers = ask(args, workers, what, {**(wish or {}), "by": author(args)})
     for worker, answer in answers.items():
         if is_done(answer):
             say(f"{worker}  {answer['did']}")
@@ -131,22 +130,3 @@ def _check_names(client: "Client", names: Sequence[str]) -> None:
         if name not in known and client.worker(name).seen_unix is None:
             advice = near(name, known) or "; `leasehold workers` lists those that there are"
             raise Refusal(f"there is no worker {name}{advice}")
-
-
-def author() -> str:
-    """Return the name that a supervisor logs as the author of a request."""
-    return f"{_user()} at {socket.gethostname()}, pid {os.getpid()}"
-
-
-def user_at_host() -> str:
-    """Return user and host as the short author name that Redis keeps."""
-    return f"{_user()}@{socket.gethostname()}".encode()[:BY_BYTES].decode(errors="ignore")
-
-
-def _user() -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a container may run as a uid without a name
-        return f"uid {os.getuid()}"

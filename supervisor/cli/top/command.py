@@ -42,7 +42,7 @@ def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("top", description="What is going on, live.", epilog=EXAMPLES)
     parser.add_argument("--every", metavar="DURATION", default="1s", help="how often to poll (default: 1s)")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor.cli.commands.stacks import SILENT
-from supervisor.cli.lib.supervisors import author, is_done, user_at_host, why_not
+from supervisor.cli.lib.actor import author
+from supervisor.cli.lib.supervisors import is_done, why_not
 from supervisor.cli.top.controller import Action, TextPage
 from supervisor.cli.top.model import Tone
 
@@ -46,7 +47,7 @@ def carry_out(client: "Client", request: Action) -> Result:
 def _carry_out(client: "Client", request: Action) -> Result:
     match request.what:
         case "pause queue":
-            client.queue(request.whom).pause(by=user_at_host())
+            client.queue(request.whom).pause()
             return Result(f"paused queue {request.whom}: nothing new starts from it")
         case "unpause queue":
             client.queue(request.whom).unpause()
@@ -66,7 +67,7 @@ def _carry_out(client: "Client", request: Action) -> Result:
 
 
 def _cancel(client: "Client", jid: str) -> Result:
-    if client.cancel(jid, by=user_at_host()):
+    if client.cancel(jid):
         return Result(f"cancelled {jid}")
     job = client.job(jid)
     return Result(f"{jid} was not cancelled: it is {job.state}" if job else f"{jid} has ended meanwhile", Tone.NOTICE)

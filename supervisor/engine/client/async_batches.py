@@ -129,7 +129,7 @@ class AsyncBatch:
         A job outside that waits for one of them fails or runs, by its policy. It works in steps of 1,000 jobs; a call
         that was interrupted can be repeated. on_complete is put when all have ended.
         """
-        return await self._calls.follow(batches.cancel(self.id, by, self._calls.clock))
+        return await self._calls.follow(batches.cancel(self.id, self._calls.named(by), self._calls.clock))
 
     async def pause(self, *, by: str | None = None) -> bool:
         """Have no waiting job of the batch, and of the batches in it, leased until `resume`.
@@ -151,7 +151,7 @@ class AsyncBatch:
 
         They are pending again. It works in steps of 1,000 jobs; a call that was interrupted can be repeated.
         """
-        return await self._calls.follow(batches.retry(self.id, self._calls.clock))
+        return await self._calls.follow(batches.retry(self.id, self._calls.clock, self._calls.actor))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>"

@@ -14,7 +14,7 @@ from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.facts import Facts
 from supervisor.engine.commands.queries import Timing
 from supervisor.engine.commands.steps import Steps
-from supervisor.engine.commands.writes import Command
+from supervisor.engine.commands.writes import Command, checked_by
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import NewJob, new_jid
 from supervisor.engine.model.keys import Namespace
@@ -39,12 +39,16 @@ class AsyncCalls:
     `acknowledge`: how many replicas must have each put; 0: only those that are durable need any, as many as Redis has
     configured, at least one.
     `own_around_puts`: the functions around each put of this client, by registration.
+    `actor`: who acts, unless a call says so itself. None: nobody is named.
     """
 
-    def __init__(self, store: AsyncStore, namespace: Namespace, clock: Clock, acknowledge: int) -> None:
+    def __init__(
+        self, store: AsyncStore, namespace: Namespace, clock: Clock, acknowledge: int, actor: str | None = None
+    ) -> None:
         self._store = store
         self.namespace = namespace
         self.clock = clock
+        self.actor = checked_by(actor, "actor") or None
         self._acknowledge = acknowledge
         self._configured: Timing | None = None
         self._stale_at = 0.0
@@ -58,6 +62,20 @@ class AsyncCalls:
     async def call(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T:
         """Run the command that `build` (of engine/commands/) makes of the arguments at this time."""
         return await self.run(build(*args, now=self.clock(), **kwargs))
+
+    async def act(self, build: Callable[..., Command[T]], *args: Any, by: str | None = None, **kwargs: Any) -> T:
+        """Run a command that is recorded as the act of `by`, or of the client's actor."""
+        return await self.call(build, *args, by=self.named(by), **kwargs)
+
+    def named(self, by: str | None) -> str | None:
+        """Return who acts."""
+        return self.actor if by is None else by
+
+    def acting_as(self, actor: str) -> "AsyncCalls":
+        """Return calls of another actor on the same connections."""
+        calls = AsyncCalls(self._store, self.namespace, self.clock, self._acknowledge, actor)
+        calls.own_around_puts = self.own_around_puts
+        return calls
 
     async def run(self, command: Command[T]) -> T:
         """Run a command of engine/commands/writes.py or queries.py."""
@@ -87,7 +105,7 @@ class AsyncCalls:
         """Ask workers for something, and return their answers, None of those that have not answered in time."""
         deadline_at = monotonic() + longest_s
         question, stands_s = new_jid(), max(longest_s, writes.ASK_S)
-        answers = Answers(await self.call(writes.ask, question, workers, what, argument, stands_s=stands_s))
+        answers = Answers(await self.act(writes.ask, question, workers, what, argument, stands_s=stands_s))
         while answers.missing and (left_s := deadline_at - monotonic()) > 0:
             answers.take(await self.pop([self.namespace.answer(question)], left_s))
         return answers.by_worker
@@ -105,7 +123,9 @@ class AsyncCalls:
 
     def beside(self) -> "AsyncCalls":  # async only
         """Return calls with connections of their own, for another event loop. They are to be closed."""  # async only
-        return AsyncCalls(self._store.beside(), self.namespace, self.clock, self._acknowledge)  # async only
+        calls = AsyncCalls(self._store.beside(), self.namespace, self.clock, self._acknowledge)  # async only
+        calls.actor = self.actor  # async only
+        return calls  # async only
 
     async def close(self) -> None:  # async only
         await self._store.close()  # async only

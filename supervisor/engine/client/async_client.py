@@ -5,6 +5,7 @@ Every call is a command of `engine/commands/` that the store runs. Must not: sen
 
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
@@ -45,7 +46,8 @@ from supervisor.engine.client.connection import (
 from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.job_stream import BEGINNING, AsyncJobStream, StreamReading
 from supervisor.engine.client.pools import pool_like, pool_of
-from supervisor.engine.commands import batches, facts, lanes, limits, queries, steps, writes
+from supervisor.engine.commands import audit, batches, facts, lanes, limits, queries, steps, writes
+from supervisor.engine.commands.audit import Act
 from supervisor.engine.commands.batches import BatchCounts, BatchRecord, Callback
 from supervisor.engine.commands.check import Check, Violation
 from supervisor.engine.commands.concerns import Concerns
@@ -84,6 +86,7 @@ class AsyncClient:
         acknowledge: int = 0,
         credentials: Callable[[], Any] | CredentialProvider | None = None,
         poll: Duration | None = None,
+        actor: str | None = None,
     ) -> None:
         """Connect to nothing yet; the first call does.
 
@@ -93,7 +96,8 @@ class AsyncClient:
         must have each put before it returns; 0: only those that are `durable` wait, for as many as are configured.
         `credentials`: a function that returns user and password for each connection, in place of the url's, or a
         provider of redis-py. It runs in a thread of its own, and has 5 s. `poll`: calls that wait look in Redis at this
-        interval, and do not wait there; 0: they wait there; None = LEASEHOLD_REDIS_POLL.
+        interval, and do not wait there; 0: they wait there; None = LEASEHOLD_REDIS_POLL. `actor` names in at most 128
+        bytes who acts, for `audit`, `cancelled`, the log and the events; `by` of a call goes before.
         """
         self._namespace = find_namespace(namespace)
         clock, acknowledge = checked_clock(clock), checked_int("acknowledge", acknowledge, 0)
@@ -111,9 +115,15 @@ class AsyncClient:
             pool = pool_like(redis_py, redis)
             shown = shown_address(pool.connection_kwargs)
         self._store = AsyncStore(pool, shown, self._namespace.prefix, poll_s)
-        self._calls = AsyncCalls(self._store, self._namespace, clock, acknowledge)
+        self._calls = AsyncCalls(self._store, self._namespace, clock, acknowledge, actor)
         #: The configuration of the namespace, in Redis.
         self.config = AsyncConfig(self._calls)
+
+    def acting_as(self, actor: str) -> Self:
+        """Return a client of another actor on the connections of this one, which alone is to be closed."""
+        other, calls = copy(self), self._calls.acting_as(actor)
+        vars(other).update(_share=None, _calls=calls, config=AsyncConfig(calls))
+        return other
 
     def around_put(self, around: A) -> A:
         """Have `around(put)` run around each put, add and put_many of this client. Returns the function.
@@ -236,7 +246,7 @@ class AsyncClient:
         the events. Raises DependencyError if a job that is not listed waits for one of them. Jobs whose policy is to
         fail or run then do so.
         """
-        return await self._calls.call(writes.cancel, jids, by=by)
+        return await self._calls.act(writes.cancel, jids, by=by)
 
     async def signal(self, jid: str, name: str, value: Any = None) -> bool:
         """Send a job a signal: `job.wait(name)` in its handler returns the value, JSON of at most 64 KiB.
@@ -245,7 +255,7 @@ class AsyncClient:
         one of the same name replaces it. Returns False if the job is gone or complete. Raises LeaseholdError for the
         101st name of a job.
         """
-        return await self._calls.call(writes.signal, jid, name, value)
+        return await self._calls.act(writes.signal, jid, name, value)
 
     async def cancelled(self, jid: str) -> Cancelled | None:
         """Return when and by whom a job was cancelled. None: it was not, or Redis has forgotten it.
@@ -253,6 +263,14 @@ class AsyncClient:
         The newest 10,000 cancellations are kept for up to seven days, also those by the deletion of a queue.
         """
         return await self._calls.run(queries.cancelled(jid))
+
+    async def audit(self, subject: str | None = None, offset: int = 0, count: int = 25) -> list[Act]:
+        """Return up to 1,000 acts, the newest first: all, or those on the job, queue or other thing of this name.
+
+        Acts on queues, lanes, limits, options, supervisors and batches are recorded, and those on jobs if their actor
+        is named. The newest 10,000 are kept, for up to 90 days.
+        """
+        return await self._calls.run(audit.read(subject, offset, count))
 
     async def why(self, jid: str, *, timeout: Duration = 0.5) -> Why:
         """Tell why a job stands where it does, also of one that is cancelled, gone or was never put.
@@ -305,7 +323,7 @@ class AsyncClient:
         They go into `queue`, or each into its own, with the new data or klass if given. Each begins anew. A broken
         entry of another program is read again, and stays failed if it is still broken.
         """
-        return await self._calls.call(writes.unfail, group, queue, count, klass=klass, data=data)
+        return await self._calls.act(writes.unfail, group, queue, count, klass=klass, data=data)
 
     # batches
 
@@ -397,7 +415,7 @@ class AsyncClient:
 
         Returns False if there was none.
         """
-        return await self._calls.call(writes.unrecur, jid)
+        return await self._calls.act(writes.unrecur, jid)
 
     async def limit(
         self, key: str, running: int | None = None, rate: str | None = None, *, by: str | None = None
@@ -409,7 +427,7 @@ class AsyncClient:
         sets it, in at most 128 bytes.
         """
         if running is not None or rate is not None:
-            await self._calls.call(limits.limit, key, running, rate, by=by)
+            await self._calls.act(limits.limit, key, running, rate, by=by)
         by_key = await self._calls.run(limits.read(key))
         return by_key[key]
 
@@ -418,7 +436,7 @@ class AsyncClient:
 
         Returns False if there was none.
         """
-        return await self._calls.call(limits.unlimit, key, half)
+        return await self._calls.act(limits.unlimit, key, half)
 
     async def limits(self) -> dict[str, Limit]:
         """Return all limits, in the order in which they were set first."""
@@ -445,7 +463,7 @@ class AsyncClient:
         They go to the front of their queues, uncounted, and their tokens are void. A living master stops those jobs and
         goes on under a new name.
         """
-        return await self._calls.call(writes.deregister, worker)
+        return await self._calls.act(writes.deregister, worker)
 
     async def serve(self, worker: str, queues: Sequence[str], order: str | None = None) -> None:
         """Make a running supervisor serve these queues (names, globs, exclusions) from now on, in this order.
@@ -453,7 +471,7 @@ class AsyncClient:
         `order` None keeps the order that it has. Its running jobs go on. Raises LeaseholdError if there is no such
         worker.
         """
-        served(worker, await self._calls.call(writes.serve, worker, queues, order))
+        served(worker, await self._calls.act(writes.serve, worker, queues, order))
 
     async def ask(
         self, workers: str | Sequence[str] | None, what: str, timeout: Duration = 5.0, argument: Any = None
@@ -517,12 +535,12 @@ class AsyncConfig:
         Raises ValueError for an unknown option, or for a value that it cannot have.
         """
         known, queue = options.checked_option(option)
-        await self._calls.call(writes.configure, known.name, queue, options.checked_value(known, value), by=by)
+        await self._calls.act(writes.configure, known.name, queue, options.checked_value(known, value), by=by)
 
     async def unset(self, option: str) -> None:
         """Return an option to its default, or a queue's option to that of all queues."""
         known, queue = options.checked_option(option)
-        await self._calls.call(writes.configure, known.name, queue, None)
+        await self._calls.act(writes.configure, known.name, queue, None)
 
     async def all(self) -> dict[str, options.Value]:
         """Return every option's value, then those that are set for queues."""
@@ -600,7 +618,7 @@ class AsyncQueue:
 
         They come `every` so many seconds, or by a `cron` expression. A known jid is replaced, and its count goes on.
         """
-        return await self._calls.call(writes.recur, self.name, klass, data, options)
+        return await self._calls.act(writes.recur, self.name, klass, data, options)
 
     async def lease(
         self, worker: str, count: int = 1, ttl: Duration | None = None, block: Duration = 0
@@ -643,7 +661,7 @@ class AsyncQueue:
         A worker that runs one loses it. The order of JSON's keys does not matter. This takes several round trips, and
         may miss jobs that are put meanwhile.
         """
-        return await self._calls.follow(steps.cancel_equal(self.name, data, self._calls.clock, by))
+        return await self._calls.follow(steps.cancel_equal(self.name, data, self._calls.clock, self._calls.named(by)))
 
     async def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """Drop all jobs in the queue that do not run, and its recurring jobs. A queue that is empty then is forgotten.
@@ -651,7 +669,9 @@ class AsyncQueue:
         Running jobs end by themselves, or are cancelled ("stop"); persistent ones are always cancelled. Complete and
         failed jobs stay. This takes several round trips, and may miss jobs that are put meanwhile.
         """
-        return await self._calls.follow(steps.delete(self.name, None, running, self._calls.clock, by))
+        return await self._calls.follow(
+            steps.delete(self.name, None, running, self._calls.clock, self._calls.named(by))
+        )
 
     def lane(self, name: str) -> "AsyncLane":
         """Return a lane by its name, without a round trip. A lane exists while a job is in it."""
@@ -684,7 +704,7 @@ class AsyncQueue:
 
         Raises LeaseholdError if it is not empty.
         """
-        return await self._calls.call(writes.forget, self.name)
+        return await self._calls.act(writes.forget, self.name)
 
     # sync only: def __len__(self) -> int:
     # sync only:     return self.length()
@@ -734,16 +754,18 @@ class AsyncLane:
 
         `by` names who pauses it, as for a queue.
         """
-        await self._calls.call(lanes.pause, self._queue.name, self.name, by=by)
+        await self._calls.act(lanes.pause, self._queue.name, self.name, by=by)
 
     async def unpause(self) -> None:
         """End a pause."""
-        await self._calls.call(lanes.unpause, self._queue.name, self.name)
+        await self._calls.act(lanes.unpause, self._queue.name, self.name)
 
     async def weight(self, n: int) -> None:
         """Give the lane `n` starts (1 to 1,000) for each start of a lane of weight 1."""
-        await self._calls.call(lanes.weigh, self._queue.name, self.name, n)
+        await self._calls.act(lanes.weigh, self._queue.name, self.name, n)
 
     async def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """Delete this lane's jobs, as AsyncQueue.delete does. Its weight and its pause stay."""
-        return await self._calls.follow(steps.delete(self._queue.name, self.name, running, self._calls.clock, by))
+        return await self._calls.follow(
+            steps.delete(self._queue.name, self.name, running, self._calls.clock, self._calls.named(by))
+        )

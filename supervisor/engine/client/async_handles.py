@@ -162,31 +162,31 @@ class AsyncJob(AsyncPartialJob):
 
         Raises DependencyError if a job with the policy to wait depends on it.
         """
-        return bool(await self._calls.call(writes.cancel, [self.jid], by=by))
+        return bool(await self._calls.act(writes.cancel, [self.jid], by=by))
 
     async def fail(self, group: str, message: str) -> None:
         """Fail the job in any state."""
-        found(self.jid, await self._calls.call(writes.fail, self.jid, group, message))
+        found(self.jid, await self._calls.act(writes.fail, self.jid, group, message))
 
     async def move(self, queue: str, delay: Duration = 0) -> None:
         """Move the job as it is into a queue, where it begins anew, after `delay` seconds."""
-        found(self.jid, await self._calls.call(writes.move, self.jid, queue, delay))
+        found(self.jid, await self._calls.act(writes.move, self.jid, queue, delay))
 
     async def unfail(self, queue: str | None = None, *, klass: str | None = None, data: Any = UNSET) -> bool:
         """Put the failed job back, into `queue` or its own, with the new data or klass if given. It begins anew.
 
         A broken entry of another program is read again. Returns False if the job has not failed, or is still broken.
         """
-        return bool(await self._calls.call(writes.unfail_job, self.jid, queue, klass=klass, data=data))
+        return bool(await self._calls.act(writes.unfail_job, self.jid, queue, klass=klass, data=data))
 
     async def set_priority(self, priority: int) -> int:
         """Change the priority (lower runs sooner) and return it. A waiting job keeps its age within it."""
-        found(self.jid, await self._calls.call(writes.set_priority, self.jid, priority))
+        found(self.jid, await self._calls.act(writes.set_priority, self.jid, priority))
         return priority
 
     async def release(self) -> bool:
         """Take the job from its worker, to the front of its queue. Returns False if it does not run."""
-        [is_released] = await self._calls.call(writes.release, [self.jid])
+        [is_released] = await self._calls.act(writes.release, [self.jid])
         return is_released
 
     async def tag(self, *tags: str) -> list[str]:
@@ -233,7 +233,7 @@ class AsyncRecurringJob(AsyncPartialRecurring):
 
     async def update(self, **changes: Unpack[RecurChanges]) -> None:
         """Change the given options. The count goes on. Raises LeaseholdError if the recurring job is gone."""
-        updated(self, await self._calls.call(writes.update_recurring, self, changes))
+        updated(self, await self._calls.act(writes.update_recurring, self, changes))
 
     async def tag(self, *tags: str) -> list[str]:
         """Add tags for the jobs to come, and return all tags of the recurring job. Raises JobNotFound if it is gone."""
@@ -245,4 +245,4 @@ class AsyncRecurringJob(AsyncPartialRecurring):
 
     async def cancel(self) -> bool:
         """Delete the recurring job. The jobs that it has put stay. Returns False if it was gone."""
-        return await self._calls.call(writes.unrecur, self.jid)
+        return await self._calls.act(writes.unrecur, self.jid)

@@ -133,7 +133,7 @@ class Batch:
         A job outside that waits for one of them fails or runs, by its policy. It works in steps of 1,000 jobs; a call
         that was interrupted can be repeated. on_complete is put when all have ended.
         """
-        return self._calls.follow(batches.cancel(self.id, by, self._calls.clock))
+        return self._calls.follow(batches.cancel(self.id, self._calls.named(by), self._calls.clock))
 
     def pause(self, *, by: str | None = None) -> bool:
         """Have no waiting job of the batch, and of the batches in it, leased until `resume`.
@@ -155,7 +155,7 @@ class Batch:
 
         They are pending again. It works in steps of 1,000 jobs; a call that was interrupted can be repeated.
         """
-        return self._calls.follow(batches.retry(self.id, self._calls.clock))
+        return self._calls.follow(batches.retry(self.id, self._calls.clock, self._calls.actor))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>"

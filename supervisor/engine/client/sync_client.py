@@ -6,6 +6,7 @@ Every call is a command of `engine/commands/` that the store runs. Must not: sen
 
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
@@ -46,7 +47,8 @@ from supervisor.engine.client.sync_batches import Batch
 from supervisor.engine.client.sync_calls import Calls
 from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
 from supervisor.engine.client.sync_store import Store
-from supervisor.engine.commands import batches, facts, lanes, limits, queries, steps, writes
+from supervisor.engine.commands import audit, batches, facts, lanes, limits, queries, steps, writes
+from supervisor.engine.commands.audit import Act
 from supervisor.engine.commands.batches import BatchCounts, BatchRecord, Callback
 from supervisor.engine.commands.check import Check, Violation
 from supervisor.engine.commands.concerns import Concerns
@@ -84,6 +86,7 @@ class Client:
         acknowledge: int = 0,
         credentials: Callable[[], Any] | CredentialProvider | None = None,
         poll: Duration | None = None,
+        actor: str | None = None,
     ) -> None:
         """Connect to nothing yet; the first call does.
 
@@ -93,7 +96,8 @@ class Client:
         must have each put before it returns; 0: only those that are `durable` wait, for as many as are configured.
         `credentials`: a function that returns user and password for each connection, in place of the url's, or a
         provider of redis-py. It runs in a thread of its own, and has 5 s. `poll`: calls that wait look in Redis at this
-        interval, and do not wait there; 0: they wait there; None = LEASEHOLD_REDIS_POLL.
+        interval, and do not wait there; 0: they wait there; None = LEASEHOLD_REDIS_POLL. `actor` names in at most 128
+        bytes who acts, for `audit`, `cancelled`, the log and the events; `by` of a call goes before.
         """
         self._namespace = find_namespace(namespace)
         clock, acknowledge = checked_clock(clock), checked_int("acknowledge", acknowledge, 0)
@@ -111,9 +115,15 @@ class Client:
             pool = pool_like(redis_py, redis)
             shown = shown_address(pool.connection_kwargs)
         self._store = Store(pool, shown, self._namespace.prefix, poll_s)
-        self._calls = Calls(self._store, self._namespace, clock, acknowledge)
+        self._calls = Calls(self._store, self._namespace, clock, acknowledge, actor)
         #: The configuration of the namespace, in Redis.
         self.config = Config(self._calls)
+
+    def acting_as(self, actor: str) -> Self:
+        """Return a client of another actor on the connections of this one, which alone is to be closed."""
+        other, calls = copy(self), self._calls.acting_as(actor)
+        vars(other).update(_share=None, _calls=calls, config=Config(calls))
+        return other
 
     def around_put(self, around: A) -> A:
         """Have `around(put)` run around each put, add and put_many of this client. Returns the function.
@@ -235,7 +245,7 @@ class Client:
         the events. Raises DependencyError if a job that is not listed waits for one of them. Jobs whose policy is to
         fail or run then do so.
         """
-        return self._calls.call(writes.cancel, jids, by=by)
+        return self._calls.act(writes.cancel, jids, by=by)
 
     def signal(self, jid: str, name: str, value: Any = None) -> bool:
         """Send a job a signal: `job.wait(name)` in its handler returns the value, JSON of at most 64 KiB.
@@ -244,7 +254,7 @@ class Client:
         one of the same name replaces it. Returns False if the job is gone or complete. Raises LeaseholdError for the
         101st name of a job.
         """
-        return self._calls.call(writes.signal, jid, name, value)
+        return self._calls.act(writes.signal, jid, name, value)
 
     def cancelled(self, jid: str) -> Cancelled | None:
         """Return when and by whom a job was cancelled. None: it was not, or Redis has forgotten it.
@@ -252,6 +262,14 @@ class Client:
         The newest 10,000 cancellations are kept for up to seven days, also those by the deletion of a queue.
         """
         return self._calls.run(queries.cancelled(jid))
+
+    def audit(self, subject: str | None = None, offset: int = 0, count: int = 25) -> list[Act]:
+        """Return up to 1,000 acts, the newest first: all, or those on the job, queue or other thing of this name.
+
+        Acts on queues, lanes, limits, options, supervisors and batches are recorded, and those on jobs if their actor
+        is named. The newest 10,000 are kept, for up to 90 days.
+        """
+        return self._calls.run(audit.read(subject, offset, count))
 
     def why(self, jid: str, *, timeout: Duration = 0.5) -> Why:
         """Tell why a job stands where it does, also of one that is cancelled, gone or was never put.
@@ -304,7 +322,7 @@ class Client:
         They go into `queue`, or each into its own, with the new data or klass if given. Each begins anew. A broken
         entry of another program is read again, and stays failed if it is still broken.
         """
-        return self._calls.call(writes.unfail, group, queue, count, klass=klass, data=data)
+        return self._calls.act(writes.unfail, group, queue, count, klass=klass, data=data)
 
     # batches
 
@@ -394,7 +412,7 @@ class Client:
 
         Returns False if there was none.
         """
-        return self._calls.call(writes.unrecur, jid)
+        return self._calls.act(writes.unrecur, jid)
 
     def limit(self, key: str, running: int | None = None, rate: str | None = None, *, by: str | None = None) -> Limit:
         """Limit the jobs put with `limit=key`, over all queues and workers, and return the limit's present state.
@@ -404,7 +422,7 @@ class Client:
         sets it, in at most 128 bytes.
         """
         if running is not None or rate is not None:
-            self._calls.call(limits.limit, key, running, rate, by=by)
+            self._calls.act(limits.limit, key, running, rate, by=by)
         by_key = self._calls.run(limits.read(key))
         return by_key[key]
 
@@ -413,7 +431,7 @@ class Client:
 
         Returns False if there was none.
         """
-        return self._calls.call(limits.unlimit, key, half)
+        return self._calls.act(limits.unlimit, key, half)
 
     def limits(self) -> dict[str, Limit]:
         """Return all limits, in the order in which they were set first."""
@@ -440,7 +458,7 @@ class Client:
         They go to the front of their queues, uncounted, and their tokens are void. A living master stops those jobs and
         goes on under a new name.
         """
-        return self._calls.call(writes.deregister, worker)
+        return self._calls.act(writes.deregister, worker)
 
     def serve(self, worker: str, queues: Sequence[str], order: str | None = None) -> None:
         """Make a running supervisor serve these queues (names, globs, exclusions) from now on, in this order.
@@ -448,7 +466,7 @@ class Client:
         `order` None keeps the order that it has. Its running jobs go on. Raises LeaseholdError if there is no such
         worker.
         """
-        served(worker, self._calls.call(writes.serve, worker, queues, order))
+        served(worker, self._calls.act(writes.serve, worker, queues, order))
 
     def ask(
         self, workers: str | Sequence[str] | None, what: str, timeout: Duration = 5.0, argument: Any = None
@@ -512,12 +530,12 @@ class Config:
         Raises ValueError for an unknown option, or for a value that it cannot have.
         """
         known, queue = options.checked_option(option)
-        self._calls.call(writes.configure, known.name, queue, options.checked_value(known, value), by=by)
+        self._calls.act(writes.configure, known.name, queue, options.checked_value(known, value), by=by)
 
     def unset(self, option: str) -> None:
         """Return an option to its default, or a queue's option to that of all queues."""
         known, queue = options.checked_option(option)
-        self._calls.call(writes.configure, known.name, queue, None)
+        self._calls.act(writes.configure, known.name, queue, None)
 
     def all(self) -> dict[str, options.Value]:
         """Return every option's value, then those that are set for queues."""
@@ -593,7 +611,7 @@ class Queue:
 
         They come `every` so many seconds, or by a `cron` expression. A known jid is replaced, and its count goes on.
         """
-        return self._calls.call(writes.recur, self.name, klass, data, options)
+        return self._calls.act(writes.recur, self.name, klass, data, options)
 
     def lease(self, worker: str, count: int = 1, ttl: Duration | None = None, block: Duration = 0) -> list[Lease]:
         """Lease jobs of this queue, as Client.lease does."""
@@ -634,7 +652,7 @@ class Queue:
         A worker that runs one loses it. The order of JSON's keys does not matter. This takes several round trips, and
         may miss jobs that are put meanwhile.
         """
-        return self._calls.follow(steps.cancel_equal(self.name, data, self._calls.clock, by))
+        return self._calls.follow(steps.cancel_equal(self.name, data, self._calls.clock, self._calls.named(by)))
 
     def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """Drop all jobs in the queue that do not run, and its recurring jobs. A queue that is empty then is forgotten.
@@ -642,7 +660,7 @@ class Queue:
         Running jobs end by themselves, or are cancelled ("stop"); persistent ones are always cancelled. Complete and
         failed jobs stay. This takes several round trips, and may miss jobs that are put meanwhile.
         """
-        return self._calls.follow(steps.delete(self.name, None, running, self._calls.clock, by))
+        return self._calls.follow(steps.delete(self.name, None, running, self._calls.clock, self._calls.named(by)))
 
     def lane(self, name: str) -> "Lane":
         """Return a lane by its name, without a round trip. A lane exists while a job is in it."""
@@ -675,7 +693,7 @@ class Queue:
 
         Raises LeaseholdError if it is not empty.
         """
-        return self._calls.call(writes.forget, self.name)
+        return self._calls.act(writes.forget, self.name)
 
     def __len__(self) -> int:
         return self.length()
@@ -725,16 +743,18 @@ class Lane:
 
         `by` names who pauses it, as for a queue.
         """
-        self._calls.call(lanes.pause, self._queue.name, self.name, by=by)
+        self._calls.act(lanes.pause, self._queue.name, self.name, by=by)
 
     def unpause(self) -> None:
         """End a pause."""
-        self._calls.call(lanes.unpause, self._queue.name, self.name)
+        self._calls.act(lanes.unpause, self._queue.name, self.name)
 
     def weight(self, n: int) -> None:
         """Give the lane `n` starts (1 to 1,000) for each start of a lane of weight 1."""
-        self._calls.call(lanes.weigh, self._queue.name, self.name, n)
+        self._calls.act(lanes.weigh, self._queue.name, self.name, n)
 
     def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """Delete this lane's jobs, as Queue.delete does. Its weight and its pause stay."""
-        return self._calls.follow(steps.delete(self._queue.name, self.name, running, self._calls.clock, by))
+        return self._calls.follow(
+            steps.delete(self._queue.name, self.name, running, self._calls.clock, self._calls.named(by))
+        )

@@ -221,8 +221,11 @@ def resume(batch_id: str, now: Callable[[], float | None]) -> Steps[bool]:
     return bool(was_paused)
 
 
-def retry(batch_id: str, now: Callable[[], float | None]) -> Steps[int]:
-    """Put the failed jobs of a batch, and of the batches in it, back into their queues. Return how many."""
+def retry(batch_id: str, now: Callable[[], float | None], by: str | None = None) -> Steps[int]:
+    """Put the failed jobs of a batch, and of the batches in it, back into their queues. Return how many.
+
+    `by` names who asks.
+    """
     total, skipped, began_ms = 0, 0, None  # what fails again meanwhile is not put back again
     jobs: set[str] = set()
     inner: set[str] = set()
@@ -234,7 +237,7 @@ def retry(batch_id: str, now: Callable[[], float | None]) -> Steps[int]:
         #   What is still there cannot be put back.
         skipped += len(jobs.intersection(looked.failed)) + len(inner.intersection(looked.nested))
         failed = [jid for jid in looked.failed if jid not in jobs]
-        total += (yield writes.unfail_jobs(failed, now=now())) if failed else 0
+        total += (yield writes.unfail_jobs(failed, by=by, now=now())) if failed else 0
         for nested in looked.nested:
-            total += 0 if nested in inner else (yield from retry(nested, now))
+            total += 0 if nested in inner else (yield from retry(nested, now, by))
         jobs, inner = {*looked.failed}, {*looked.nested}

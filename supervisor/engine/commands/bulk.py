@@ -117,34 +117,52 @@ def cancel(
     choice: Choice, jids: Sequence[str], *, by: str | None = None, now: float | None = None
 ) -> Command[BulkResult]:
     """Cancel up to 500 jobs that still match, except those that others wait for. `by` names who asks."""
-    return _each("cancel", choice, checked_by(by), b"", jids, now)
+    return _each("cancel", choice, "", b"", jids, by, now)
 
 
 def fail(
-    choice: Choice, jids: Sequence[str], group: str, message: str, *, now: float | None = None
+    choice: Choice,
+    jids: Sequence[str],
+    group: str,
+    message: str,
+    *,
+    by: str | None = None,
+    now: float | None = None,
 ) -> Command[BulkResult]:
-    """Fail up to 500 jobs that still match."""
+    """Fail up to 500 jobs that still match. `by` names who asks."""
     failure = failure_json(checked_name("group", group), message, None, clock.unix() if now is None else now, {})
-    return _each("fail", choice, group, failure, jids, now)
+    return _each("fail", choice, group, failure, jids, by, now)
 
 
-def move(choice: Choice, jids: Sequence[str], queue: str, *, now: float | None = None) -> Command[BulkResult]:
-    """Move up to 500 jobs that still match into a queue. A scheduled job keeps its time."""
-    return _each("move", choice, checked_name("queue", queue), b"", jids, now)
+def move(
+    choice: Choice, jids: Sequence[str], queue: str, *, by: str | None = None, now: float | None = None
+) -> Command[BulkResult]:
+    """Move up to 500 jobs that still match into a queue. A scheduled job keeps its time. `by` names who asks."""
+    return _each("move", choice, checked_name("queue", queue), b"", jids, by, now)
 
 
 def set_priority(
-    choice: Choice, jids: Sequence[str], priority: int, *, now: float | None = None
+    choice: Choice, jids: Sequence[str], priority: int, *, by: str | None = None, now: float | None = None
 ) -> Command[BulkResult]:
-    """Change the priority of up to 500 jobs that still match."""
-    return _each("priority", choice, checked_int("priority", priority, -EXACT_INT), b"", jids, now)
+    """Change the priority of up to 500 jobs that still match. `by` names who asks."""
+    return _each("priority", choice, checked_int("priority", priority, -EXACT_INT), b"", jids, by, now)
 
 
 def _each(
-    verb: str, choice: Choice, argument: Argument, failure: Argument, jids: Sequence[str], now: float | None
+    verb: str,
+    choice: Choice,
+    argument: Argument,
+    failure: Argument,
+    jids: Sequence[str],
+    by: str | None,
+    now: float | None,
 ) -> Command[BulkResult]:
-    args = (now_ms(now), verb, *choice.words, argument, failure, *checked_names("jids", jids, MOST_CHANGED))
-    return Command(scripts.EACH, args, lambda reply: BulkResult(reply[0], parse_names(reply[1:])))
+    args = now_ms(now), verb, *choice.words, argument, failure, checked_by(by)
+    return Command(
+        scripts.EACH,
+        (*args, *checked_names("jids", jids, MOST_CHANGED)),
+        lambda reply: BulkResult(reply[0], parse_names(reply[1:])),
+    )
 
 
 def _parse_place_page(reply: list[Any]) -> PlacePage:

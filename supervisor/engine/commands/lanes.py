@@ -79,23 +79,23 @@ def read(
     return Command(scripts.LANES, (now_ms(now), checked_name("queue", queue), wanted, *page), _parse_lanes)
 
 
-def weigh(queue: str, lane: str, weight: int, *, now: float | None = None) -> Command[bool]:
-    """Set a lane's weight (1 to 1,000). Return False if it had that weight."""
-    return _set_up(queue, lane, "weight", checked_int("weight", weight, 1, MOST_WEIGHT), now)
+def weigh(queue: str, lane: str, weight: int, *, by: str | None = None, now: float | None = None) -> Command[bool]:
+    """Set a lane's weight (1 to 1,000). `by` names who asks. Return False if it had that weight."""
+    return _set_up(queue, lane, "weight", checked_int("weight", weight, 1, MOST_WEIGHT), by, now)
 
 
 def pause(queue: str, lane: str, *, by: str | None = None, now: float | None = None) -> Command[bool]:
     """Pause a lane. `by` names who asks. Return False if it was paused."""
-    return _set_up(queue, lane, "pause", checked_by(by), now)
+    return _set_up(queue, lane, "pause", "", by, now)
 
 
-def unpause(queue: str, lane: str, *, now: float | None = None) -> Command[bool]:
-    """End a lane's pause. Return False if it was not paused."""
-    return _set_up(queue, lane, "unpause", "", now)
+def unpause(queue: str, lane: str, *, by: str | None = None, now: float | None = None) -> Command[bool]:
+    """End a lane's pause. `by` names who asks. Return False if it was not paused."""
+    return _set_up(queue, lane, "unpause", "", by, now)
 
 
-def _set_up(queue: str, lane: str, verb: str, argument: int | str, now: float | None) -> Command[bool]:
-    args = now_ms(now), checked_name("queue", queue), checked_name("lane", lane), verb, argument
+def _set_up(queue: str, lane: str, verb: str, weight: int | str, by: str | None, now: float | None) -> Command[bool]:
+    args = now_ms(now), checked_name("queue", queue), checked_name("lane", lane), verb, weight, checked_by(by)
     return Command(scripts.LANE, args, bool)
 
 

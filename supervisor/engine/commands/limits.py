@@ -100,11 +100,14 @@ def limit(
     return Command(scripts.LIMIT, (now_ms(now), *args), bool)
 
 
-def unlimit(key: str, half: str | None = None, *, now: float | None = None) -> Command[bool]:
-    """Remove a limit, or one of its HALVES; the jobs that it held up may start. Return False if there was none."""
+def unlimit(key: str, half: str | None = None, *, by: str | None = None, now: float | None = None) -> Command[bool]:
+    """Remove a limit, or one of its HALVES; the jobs that it held up may start. `by` names who asks.
+
+    Return False if there was none.
+    """
     if half is not None and half not in HALVES:
         raise ValueError(f"half must be running or rate: {half!r:.100}")
-    return Command(scripts.UNLIMIT, (now_ms(now), checked_name("key", key), half or ""), bool)
+    return Command(scripts.UNLIMIT, (now_ms(now), checked_name("key", key), half or "", checked_by(by)), bool)
 
 
 def checked_rate(value: object) -> tuple[int, int]:

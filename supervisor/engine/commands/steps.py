@@ -146,13 +146,13 @@ def delete(
         return Deleted(dropped, stopped + left.running + left.stalled)
     counts: queries.Counts = (yield queries.counts([queue], now=now()))[queue]
     if not counts.total:
-        yield from _forget(queue, now)
+        yield from _forget(queue, by, now)
     return Deleted(dropped, stopped + counts.running + counts.stalled)
 
 
-def _forget(queue: str, now: Callable[[], float]) -> Steps[None]:
+def _forget(queue: str, by: str | None, now: Callable[[], float]) -> Steps[None]:
     try:
-        yield writes.forget(queue, now=now())
+        yield writes.forget(queue, by=by, now=now())
     except (StoreUnavailable, OutcomeUnknown):
         raise
     except LeaseholdError:

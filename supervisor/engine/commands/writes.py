@@ -380,17 +380,21 @@ def sweep(
     return Command(scripts.SWEEP, (*args, *queues[:MOST]), _parse_swept)
 
 
-def deregister(worker: str, *, own: bool = False, now: float | None = None) -> Command[int]:
+def deregister(worker: str, *, own: bool = False, by: str | None = None, now: float | None = None) -> Command[int]:
     """Forget a worker and return its jobs to the front, uncounted. Returns how many.
 
-    `own`: the worker leaves by itself; any other worker gets a hint.
+    `own`: the worker leaves by itself; any other worker gets a hint. `by` names who asks.
     """
-    return Command(scripts.DEREGISTER, (now_ms(now), checked_name("worker", worker), "1" if own else ""), int)
+    args = now_ms(now), checked_name("worker", worker), "1" if own else "", checked_by(by)
+    return Command(scripts.DEREGISTER, args, int)
 
 
-def move(jid: str, queue: str, delay: Duration = 0, *, now: float | None = None) -> Command[bool]:
-    """Move a job in any state to a queue. Answers False if there is none."""
-    args = checked_name("queue", queue), checked_name("jid", jid), duration_ms("delay", delay, least=0)
+def move(
+    jid: str, queue: str, delay: Duration = 0, *, by: str | None = None, now: float | None = None
+) -> Command[bool]:
+    """Move a job in any state to a queue. Answers False if there is none. `by` names who asks."""
+    delay_ms = duration_ms("delay", delay, least=0)
+    args = checked_name("queue", queue), checked_name("jid", jid), delay_ms, checked_by(by)
     return Command(scripts.MOVE, (now_ms(now), *args), bool)
 
 
@@ -403,10 +407,11 @@ def cancel(jids: Sequence[str], *, by: str | None = None, now: float | None = No
     return Command(scripts.CANCEL, (now_ms(now), checked_by(by), *checked_jids("jids", jids)), parse_names)
 
 
-def fail(jid: str, group: str, message: str, *, now: float | None = None) -> Command[bool]:
-    """Fail a job by hand, in any state. Answers False if there is none."""
+def fail(jid: str, group: str, message: str, *, by: str | None = None, now: float | None = None) -> Command[bool]:
+    """Fail a job by hand, in any state. Answers False if there is none. `by` names who asks."""
     failure = failure_json(checked_name("group", group), message, None, clock.unix() if now is None else now, {})
-    return Command(scripts.FAIL, (now_ms(now), checked_name("jid", jid), group, failure), bool)
+    args = now_ms(now), checked_name("jid", jid), group, failure, checked_by(by)
+    return Command(scripts.FAIL, args, bool)
 
 
 def unfail(
@@ -416,22 +421,29 @@ def unfail(
     *,
     klass: str | None = None,
     data: object = UNSET,
+    by: str | None = None,
     now: float | None = None,
 ) -> Command[int]:
     """Put up to `count` (1 to 1,000) failed jobs of a group back, oldest first. Answers how many.
 
     Each goes to its own queue unless one is given, with the new klass or data if given. An entry that is still no valid
-    job stays failed.
+    job stays failed. `by` names who asks.
     """
     name, most = checked_name("group", group, GROUP_BYTES), checked_int("count", count, 1, MOST)
-    return Command(scripts.UNFAIL, (now_ms(now), name, *_back(queue, most, klass, data)), int)
+    return Command(scripts.UNFAIL, (now_ms(now), name, *_back(queue, most, klass, data, by)), int)
 
 
 def unfail_job(
-    jid: str, queue: str | None = None, *, klass: str | None = None, data: object = UNSET, now: float | None = None
+    jid: str,
+    queue: str | None = None,
+    *,
+    klass: str | None = None,
+    data: object = UNSET,
+    by: str | None = None,
+    now: float | None = None,
 ) -> Command[int]:
     """Put one failed job back, as `unfail` does. Answers 0 if it is not failed, or still no valid job."""
-    return unfail_jobs([jid], queue, klass=klass, data=data, now=now)
+    return unfail_jobs([jid], queue, klass=klass, data=data, by=by, now=now)
 
 
 def unfail_jobs(
@@ -441,6 +453,7 @@ def unfail_jobs(
     group: str | None = None,
     klass: str | None = None,
     data: object = UNSET,
+    by: str | None = None,
     now: float | None = None,
 ) -> Command[int]:
     """Put those of up to 1,000 jobs back that have failed (in this group, if given), as `unfail` does.
@@ -448,34 +461,42 @@ def unfail_jobs(
     Answers how many.
     """
     of_group = "" if group is None else checked_name("group", group, GROUP_BYTES)
-    args = now_ms(now), of_group, *_back(queue, MOST, klass, data), *checked_jids("jids", jids)
+    args = now_ms(now), of_group, *_back(queue, MOST, klass, data, by), *checked_jids("jids", jids)
     return Command(scripts.UNFAIL, args, int)
 
 
-def _back(queue: str | None, count: int, klass: str | None, data: object) -> tuple[Argument, ...]:
-    into = "" if queue is None else checked_name("queue", queue)
-    return into, count, "" if klass is None else checked_name("klass", klass), *to_new_data("data", data)
+def _back(queue: str | None, count: int, klass: str | None, data: object, by: str | None) -> tuple[Argument, ...]:
+    into, of_klass = (checked_name(n, v) if v is not None else "" for n, v in (("queue", queue), ("klass", klass)))
+    return into, count, of_klass, *to_new_data("data", data), checked_by(by)
 
 
-def release(jids: Sequence[str], *, now: float | None = None) -> Command[list[bool]]:
-    """Take up to 1,000 running jobs from their workers, to the front. Answers False for each that does not run."""
-    return Command(scripts.RELEASE, (now_ms(now), *checked_jids("jids", jids)), _parse_bools)
+def release(jids: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[list[bool]]:
+    """Take up to 1,000 running jobs from their workers, to the front. Answers False for each that does not run.
+
+    `by` names who asks.
+    """
+    return Command(scripts.RELEASE, (now_ms(now), checked_by(by), *checked_jids("jids", jids)), _parse_bools)
 
 
-def signal(jid: str, name: str, value: object = None, *, now: float | None = None) -> Command[bool]:
+def signal(
+    jid: str, name: str, value: object = None, *, by: str | None = None, now: float | None = None
+) -> Command[bool]:
     """Send a job a signal, in place of an earlier one of this name. Answers False if it is gone or complete.
+
+    `by` names who asks.
 
     Redis answers an error beginning with REFUSED for the 101st signal of a job.
     """
     text = to_json("value", value)
     if len(text) > SIGNAL_BYTES:
         raise ValueError(f"value must have at most {SIGNAL_BYTES} bytes as JSON, not {len(text)}")
-    return Command(scripts.SIGNAL, (now_ms(now), checked_name("jid", jid), checked_name("name", name), text), bool)
+    args = now_ms(now), checked_name("jid", jid), checked_name("name", name), text, checked_by(by)
+    return Command(scripts.SIGNAL, args, bool)
 
 
-def set_priority(jid: str, priority: int, *, now: float | None = None) -> Command[bool]:
-    """Change a job's priority. Answers False if there is none."""
-    args = now_ms(now), checked_name("jid", jid), checked_int("priority", priority, -EXACT_INT)
+def set_priority(jid: str, priority: int, *, by: str | None = None, now: float | None = None) -> Command[bool]:
+    """Change a job's priority. Answers False if there is none. `by` names who asks."""
+    args = now_ms(now), checked_name("jid", jid), checked_int("priority", priority, -EXACT_INT), checked_by(by)
     return Command(scripts.PRIORITY, args, bool)
 
 
@@ -529,29 +550,37 @@ def undepend(jid: str, parents: Sequence[str] | None, *, now: float | None = Non
     return Command(scripts.DEPEND, args, bool)
 
 
-def forget(queue: str, *, now: float | None = None) -> Command[bool]:
-    """Remove a queue from the list of queues. Answers False if it was not there.
+def forget(queue: str, *, by: str | None = None, now: float | None = None) -> Command[bool]:
+    """Remove a queue from the list of queues. Answers False if it was not there. `by` names who asks.
 
     Redis answers an error beginning with REFUSED if the queue is not empty.
     """
-    return Command(scripts.FORGET, (now_ms(now), checked_name("queue", queue)), bool)
+    return Command(scripts.FORGET, (now_ms(now), checked_name("queue", queue), checked_by(by)), bool)
 
 
 def recur(
-    queue: str, klass: str, data: object, options: Mapping[str, Any], *, now: float | None = None
+    queue: str,
+    klass: str,
+    data: object,
+    options: Mapping[str, Any],
+    *,
+    by: str | None = None,
+    now: float | None = None,
 ) -> Command[str]:
-    """Create a recurring job, or replace the one with this jid. Answers the jid.
+    """Create a recurring job, or replace the one with this jid. Answers the jid. `by` names who asks.
 
     The first time of a cron is computed here, by this machine's clock if none is injected.
     """
     new = new_recurrence(queue, klass, data, options, clock.unix() if now is None else now)
-    return Command(scripts.RECUR, (now_ms(now), "recur", *new.arguments), lambda _reply: new.jid)
+    return Command(scripts.RECUR, (now_ms(now), "recur", checked_by(by), *new.arguments), lambda _reply: new.jid)
 
 
-def update_recurring(known: Recurring, changes: Mapping[str, Any], *, now: float | None = None) -> Command[bool]:
-    """Change the given settings of a recurring job. Answers False if it no longer exists."""
+def update_recurring(
+    known: Recurring, changes: Mapping[str, Any], *, by: str | None = None, now: float | None = None
+) -> Command[bool]:
+    """Change the given settings of a recurring job. Answers False if it no longer exists. `by` names who asks."""
     new = changes_of(known, changes, clock.unix() if now is None else now)
-    return Command(scripts.RECUR, (now_ms(now), "update", *new.arguments), bool)
+    return Command(scripts.RECUR, (now_ms(now), "update", checked_by(by), *new.arguments), bool)
 
 
 def declare(
@@ -575,9 +604,9 @@ def _parse_declared(reply: list[list[bytes]]) -> tuple[list[str], list[str]]:
     return put, removed
 
 
-def unrecur(jid: str, *, now: float | None = None) -> Command[bool]:
-    """Remove a recurring job. Answers False if there was none."""
-    return Command(scripts.UNRECUR, (now_ms(now), checked_name("jid", jid)), bool)
+def unrecur(jid: str, *, by: str | None = None, now: float | None = None) -> Command[bool]:
+    """Remove a recurring job. Answers False if there was none. `by` names who asks."""
+    return Command(scripts.UNRECUR, (now_ms(now), checked_name("jid", jid), checked_by(by)), bool)
 
 
 def tag_recurring(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
@@ -640,11 +669,13 @@ def ask(
     argument: object = None,
     *,
     stands_s: float = ASK_S,
+    by: str | None = None,
     now: float | None = None,
 ) -> Command[list[str]]:
     """Send a request to workers (up to 1,000; None: all live ones) under a new id. Answers the workers that got it.
 
     Redis answers an error beginning with REFUSED if a named worker is unknown. The request expires after `stands_s`.
+    `by` names who asks.
     """
     names: tuple[str, ...] = ()
     if isinstance(workers, str):
@@ -656,7 +687,7 @@ def ask(
         raise ValueError(f"argument must have at most {ARGUMENT_BYTES} bytes as JSON, not {len(text)}")
     stands = milliseconds("stands_s", stands_s, least=0)
     args: tuple[Argument, ...] = (checked_name("question", question), checked_name("what", what), text, stands)
-    return Command(scripts.ASK, (now_ms(now), *args, *names), parse_names)
+    return Command(scripts.ASK, (now_ms(now), *args, checked_by(by), *names), parse_names)
 
 
 def answer(worker: str, question: str, answer: object, *, now: float | None = None) -> Command[bool]:
@@ -685,13 +716,21 @@ def desire(name: str, count: int, note: object) -> Command[int]:
     return Command(scripts.DESIRE, args, int)
 
 
-def serve(worker: str, queues: Sequence[str], order: str | None = None, *, now: float | None = None) -> Command[int]:
-    """Ask a running worker to serve these queues, in this order (None: the present one).
+def serve(
+    worker: str,
+    queues: Sequence[str],
+    order: str | None = None,
+    *,
+    by: str | None = None,
+    now: float | None = None,
+) -> Command[int]:
+    """Ask a running worker to serve these queues, in this order (None: the present one). `by` names who asks.
 
     Answers the request's number; 0 for an unknown worker.
     """
     patterns = Queues(queues, "strict" if order is None else order).patterns
-    return Command(scripts.SERVE, (now_ms(now), checked_name("worker", worker), order or "", *patterns), int)
+    args = now_ms(now), checked_name("worker", worker), order or "", checked_by(by)
+    return Command(scripts.SERVE, (*args, *patterns), int)
 
 
 def wait_for(jid: str, *, now: float | None = None) -> Command[str | None]:
@@ -714,7 +753,7 @@ def configure(
 ) -> Command[bool]:
     """Set an option, of one queue or of all, to a value from checked_value; None unsets it. Answers whether it changed.
 
-    `by` names who sets it, and is kept with a pause.
+    `by` names who sets it.
     """
     name = "" if queue is None else checked_name("queue", queue)
     return Command(scripts.CONFIGURE, (now_ms(now), option, name, value or "", checked_by(by)), bool)
@@ -723,9 +762,9 @@ def configure(
 # Arguments.
 
 
-def checked_by(by: str | None) -> str:
-    """Return the name of an actor, at most 128 bytes, or "" for None. Raises TypeError or ValueError naming `by`."""
-    return "" if by is None else checked_name("by", by, BY_BYTES)
+def checked_by(by: str | None, argument: str = "by") -> str:
+    """Return the name of an actor, at most 128 bytes, or "" for None. Raises TypeError or ValueError naming it."""
+    return "" if by is None else checked_name(argument, by, BY_BYTES)
 
 
 def now_ms(now: float | None) -> int | str:

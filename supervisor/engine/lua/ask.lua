@@ -10,7 +10,8 @@
 -- ARGV[3]   what is asked for, one word
 -- ARGV[4]   argument as JSON | ""
 -- ARGV[5]   for how long the request stands, ms
--- ARGV[6..] workers; none = all live ones: those that leased or renewed in the last minute, or hold a lease
+-- ARGV[6]   name of the actor; "" = unknown
+-- ARGV[7..] workers; none = all live ones: those that leased or renewed in the last minute, or hold a lease
 --
 -- Returns   array of the workers that got the request.
 -- Errors    REFUSED if a named worker is unknown; WRONGTYPE for a foreign key of ours; nothing has changed then.
@@ -19,8 +20,9 @@
 --- @include clock
 --- @include events
 --- @include lives
+--- @include acts
 local id, what, argument, stands = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-local MOST = 100
+local MOST, LOOKS = 100, { stacks = true, status = true }
 local question = string.format("%d\n%s\n%s\n%s", now + stands, id, what, argument)
 local asked = {}
 
@@ -36,16 +38,17 @@ local function ask(worker)
   return true
 end
 
-for i = 6, #ARGV do
+for i = 7, #ARGV do
   if not ask(ARGV[i]) then
     refuse("REFUSED", "there is no worker " .. ARGV[i] .. " (any more); `leasehold status` shows who is there")
   end
 end
-if #ARGV < 6 then
+if #ARGV < 7 then
   local seen = redis.call("ZREVRANGE", P .. "workers-seen", 0, 999, "WITHSCORES")
   for i = 1, #seen, 2 do
     if tonumber(seen[i + 1]) > now - LIVES or redis.call("ZCARD", P .. "held:" .. seen[i]) > 0 then ask(seen[i]) end
   end
 end
+if #asked > 0 and not LOOKS[what] then acts.note(ARGV[6], what, "worker", asked, "", argument) end
 commit()
 return asked

@@ -19,6 +19,7 @@
 --- @include clock
 --- @include retention
 --- @include batches
+--- @include acts
 local id, cancelled = ARGV[2], {}
 if not batches.close(id) then return { 0, 0, {} } end
 local jids, nested = batches.members(id, tonumber(ARGV[3]))
@@ -40,6 +41,7 @@ end
 cancel(false)
 if #cancelled == 0 then cancel(true) end
 retention.propagate(cancelled, "was cancelled")
+if #cancelled > 0 then acts.note(ARGV[4], "cancel", "batch", { id }, "", "", #cancelled) end
 local left = batches.pending(id)
 commit()
 return { #cancelled, left, nested }

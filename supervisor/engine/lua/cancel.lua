@@ -17,6 +17,7 @@
 --- @include this_layout
 --- @include clock
 --- @include retention
+--- @include acts
 local MOST_CHILDREN = 5000 -- read within 20 ms
 local listed, cancelled, examined = {}, {}, 0
 for i = 3, #ARGV do listed[ARGV[i]] = true end
@@ -49,5 +50,6 @@ for i = 3, #ARGV do
   end
 end
 local answer = retention.propagate(cancelled, "was cancelled")
+if #answer > 0 then acts.note(ARGV[2], "cancel", "job", answer) end
 commit()
 return answer

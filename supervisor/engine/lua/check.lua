@@ -49,7 +49,7 @@ local WHOLE = {
   workers = "string", token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset",
   limits = "zset", cancelled = "zset", ["cancelled-by"] = "hash", idle = "zset",
   quiet = "zset", declared = "hash", kept = "zset", batches = "zset", ["batches-open"] = "zset",
-  ["batches-ended"] = "zset",
+  ["batches-ended"] = "zset", audit = "list",
 }
 -- The parts of a queue. A queue with jobs in one of the first must be known.
 local PARTS = {
@@ -349,6 +349,7 @@ end
 keys["worker:"] = function(name) must_end(name, DAY_MS) end
 function keys.cancelled(name) must_end(name, DAY_MS) end
 keys["cancelled-by"] = keys.cancelled
+function keys.audit(name) must_end(name, 90 * DAY_MS) end
 keys["skills:"] = function(name) must_end(name, DAY_MS) end
 keys["shapes:"] = function(name) must_end(name, DAY_MS) end
 keys["mail:"] = function(name) must_end(name, HOUR_MS) end

@@ -18,6 +18,7 @@
 --- @include clock
 --- @include plan
 --- @include events
+--- @include acts
 local option, queue, value, by = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local FREEING = { paused = true, ["max-concurrency"] = true, grace = true }
 
@@ -40,10 +41,12 @@ end
 
 if option == "paused" then
   if is_pause then set_fields({ key, mark, digits(now) .. ":" .. by }) else del_fields({ key, mark }) end
+  acts.note(by, is_pause and "pause" or "unpause", "queue", { queue ~= "" and queue or nil })
   publish_event(is_pause and "queue.paused" or "queue.unpaused", {
     queue = queue ~= "" and queue or nil, by = is_pause and by ~= "" and by or nil,
   })
 else
+  acts.note(by, value == "" and "unset" or "set", "option", { field }, queue, value)
   publish_event("config.changed", { option = field, value = value ~= "" and value or nil })
 end
 

@@ -8,6 +8,7 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   worker
 -- ARGV[3]   "1" if the worker itself leaves; any other worker gets a hint
+-- ARGV[4]   name of the actor; "" = unknown
 --
 -- Returns   how many jobs were handed back.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
@@ -15,6 +16,7 @@
 --- @include this_layout
 --- @include clock
 --- @include moves
+--- @include acts
 local worker, handed_back = ARGV[2], 0
 local held = redis.call("ZRANGE", P .. "held:" .. worker, 0, -1, "WITHSCORES")
 for i = 1, #held, 2 do
@@ -32,5 +34,6 @@ drop(P .. "asks:" .. worker)
 local has_unread = has_hint(redis.call("LRANGE", P .. "mail:" .. worker, 0, -1), "lost")
 if ARGV[3] ~= "1" and not has_unread then hint(worker, "lost") end
 publish_event("worker.deregistered", { worker = worker, handed_back = handed_back })
+if ARGV[3] ~= "1" then acts.note(ARGV[4], "deregister", "worker", { worker }) end
 commit()
 return handed_back

@@ -27,6 +27,7 @@
 --- @include entries
 --- @include recurrence
 --- @include retention
+--- @include acts
 local queue, part, offset, count = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local of_lane, kind, data = ARGV[6], ARGV[7], ARGV[8]
 local lane = string.match(part, "^lane:(.*)$")
@@ -78,6 +79,7 @@ if part == "in" or part == "recurring" then
     entries.handle_error(result)
     return { 0, 0, {}, {} }
   end
+  if n > 0 then acts.note(ARGV[9], "delete", "queue", { queue }, "", "", n) end
   commit()
   return { result == 0 and -1 or 0, n, {}, {} }
 end
@@ -102,6 +104,13 @@ for i, member in ipairs(members) do
   end
 end
 local jids = retention.propagate(deleted, "was deleted")
+if #jids > 0 and (kind ~= "" or given) then
+  acts.note(ARGV[9], "cancel", "job", jids)
+elseif #jids > 0 and of_lane ~= "" then
+  acts.note(ARGV[9], "delete", "lane", { string.sub(of_lane, 2) }, queue, "", #jids)
+elseif #jids > 0 then
+  acts.note(ARGV[9], "delete", "queue", { queue }, "", "", #jids)
+end
 commit()
 local following = #members < count and passed == #members and -1 or offset + passed - #deleted - missed
 return { following, #jids, jids, unjudged }

@@ -9,6 +9,7 @@
 -- ARGV[2]   jid
 -- ARGV[3]   group
 -- ARGV[4]   failure as JSON
+-- ARGV[5]   name of the actor; "" = unknown
 --
 -- Returns   1, or 0 if there is no such job.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
@@ -16,10 +17,12 @@
 --- @include this_layout
 --- @include clock
 --- @include moves
+--- @include acts
 local rec = read_job(ARGV[2])
 if not rec then return 0 end
 moves.take_away(rec)
 drop(P .. "result:" .. rec.jid)
 moves.to_failed(rec, ARGV[3], ARGV[4])
+acts.note(ARGV[5], "fail", "job", { rec.jid }, "", ARGV[3])
 commit()
 return 1

@@ -9,7 +9,8 @@
 -- ARGV[2]   queue
 -- ARGV[3]   lane
 -- ARGV[4]   verb: weight, pause or unpause
--- ARGV[5]   weight, 1 to 1000; for pause: name of the actor; else ""
+-- ARGV[5]   weight, 1 to 1000; else ""
+-- ARGV[6]   name of the actor; "" = unknown
 --
 -- Returns   1, or 0 if nothing changed.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
@@ -19,6 +20,7 @@
 --- @include events
 --- @include lanes
 --- @include limits
+--- @include acts
 local queue, lane, verb = ARGV[2], ARGV[3], ARGV[4]
 local settings, index = P .. "lanes:" .. queue, lanes.index(queue)
 local stored = redis.call("HMGET", settings, "weight:" .. lane, "paused:" .. lane)
@@ -33,7 +35,7 @@ if verb == "weight" then
   set("weight:" .. lane, ARGV[5] ~= "1" and ARGV[5])
 else
   if (stored[2] ~= false) == (verb == "pause") then return 0 end
-  set("paused:" .. lane, verb == "pause" and digits(now) .. ":" .. ARGV[5])
+  set("paused:" .. lane, verb == "pause" and digits(now) .. ":" .. ARGV[6])
   limits.mark_all_for_check(queue) -- jobs that came back into this lane blocked slots, or were passed over
   if verb == "pause" then
     place(index, lane, false)
@@ -41,7 +43,8 @@ else
     fair.join(index, lane)
   end
   wake(queue)
-  publish_event("lane." .. verb .. "d", { queue = queue, lane = lane, by = ARGV[5] ~= "" and ARGV[5] or nil })
+  publish_event("lane." .. verb .. "d", { queue = queue, lane = lane, by = ARGV[6] ~= "" and ARGV[6] or nil })
 end
+acts.note(ARGV[6], verb, "lane", { lane }, queue, ARGV[5])
 commit()
 return 1

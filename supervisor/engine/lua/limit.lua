@@ -19,6 +19,7 @@
 --- @include clock
 --- @include events
 --- @include limits
+--- @include acts
 local key, settings, by = ARGV[2], P .. "limit:" .. ARGV[2], ARGV[6]
 local set, given = redis.call("HMGET", settings, "running", "starts", "per"), { ARGV[3], ARGV[4], ARGV[5] }
 for i, field in ipairs({ "running", "starts", "per" }) do
@@ -30,6 +31,8 @@ end
 set_fields({ settings, "by", digits(now) .. ":" .. by })
 place(P .. "limits", key, redis.call("ZSCORE", P .. "limits", key) or now)
 limits.set(key, tonumber(set[1] or nil), tonumber(set[2] or nil), tonumber(set[3] or nil))
+local rate = ARGV[4] ~= "" and ARGV[4] .. " in " .. ARGV[5] .. " ms" or ""
+acts.note(by, "limit", "limit", { key }, "", ARGV[3] ~= "" and ARGV[3] .. " at once " .. rate or rate)
 publish_event("limit.changed", { limit = key, by = by ~= "" and by or nil })
 commit()
 return 1

@@ -9,6 +9,7 @@
 -- ARGV[2]   queue
 -- ARGV[3]   jid
 -- ARGV[4]   delay in ms
+-- ARGV[5]   name of the actor; "" = unknown
 --
 -- Returns   1, or 0 if there is no such job.
 -- Errors    DEPENDENCY if the job would wait for itself; REFUSED for a new queue above 100,000. WRONGTYPE for a
@@ -17,8 +18,10 @@
 --- @include this_layout
 --- @include clock
 --- @include stage
+--- @include acts
 stage.check_room(ARGV[2])
 local moved, why = stage.put("move", ARGV[2], ARGV[3], "", "", "", now + tonumber(ARGV[4]), {})
 if not moved then refuse("DEPENDENCY", why) end
+if moved == 1 then acts.note(ARGV[5], "move", "job", { ARGV[3] }, ARGV[2]) end
 commit()
 return moved

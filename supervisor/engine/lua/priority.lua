@@ -8,6 +8,7 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   jid
 -- ARGV[3]   priority
+-- ARGV[4]   name of the actor; "" = unknown
 --
 -- Returns   1, or 0 if there is no such job.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
@@ -15,6 +16,7 @@
 --- @include this_layout
 --- @include clock
 --- @include moves
+--- @include acts
 local rec = read_job(ARGV[2])
 if not rec then return 0 end
 rec.priority = ARGV[3] ~= "0" and ARGV[3] or nil
@@ -23,5 +25,6 @@ if rec.parked then
 elseif not rec.state and not rec.turn then
   place(lanes.line(rec.queue, rec.lane or ""), member_of(rec.jid, rec.seq), ARGV[3])
 end
+acts.note(ARGV[4], "priority", "job", { rec.jid }, "", ARGV[3])
 commit()
 return 1

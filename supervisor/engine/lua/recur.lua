@@ -7,7 +7,8 @@
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   "recur" (create or replace, keeping the count) or "update" (change what is given)
--- ARGV[3..] as recurrence.given() reads them: queue, jid of the recurrence, klass, kind of data ("json" or "bytes"),
+-- ARGV[3]   name of the actor; "" = unknown
+-- ARGV[4..] as recurrence.given() reads them: queue, jid of the recurrence, klass, kind of data ("json" or "bytes"),
 --           data, ms from now to the first time, first time in unix ms, number of fields, and so many names and values:
 --           every in ms, cron, tz, backlog, options of put, tags a line each. "" = not given, or unsets a field.
 --           Without either time the next one stays, or moves by the change of the interval.
@@ -18,7 +19,8 @@
 --- @include this_layout
 --- @include clock
 --- @include recurrence
-local at = 3
+--- @include acts
+local at = 4
 local verb, given = ARGV[2], recurrence.given(ARGV, at)
 local before = recurrence.read(given.jid)
 if verb == "update" and not before then return 0 end
@@ -35,5 +37,6 @@ local function next_time()
 end
 pattern.next = next_time()
 recurrence.write(before, pattern, given, verb == "recur")
+acts.note(ARGV[3], "recur", "recurrence", { given.jid }, pattern.queue)
 commit()
 return 1

@@ -9,6 +9,7 @@
 -- ARGV[2]   jid
 -- ARGV[3]   name of the signal; a later one of the same name replaces it
 -- ARGV[4]   value as JSON
+-- ARGV[5]   name of the actor; "" = unknown
 --
 -- Returns   1, or 0 if there is no such job, or it is complete.
 -- Errors    REFUSED for the 101st signal of a job. WRONGTYPE for a foreign key of ours. Nothing has changed then.
@@ -17,6 +18,7 @@
 --- @include clock
 --- @include moves
 --- @include replay
+--- @include acts
 local rec, name = read_job(ARGV[2]), ARGV[3]
 if not rec or rec.state == "complete" then return 0 end
 if not replay.keep_signal(rec, name, ARGV[4]) then
@@ -30,5 +32,6 @@ if rec.state == "scheduled" and rec.waits_for == name then
   --   An earlier release may leave `waits_for` at a job that it retries, which has no turn.
   if rec.turn then moves.to_front(rec) else moves.to_waiting(rec) end
 end
+acts.note(ARGV[5], "signal", "job", { rec.jid }, "", name)
 commit()
 return 1

@@ -12,7 +12,8 @@
 -- ARGV[5]   klass; "" = unchanged
 -- ARGV[6]   kind of new data, "json" or "bytes"; "" = unchanged
 -- ARGV[7]   the data
--- ARGV[8..] jids of the only jobs to move; none = those of the group
+-- ARGV[8]   name of the actor; "" = unknown
+-- ARGV[9..] jids of the only jobs to move; none = those of the group
 --
 -- Returns   how many of the group's 1,000 oldest jobs were moved. An entry that is still no valid job stays failed, and
 --           so does a job whose claim another job holds by now.
@@ -22,7 +23,8 @@
 --- @include clock
 --- @include stage
 --- @include entries
-local group, klass, kind, data, moved = ARGV[2], ARGV[5], ARGV[6], ARGV[7], 0
+--- @include acts
+local group, klass, kind, data, moved = ARGV[2], ARGV[5], ARGV[6], ARGV[7], {}
 local key = P .. "failed:" .. group
 
 -- Return whether another job holds the claim of this one.
@@ -50,15 +52,16 @@ local function move(rec)
 end
 
 if ARGV[3] ~= "" then stage.check_room(ARGV[3]) end
-local named = { unpack(ARGV, 8) }
+local named = { unpack(ARGV, 9) }
 for _, jid in ipairs(#named > 0 and named or redis.call("ZRANGE", key, 0, 999)) do
-  if moved == tonumber(ARGV[4]) then break end
+  if #moved == tonumber(ARGV[4]) then break end
   local rec = read_job(jid)
   if rec and rec.state == "failed" and (rec.group == group or group == "") then
-    if move(rec) then moved = moved + 1 end
+    if move(rec) then moved[#moved + 1] = jid end
   elseif #named == 0 then
     moves.phantom(key, jid, jid)
   end
 end
+if #moved > 0 then acts.note(ARGV[8], "retry", "job", moved, ARGV[3], group) end
 commit()
-return moved
+return #moved

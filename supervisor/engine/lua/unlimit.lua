@@ -8,6 +8,7 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   key of the limit
 -- ARGV[3]   "running" or "rate": only that; "" = both
+-- ARGV[4]   name of the actor; "" = unknown
 --
 -- Returns   1, or 0 if it was not set.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
@@ -16,6 +17,7 @@
 --- @include clock
 --- @include events
 --- @include limits
+--- @include acts
 local key, half = ARGV[2], ARGV[3]
 local set = redis.call("HMGET", P .. "limit:" .. key, "running", "starts", "per")
 local running, starts, per = tonumber(set[1] or nil), tonumber(set[2] or nil), tonumber(set[3] or nil)
@@ -32,6 +34,7 @@ else
 end
 if not starts then drop(P .. "starts:" .. key) end
 limits.set(key, running, starts, per)
-publish_event("limit.changed", { limit = key })
+acts.note(ARGV[4], "unlimit", "limit", { key }, "", half)
+publish_event("limit.changed", { limit = key, by = ARGV[4] ~= "" and ARGV[4] or nil })
 commit()
 return 1

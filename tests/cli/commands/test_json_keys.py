@@ -48,6 +48,7 @@ KEYS = {
     "lane q a": LANE,
     "batch": [BATCH],
     "batch b": BATCH | {"failed_jobs"},
+    "audit": [{"act", "actor", "at_unix", "kind", "names", "number", "queue", "value"}],
     "limit": [LIMIT],
     "limit api": LIMIT | {"holders", "parked_jobs"},
     "stats q": {"date", "deaths", "failed", "failures", "interruptions", "queue", "retries", "run", "wait"},

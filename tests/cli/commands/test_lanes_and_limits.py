@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.cli.lib.supervisors import user_at_host
+from supervisor.cli.lib.actor import user_at_host
 from supervisor.cli.lib.terminal import local_time
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import lanes, limits, queries, writes

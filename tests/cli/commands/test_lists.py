@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from supervisor.cli.lib.supervisors import user_at_host
+from supervisor.cli.lib.actor import user_at_host
 from supervisor.cli.lib.terminal import local_time
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.model.outcomes import Unknown

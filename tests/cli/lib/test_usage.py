@@ -20,6 +20,7 @@ SHORTEST = {
     "peek": ["q"],
     "job": ["j"],
     "why": ["j"],
+    "audit": [],
     "failed": [],
     "unfail": ["g"],
     "retry": ["j"],

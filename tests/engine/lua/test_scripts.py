@@ -13,7 +13,19 @@ import pytest
 import redis
 
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import batches, bulk, check, concerns, facts, lanes, limits, queries, upgrade, writes
+from supervisor.engine.commands import (
+    audit,
+    batches,
+    bulk,
+    check,
+    concerns,
+    facts,
+    lanes,
+    limits,
+    queries,
+    upgrade,
+    writes,
+)
 from supervisor.engine.commands.check import ScanPage
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model import scripts
@@ -88,7 +100,7 @@ def test_header_names_purpose_caller_and_reply(name):
         assert f"\n-- {heading}" in header
     caller = re.search(r"Called by: (.+) \(supervisor/engine/commands/(\w+)\.py\)", header)
     assert caller
-    builders = (batches, bulk, check, concerns, facts, writes, lanes, limits, queries, upgrade)
+    builders = (audit, batches, bulk, check, concerns, facts, writes, lanes, limits, queries, upgrade)
     (module,) = (each for each in builders if each.__name__.rpartition(".")[2] == caller[2])
     for function in caller[1].split(", "):
         assert function.startswith(f"{caller[2]}.")
@@ -125,7 +137,7 @@ def test_flags_allow_oom_and_mark_read_only_scripts():
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "concerns", "timing", "names", "list", "peek", "tagged", "tags", "tracked",
         "workers", "worker", "stats", "recurring", "settings", "limits", "limited", "lanes", "wish", "asks", "find",
-        "data", "cancelled", "layouts", "why", "batch", "batches",
+        "data", "cancelled", "audit", "layouts", "why", "batch", "batches",
     }  # fmt: skip
 
 
@@ -644,7 +656,7 @@ GHOST = [b"0" * 13 + b"ghost-waiting"]
 # Commands of each script. The names begin with the script's.
 SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "put": puts,
-    "move": lambda _: writes.move("held-0", "fresh", 5, now=NOW),
+    "move": lambda _: writes.move("held-0", "fresh", 5, by="kim", now=NOW),
     "move: what waits": lambda _: writes.move("child", "p", now=NOW),
     "lease": lambda _: writes.lease("w", ["q", "p"], 7, number=2, now=NOW),
     "lease: all": lambda _: writes.lease("new", ["p", "empty", "q", "r"], 100, now=NOW),
@@ -661,7 +673,7 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "deregister": lambda _: writes.deregister("w", now=NOW),
     "deregister: itself": lambda _: writes.deregister("w", own=True, now=NOW),
     "tell": lambda _: writes.tell("w", "hint"),
-    "cancel": lambda _: writes.cancel([*EVERYONE, *WAITING], now=NOW),
+    "cancel": lambda _: writes.cancel([*EVERYONE, *WAITING], by="kim", now=NOW),
     "fail": lambda _: writes.fail("held-0", "g", "m", now=NOW),
     "fail: what waits": lambda _: writes.fail("child", "fresh", "m", now=NOW),
     "unfail": lambda _: writes.unfail("g", "fresh", now=NOW),
@@ -825,6 +837,7 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "serve": lambda _: writes.serve("w", ["q", "s"], "round-robin", now=NOW),
     "wish": lambda _: queries.wish("w"),
     "cancelled": lambda _: queries.cancelled("x"),
+    "audit": lambda _: audit.read("held-0"),
     "why": lambda _: facts.of_job("x"),
     "ask": lambda _: writes.ask("second", ["w"], "stacks", {"n": 1}, now=NOW),
     "ask: all": lambda _: writes.ask("second", None, "stacks", now=NOW),

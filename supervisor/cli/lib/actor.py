@@ -1,0 +1,38 @@
+"""Names who gives a command, as a claim: nothing proves it. Runs in the command's process."""
+
+import argparse
+import os
+import socket
+
+from supervisor.engine.model.bounds import BY_BYTES
+
+
+def add_actor(parser: argparse.ArgumentParser) -> None:
+    """Declare --as, of a command that changes something."""
+    parser.add_argument(
+        "--as", dest="actor", metavar="NAME", help="who acts, for `leasehold audit` (default: user@host)"
+    )
+
+
+def actor_of(args: argparse.Namespace) -> str:
+    """Return who acts, as Redis keeps it."""
+    return getattr(args, "actor", None) or user_at_host()
+
+
+def user_at_host() -> str:
+    """Return user and host, in as many bytes as Redis keeps."""
+    return f"{_user()}@{socket.gethostname()}".encode()[:BY_BYTES].decode(errors="ignore")
+
+
+def author(args: argparse.Namespace | None = None) -> str:
+    """Return the name that a supervisor logs as the author of a request."""
+    return getattr(args, "actor", None) or f"{_user()} at {socket.gethostname()}, pid {os.getpid()}"
+
+
+def _user() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container may run as a uid without a name
+        return f"uid {os.getuid()}"

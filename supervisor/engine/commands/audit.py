@@ -1,0 +1,40 @@
+"""Reads the record of who did what. Runs in applications and commands (never in zygote or child). Must not do I/O."""
+
+from dataclasses import dataclass
+
+from supervisor.engine.commands.writes import MOST, Command
+from supervisor.engine.model import scripts
+from supervisor.engine.model.keys import checked_name
+from supervisor.engine.model.validation import checked_int
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that somebody did to queues, jobs, limits or supervisors.
+
+    `actor` is what the caller said of itself, None if it said nothing. `kind` tells what `names` are: job, recurrence,
+    queue, lane, limit, option, worker or batch; the first 20 of `number`. No name stands for all queues. For a queue,
+    a lane or a batch whose jobs were deleted `number` counts these. `queue` is that of a lane, or where jobs went.
+    `value` is what was set or asked for. The same act within a minute of the last is the same entry.
+    """
+
+    at_unix: float
+    actor: str | None
+    act: str
+    kind: str
+    names: tuple[str, ...]
+    number: int
+    queue: str | None = None
+    value: str | None = None
+
+
+def read(subject: str | None = None, offset: int = 0, count: int = 25) -> Command[list[Act]]:
+    """Read up to 1,000 acts, the newest first: all, or those on a job, queue or another thing of this name."""
+    wanted = "" if subject is None else checked_name("subject", subject)
+    args = wanted, checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
+    return Command(scripts.AUDIT, args, lambda reply: [_act_of(line.decode(errors="replace")) for line in reply])
+
+
+def _act_of(line: str) -> Act:
+    when_ms, number, actor, act, kind, queue, value, *names = line.split("\n")
+    return Act(int(when_ms) / 1000, actor or None, act, kind, tuple(names), int(number), queue or None, value or None)
