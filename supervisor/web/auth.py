@@ -1,6 +1,7 @@
 """Says who a visitor is. Runs in the web server's process. Must not read a request's body."""
 
 import ipaddress
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,8 +43,9 @@ class Loopback(Auth):
 class ProxyHeader(Auth):
     """Believes a header in which a proxy names the user, if the connection comes from that proxy."""
 
-    def __init__(self, header: str, proxy: str) -> None:
-        """`proxy` is its address. Raises ValueError if it is none."""
+    def __init__(self, header: str, proxy: str, operators: Collection[str] = ()) -> None:
+        """`proxy` is its address. `operators` may act, all others look. Raises ValueError if it is no address."""
+        self._operators = frozenset(operators)
         self._header = header
         self._proxy = ipaddress.ip_address(proxy)
 
@@ -57,7 +59,7 @@ class ProxyHeader(Auth):
                 return None
         except ValueError:
             return None
-        return Visitor(names[0], "viewer")
+        return Visitor(names[0], "operator" if names[0] in self._operators else "viewer")
 
 
 def is_loopback(host: str) -> bool:

@@ -16,11 +16,14 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+from supervisor.engine.model.errors import JobNotFound, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from supervisor.web import login
-from supervisor.web.auth import Auth
+from supervisor.web.acts.act import OPERATORS, ActCall, WebAct, from_form, from_json
+from supervisor.web.acts.table import ACTS
+from supervisor.web.auth import Auth, Loopback, Visitor
 from supervisor.web.event_hub import EventHub
 from supervisor.web.export import as_csv
+from supervisor.web.forms import FormKeys, read_form, read_json
 from supervisor.web.hiding import Hiding
 from supervisor.web.login import base
 from supervisor.web.openapi import document
@@ -35,17 +38,31 @@ if TYPE_CHECKING:
     from supervisor.engine.client.async_client import AsyncClient
 
 API: Final = "/api/v1"
+#: Data of a job that is edited, and of jobs that programs put or settle.
+MOST_FORM_BYTES: Final = 2**20
+MOST_JSON_BYTES: Final = 2**24
 _STATIC: Final = Path(__file__).with_name("static")
 _TITLES: Final = {**{page.name: page.title for page in PAGES}, "events": "Events", "login": "Log in"}
 
 
-def app(client: "AsyncClient", *, auth: Auth, hide: Sequence[str] = (), hosts: Collection[str] = ()) -> "WebApp":
+def app(
+    client: "AsyncClient",
+    *,
+    auth: Auth,
+    hide: Sequence[str] = (),
+    hosts: Collection[str] = (),
+    allow_actions: bool = False,
+) -> "WebApp":
     """Return the page as an ASGI application, to run by itself or to mount. The client stays the caller's to close.
 
     `auth` says who visitors are. `hide`: parts of the names of fields that are shown to nobody. `hosts`: names under
-    which the server may be asked, beside those of the machine's loopback. Nothing is changed in Redis.
+    which the server may be asked, beside those of the machine's loopback. `allow_actions`: visitors
+    may act as their roles let them, in their own names; without it nothing is changed in Redis. Raises ValueError for
+    acts without a login.
     """
-    site = _Website(client, Hiding(hide), auth)
+    if allow_actions and isinstance(auth, Loopback):
+        raise ValueError("allow_actions needs a login: auth=Tokens(…), ProxyHeader(…) or another one of yours")
+    site = _Website(client, Hiding(hide), auth, ACTS if allow_actions else ())
     return WebApp(Gate(site.application(), auth, hosts), site.end_streams)
 
 
@@ -65,7 +82,9 @@ class WebApp:
 class _Website:
     """The answers to all requests."""
 
-    def __init__(self, client: "AsyncClient", hiding: Hiding, auth: Auth) -> None:
+    def __init__(self, client: "AsyncClient", hiding: Hiding, auth: Auth, acts: Sequence[WebAct]) -> None:
+        self._acts = acts
+        self._keys = FormKeys()
         self._auth = auth
         self._site = Site(client, SharedModel(client))
         self._hiding = hiding
@@ -78,9 +97,11 @@ class _Website:
             Route("/search", self._search),
             Route("/events", self._events_page),
             *(Route(f"/{page.name}", self._page_of(page)) for page in PAGES),
+            *(Route(f"/act/{act.name}", self._form_of(act), methods=["POST"]) for act in self._acts),
+            *(Route(_path(act.api), self._program_of(act), methods=["POST"]) for act in self._acts),
             Route(f"{API}/openapi.json", self._document),
             Route(f"{API}/events", self._events),
-            *(Route(API + re.sub("}", ":path}", page.api), self._api_of(page)) for page in PAGES),
+            *(Route(_path(page.api), self._api_of(page)) for page in PAGES),
             *(login.routes(self._auth, self._html) if isinstance(self._auth, Tokens) else ()),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ]
@@ -137,6 +158,7 @@ class _Website:
     def _html(
         self, request: Request, name: str, shown: dict[str, Any], status: int = 200, *, is_live: bool = False
     ) -> Response:
+        visitor: Visitor | None = request.scope.get("leasehold.visitor")
         template = self._templates.get_template(f"{name}.html")
         text = template.render(
             shown,
@@ -148,8 +170,10 @@ class _Website:
             title=_TITLES.get(name, "Leasehold"),
             bar=[(each, _TITLES[each]) for each in BAR],
             is_live=is_live,
-            visitor=request.scope.get("leasehold.visitor"),
+            visitor=visitor,
             has_login=self._auth.has_login,
+            may_act=bool(self._acts) and visitor is not None and visitor.role in OPERATORS,
+            form_key=self._keys.key(request),
         )
         return HTMLResponse(text, status)
 
@@ -170,12 +194,44 @@ class _Website:
         return answer
 
     async def _document(self, request: Request) -> Response:
-        return _json(document(PAGES, f"{base(request)}{API}", "1"))
+        return _json(document(PAGES, self._acts, f"{base(request)}{API}", "1"))
 
     async def _events(self, _request: Request) -> Response:
         if self._hub.is_full:
             raise HTTPException(503, "too many listen to events already")
         return StreamingResponse(self._hub.stream(), media_type="text/event-stream")
+
+    # acts
+
+    def _form_of(self, act: WebAct) -> Any:
+        async def answer(request: Request) -> Response:
+            visitor = _allowed(request, act)
+            form = await read_form(request, MOST_FORM_BYTES)
+            self._keys.check(request, form)
+            shown = await self._do(act, visitor, lambda: from_form(act, form))
+            if "why" in shown:
+                raise HTTPException(504, str(shown["why"]))
+            page, *names = act.page
+            asked = "&".join(f"{name}={quote(form[name][-1], safe='')}" for name in names if name in form)
+            return RedirectResponse(f"{base(request)}/{page}?{asked}", 303)
+
+        return answer
+
+    def _program_of(self, act: WebAct) -> Any:
+        async def answer(request: Request) -> Response:
+            visitor = _allowed(request, act)
+            given = {**await read_json(request, MOST_JSON_BYTES), **request.path_params}
+            return _json(await self._do(act, visitor, lambda: from_json(act, given)))
+
+        return answer
+
+    async def _do(self, act: WebAct, visitor: Visitor, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        try:
+            shown = await act.do(ActCall(self._site.client.acting_as(visitor.name), visitor.name, read()))
+        except (Missing, BadParameter, TypeError, ValueError, LeaseholdError) as error:
+            raise _status_of(error) from error
+        hidden: dict[str, Any] = self._hiding.hide(shown) if act.hides else shown
+        return hidden
 
     # what both share
 
@@ -200,9 +256,21 @@ class _Website:
         return self._html(request, "error", {"status": status, "sentence": sentence}, status)
 
 
+def _path(api: str) -> str:
+    return API + re.sub("}", ":path}", api)
+
+
+def _allowed(request: Request, act: WebAct) -> Visitor:
+    visitor: Visitor = request.scope["leasehold.visitor"]
+    if visitor.role not in act.roles:
+        roles = " and ".join(sorted(act.roles))
+        raise HTTPException(403, f"{visitor.name} is a {visitor.role}, and {act.name} is for the role {roles}")
+    return visitor
+
+
 def _status_of(error: Exception) -> HTTPException:
     match error:
-        case Missing():
+        case Missing() | JobNotFound():
             return HTTPException(404, str(error))
         case StoreUnavailable() | OutcomeUnknown():
             return HTTPException(503, str(error))

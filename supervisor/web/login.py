@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import parse_qs
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from supervisor.web.forms import read_form
 from supervisor.web.tokens import COOKIE, SESSION_S, Tokens
 
 #: A form is a token and little more.
@@ -23,8 +22,8 @@ def routes(tokens: Tokens, html: Html) -> list[Route]:
     async def login(request: Request) -> Response:
         wrong = False
         if request.method == "POST":
-            form = await _form(request)
-            cookie = tokens.log_in(form.get("token", "").strip())
+            form = await read_form(request, _MOST_BYTES)
+            cookie = tokens.log_in(form.get("token", [""])[-1].strip())
             if cookie is not None:
                 answer = RedirectResponse(f"{base(request)}/overview", 303)
                 answer.set_cookie(
@@ -36,26 +35,13 @@ def routes(tokens: Tokens, html: Html) -> list[Route]:
         return html(request, "login", {"wrong": wrong}, 403 if wrong else 200)
 
     async def logout(request: Request) -> Response:
-        await _form(request)
+        await read_form(request, _MOST_BYTES)
         tokens.log_out(request.cookies.get(COOKIE, ""))
         answer = RedirectResponse(f"{base(request)}/login", 303)
         answer.delete_cookie(COOKIE, path=base(request) or "/")
         return answer
 
     return [Route("/login", login, methods=["GET", "POST"]), Route("/logout", logout, methods=["POST"])]
-
-
-async def _form(request: Request) -> dict[str, str]:
-    """Return the fields of a form that one of our own pages has sent."""
-    origin = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
-        raise HTTPException(403, "this form came from another site")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_BYTES:
-            raise HTTPException(413, "the form is too large")
-    return {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
 
 
 def base(request: Request) -> str:

@@ -4,18 +4,22 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from supervisor.web.acts.act import WebAct
 from supervisor.web.pages.page import Parameter, WebPage
 
 _TYPES = {"200": "the answer", "400": "a parameter is wrong", "404": "there is no such thing", "503": "Redis is away"}
 
 
-def document(pages: Iterable[WebPage], base: str, version: str) -> dict[str, Any]:
+def document(pages: Iterable[WebPage], acts: Iterable[WebAct], base: str, version: str) -> dict[str, Any]:
     """Return the document. `base`: the path of the API."""
+    paths: dict[str, dict[str, Any]] = {page.api: {"get": _operation(page)} for page in pages}
+    for act in acts:
+        paths.setdefault(act.api, {})["post"] = _act(act)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Leasehold", "version": version, "description": "What a namespace holds, read only."},
+        "info": {"title": "Leasehold", "version": version, "description": "What a namespace holds, and acts on it."},
         "servers": [{"url": base}],
-        "paths": {page.api: {"get": _operation(page)} for page in pages},
+        "paths": paths,
         "components": {
             "schemas": {
                 "Error": {
@@ -39,6 +43,40 @@ def _operation(page: WebPage) -> dict[str, Any]:
         "summary": (page.read.__doc__ or "").partition("\n")[0],
         "parameters": parameters,
         "responses": {code: _response(code, meaning, page) for code, meaning in _TYPES.items()},
+    }
+
+
+_SCHEMAS: dict[str, dict[str, Any]] = {
+    "text": {"type": "string"},
+    "number": {"type": "integer"},
+    "yes": {"type": "boolean"},
+    "names": {"type": "array", "items": {"type": "string"}},
+    "objects": {"type": "array", "items": {"type": "object"}},
+    "json": {},
+}
+
+
+def _act(act: WebAct) -> dict[str, Any]:
+    in_path = set(re.findall(r"{(\w+)}", act.api))
+    fields = [each for each in act.fields if each.name not in in_path]
+    body = {
+        "type": "object",
+        "required": [each.name for each in fields if each.is_required],
+        "properties": {each.name: {**_SCHEMAS[each.kind], "description": each.meaning} for each in fields},
+        "additionalProperties": act.is_open,
+    }
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    refusals = {**_TYPES, "403": "the role has no right to it", "415": "the body is not JSON"}
+    return {
+        "operationId": act.name,
+        "summary": (act.do.__doc__ or "").partition("\n")[0],
+        "description": f"For the roles {', '.join(sorted(act.roles))}.",
+        "parameters": [_parameter(Parameter(name, "its name", True), True) for name in sorted(in_path)],
+        "requestBody": {"required": bool(body["required"]), "content": {"application/json": {"schema": body}}},
+        "responses": {
+            code: {"description": meaning, "content": error if code != "200" else {"application/json": {"schema": {}}}}
+            for code, meaning in refusals.items()
+        },
     }
 
 

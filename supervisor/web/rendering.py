@@ -37,6 +37,7 @@ def environment() -> jinja2.Environment:
         "memory": _memory,
         "pretty": _pretty,
         "points": _points,
+        "json": _json,
     }
     made.globals |= {"query": _query}
     return made
@@ -79,6 +80,11 @@ def _ago(unix: Any) -> str:
 def _pretty(value: Any) -> str:
     text = value if isinstance(value, str) else orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
     return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}…\n({len(text):,} characters; the API has all)"
+
+
+def _json(value: Any) -> str:
+    """Return all of a value, to be edited."""
+    return orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
 
 
 def _points(rates: list[float]) -> str:

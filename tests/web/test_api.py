@@ -22,6 +22,7 @@ def test_every_operation_of_the_document_answers(filled, visitor):
     document = visitor.json("/openapi.json")
     assert document["openapi"].startswith("3.1") and document["servers"] == [{"url": "/api/v1"}]
     assert len(document["paths"]) == len(PAGES)
+    assert not any("post" in operations for operations in document["paths"].values())
     for path, operations in document["paths"].items():
         assert isinstance(visitor.json(path.format(**NAMES)), dict)
         in_path = {each["name"] for each in operations["get"]["parameters"] if each["in"] == "path"}

@@ -1,4 +1,4 @@
-"""`leasehold web`: serves a page that shows everything. Runs in the command's process. Changes nothing in Redis.
+"""`leasehold web`: serves a page that shows everything. Runs in the command's process.
 
 Must not import supervisor.web before its packages are known to be installed: they are an extra.
 """
@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING
 
 from supervisor.cli.lib.connection import add_connection, client_options, connect
@@ -23,12 +24,14 @@ EXAMPLES = """\
 examples:
   leasehold web
   leasehold web --http 127.0.0.1:8080 --hide password,token
+  leasehold web --allow-actions
   ssh -L 9465:127.0.0.1:9465 jobs-1     # then open http://127.0.0.1:9465 here
 
   leasehold web --http 10.0.0.7:9465 --token-file tokens --http-name jobs.example.com
   leasehold web --http 10.0.0.7:9465 --auth-header X-Remote-User --auth-proxy 10.0.0.2
 
-The page shows data, results and outputs of jobs, without a login to every user of this machine. It changes nothing.
+The page shows data, results and outputs of jobs, without a login to every user of this machine. It changes nothing,
+unless --allow-actions lets operators act; without a way to log in a token is then made, and said here.
 A token file has lines role:name:token. Viewers and operators may look; each token has at least 20 characters.
 SIGTERM or Ctrl-C ends it."""
 
@@ -49,6 +52,10 @@ def add(subparsers: Subparsers) -> None:
         default=[],
         help="a name by which it may be asked; repeatable",
     )
+    parser.add_argument(
+        "--operators", metavar="NAME,…", help="with --auth-header: those who may act, all others only look"
+    )
+    parser.add_argument("--allow-actions", action="store_true", help="let operators act, always with a login")
     parser.add_argument("--hide", metavar="NAME,…", help="hide fields with these words in their names: password,token")
     add_connection(parser)
 
@@ -73,10 +80,17 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--token-file and --auth-header are both given; keep one of them")
     if bool(args.auth_header) != bool(args.auth_proxy):
         raise UsageError("--auth-header and --auth-proxy need each other: any program may send a header")
+    operators = [name.strip() for name in (args.operators or "").split(",") if name.strip()]
+    if operators and not args.auth_header:
+        raise UsageError("--operators needs --auth-header; a token file has lines operator:name:token")
     if args.token_file:
         auth: Auth = _read("--token-file", args.token_file, lambda path: Tokens(Path(path).read_text().splitlines()))
     elif args.auth_header:
-        auth = _read("--auth-proxy", args.auth_proxy, lambda proxy: ProxyHeader(args.auth_header, proxy))
+        auth = _read("--auth-proxy", args.auth_proxy, lambda proxy: ProxyHeader(args.auth_header, proxy, operators))
+    elif args.allow_actions:
+        token = token_urlsafe(24)
+        auth = Tokens([f"operator:operator:{token}"])
+        note(f"log in with the token {token}, which ends with this command")
     else:
         auth = Loopback()
     with connect(args) as client:
@@ -85,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         note(f"listening at http://{ListenAddress(address.host, at.getsockname()[1])}")
         if not is_loopback(address.host):
             note("tokens and pages are readable on the way: let a proxy with TLS stand before it")
-        shown = partial(app, auth=auth, hide=hide, hosts=args.http_name)
+        shown = partial(app, auth=auth, hide=hide, hosts=args.http_name, allow_actions=args.allow_actions)
         serve(partial(AsyncClient, **options), shown, at)
     return 0
 

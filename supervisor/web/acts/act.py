@@ -1,0 +1,117 @@
+"""Defines what an act is: a change that a form of a page and a program of the API ask for alike. Runs in the web
+server's process.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from supervisor.web.pages.page import BadParameter
+
+if TYPE_CHECKING:
+    from supervisor.engine.client.async_client import AsyncClient
+
+OPERATORS: Final = frozenset({"operator"})
+PRODUCERS: Final = frozenset({"operator", "producer"})
+WORKERS: Final = frozenset({"worker"})
+WAITERS: Final = frozenset({"viewer", "operator", "producer"})
+
+Fields = Mapping[str, Any]
+Do = Callable[["ActCall"], Awaitable[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class ActCall:
+    """One request to act. `client` acts in the visitor's name."""
+
+    client: "AsyncClient"
+    visitor: str
+    fields: Fields
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of an act. `kind`: text, number, yes, names, json or objects."""
+
+    name: str
+    meaning: str
+    kind: str = "text"
+    is_required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WebAct:
+    """One act. `page`: where a form leads when it is done, with these of its fields in the query."""
+
+    name: str
+    api: str  # below /api/v1, by POST
+    do: Do
+    fields: tuple[Field, ...] = ()
+    roles: frozenset[str] = OPERATORS
+    page: tuple[str, ...] = field(default=("overview",))
+    is_open: bool = False  # takes further fields, which the client checks
+    hides: bool = True  # the answer has no hidden fields
+
+
+_TYPES: Final[dict[str, tuple[type, str]]] = {
+    "text": (str, "a text"),
+    "number": (int, "a whole number"),
+    "yes": (bool, "true or false"),
+    "names": (list, "a list of texts"),
+    "objects": (list, "a list of objects"),
+}
+
+
+def from_json(act: WebAct, given: Fields) -> dict[str, Any]:
+    """Return the checked fields of a program. Raises BadParameter that names the field and its value."""
+    known = {each.name: each for each in act.fields}
+    for name, value in given.items():
+        if name not in known:
+            if not act.is_open:
+                raise BadParameter(f"there is no field {name!r:.100} here, only {', '.join(known) or 'none'}")
+        elif value is not None:
+            _check(known[name], value)
+    return _complete(act, given)
+
+
+def _check(one: Field, value: Any) -> None:
+    if one.kind == "json":
+        return
+    type_, words = _TYPES[one.kind]
+    inner = {"names": str, "objects": dict}.get(one.kind, object)
+    is_right = type(value) is type_ and (not isinstance(value, list) or all(isinstance(each, inner) for each in value))
+    if not is_right:
+        raise BadParameter(f"{one.name} must be {words}, not {value!r:.100}")
+
+
+def from_form(act: WebAct, given: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Return the checked fields of a form, in which all are texts. What is left empty is not given."""
+    fields: dict[str, Any] = {}
+    for one in act.fields:
+        values = [value for value in given.get(one.name, []) if value != ""]
+        if values:
+            fields[one.name] = values if one.kind == "names" else _of_text(one, values[-1])
+    return _complete(act, fields)
+
+
+def _of_text(one: Field, text: str) -> Any:
+    try:
+        match one.kind:
+            case "number":
+                return int(text)
+            case "json":
+                return orjson.loads(text)
+            case "yes":
+                return True
+    except ValueError as error:
+        raise BadParameter(f"{one.name} {text!r:.100} cannot be read: {error}") from None
+    return text
+
+
+def _complete(act: WebAct, fields: Fields) -> dict[str, Any]:
+    for one in act.fields:
+        if one.is_required and fields.get(one.name) in (None, "", []):
+            raise BadParameter(f"{one.name} is missing: {one.meaning}")
+    return {name: value for name, value in fields.items() if value is not None or name == "data"}

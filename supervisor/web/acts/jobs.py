@@ -1,0 +1,126 @@
+"""Acts on jobs. Runs in the web server's process."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from supervisor.engine.client.async_calls import calls_of
+from supervisor.engine.commands import writes
+from supervisor.engine.model.validation import UNSET
+from supervisor.web.acts.act import PRODUCERS, WAITERS, ActCall, Field, WebAct
+from supervisor.web.pages.page import BadParameter, Missing
+
+if TYPE_CHECKING:
+    from supervisor.engine.client.async_handles import AsyncJob
+
+JID: Final = Field("jid", "the job", is_required=True)
+_JIDS: Final = Field("jids", "the jobs, at most 1,000", "names", is_required=True)
+#: A wait of the API ends after this time, so that a proxy does not end it before.
+_LONGEST_WAIT_S: Final = 30
+
+
+async def _job(call: ActCall) -> "AsyncJob":
+    job = await call.client.job(call.fields["jid"])
+    if job is None:
+        raise Missing(f"there is no job {call.fields['jid']}")
+    return job
+
+
+async def put(call: ActCall) -> dict[str, Any]:
+    """Put a job. Takes the options of put."""
+    fields = dict(call.fields)
+    queue, klass, data = fields.pop("queue"), fields.pop("klass"), fields.pop("data", None)
+    return {"jid": await call.client.queue(queue).put(klass, data, **fields)}
+
+
+async def cancel(call: ActCall) -> dict[str, Any]:
+    """Cancel a job in any state but complete."""
+    job = await _job(call)
+    if not await job.cancel():
+        raise BadParameter(f"job {job.jid} is {job.state}: it cannot be cancelled")
+    return {"cancelled": [job.jid]}
+
+
+async def retry(call: ActCall) -> dict[str, Any]:
+    """Put a failed job back, with new data or into another queue if given."""
+    job = await _job(call)
+    if not await job.unfail(call.fields.get("queue"), data=call.fields.get("data", UNSET)):
+        raise BadParameter(f"job {job.jid} is {job.state}: only what has failed and can be read is put back")
+    return {"retried": [job.jid]}
+
+
+async def move(call: ActCall) -> dict[str, Any]:
+    """Move a job into another queue, where it begins anew."""
+    job = await _job(call)
+    await job.move(call.fields["queue"])
+    return {"moved": [job.jid]}
+
+
+async def prioritise(call: ActCall) -> dict[str, Any]:
+    """Change the priority of a job: lower runs sooner."""
+    job = await _job(call)
+    return {"priority": await job.set_priority(call.fields["priority"])}
+
+
+async def release(call: ActCall) -> dict[str, Any]:
+    """Take a running job from its worker, to the front of its queue."""
+    job = await _job(call)
+    if not await job.release():
+        raise BadParameter(f"job {job.jid} is {job.state}: only a running one can be released")
+    return {"released": [job.jid]}
+
+
+async def signal(call: ActCall) -> dict[str, Any]:
+    """Send a job the signal that its handler waits for."""
+    jid, name = call.fields["jid"], call.fields["name"]
+    if not await call.client.signal(jid, name, call.fields.get("value")):
+        raise Missing(f"there is no job {jid} that could wait for a signal")
+    return {"signalled": [jid]}
+
+
+async def wait(call: ActCall) -> dict[str, Any]:
+    """Wait until a job has ended, and return its result."""
+    timeout_s = call.fields.get("timeout", _LONGEST_WAIT_S)
+    if not 0 <= timeout_s <= _LONGEST_WAIT_S:
+        raise BadParameter(f"timeout must be 0 to {_LONGEST_WAIT_S} seconds, not {timeout_s}")
+    try:
+        return {"ended": True, "result": await call.client.wait(call.fields["jid"], timeout_s)}
+    except TimeoutError:
+        return {"ended": False}
+
+
+async def cancel_all(call: ActCall) -> dict[str, Any]:
+    """Cancel the marked jobs, all or none."""
+    return {"cancelled": await call.client.cancel(*call.fields["jids"])}
+
+
+async def retry_all(call: ActCall) -> dict[str, Any]:
+    """Put those of the marked jobs back that have failed."""
+    return {"retried": await calls_of(call.client).act(writes.unfail_jobs, call.fields["jids"])}
+
+
+_DATA: Final = Field("data", "new data", "json")
+ACTS: Final = (
+    WebAct(
+        "put", "/jobs", put,
+        (Field("queue", "its queue", is_required=True), Field("klass", "its handler", is_required=True),
+         Field("data", "its data", "json")),
+        PRODUCERS, is_open=True,
+    ),
+    WebAct("cancel", "/jobs/{jid}/cancel", cancel, (JID,), page=("job", "jid")),
+    WebAct("retry", "/jobs/{jid}/retry", retry, (JID, Field("queue", "another queue"), _DATA), page=("job", "jid")),
+    WebAct(
+        "move", "/jobs/{jid}/move", move, (JID, Field("queue", "the new queue", is_required=True)), page=("job", "jid")
+    ),
+    WebAct(
+        "priority", "/jobs/{jid}/priority", prioritise,
+        (JID, Field("priority", "lower runs sooner", "number", is_required=True)), page=("job", "jid"),
+    ),
+    WebAct("release", "/jobs/{jid}/release", release, (JID,), page=("job", "jid")),
+    WebAct(
+        "signal", "/jobs/{jid}/signal", signal,
+        (JID, Field("name", "what the handler waits for", is_required=True), Field("value", "any JSON", "json")),
+        PRODUCERS, page=("job", "jid"),
+    ),
+    WebAct("wait", "/jobs/{jid}/wait", wait, (JID, Field("timeout", "seconds, at most 30", "number")), WAITERS),
+    WebAct("cancel_all", "/cancel", cancel_all, (_JIDS,), page=("jobs", "queue", "state", "group", "tag")),
+    WebAct("retry_all", "/retry", retry_all, (_JIDS,), page=("jobs", "queue", "state", "group", "tag")),
+)  # fmt: skip

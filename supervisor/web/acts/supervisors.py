@@ -1,0 +1,59 @@
+"""Requests to supervisors. Runs in the web server's process."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from supervisor.config import parse_processes
+from supervisor.web.acts.act import ActCall, Do, Field, WebAct
+from supervisor.web.pages.page import BadParameter
+
+_WORKER: Final = Field("worker", "its name", is_required=True)
+_TIMEOUT_S: Final = 5.0
+#: New code may take long to load.
+_RELOAD_S: Final = 30.0
+
+
+async def _ask(call: ActCall, what: str, wish: Mapping[str, Any], timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
+    worker = call.fields["worker"]
+    answers = await call.client.ask(worker, what, timeout_s, {**wish, "by": f"{call.visitor}, by the web page"})
+    answer = answers[worker]
+    if answer is None:
+        return {"did": None, "why": f"{worker} has not answered within {timeout_s:g} s; it may still do it"}
+    if not isinstance(answer, Mapping) or "did" not in answer:
+        raise BadParameter(f"{worker} refuses: {answer.get('error') if isinstance(answer, Mapping) else answer!r:.200}")
+    return {"did": answer["did"]}
+
+
+def _telling(what: str, sentence: str, timeout_s: float = _TIMEOUT_S) -> Do:
+    async def tell(call: ActCall) -> dict[str, Any]:
+        return await _ask(call, what, {}, timeout_s)
+
+    tell.__doc__ = sentence
+    return tell
+
+
+async def scale(call: ActCall) -> dict[str, Any]:
+    """Set how many jobs a supervisor runs at once: N, MIN:MAX or auto."""
+    try:
+        wanted = parse_processes(call.fields["processes"])
+    except ValueError as error:
+        raise BadParameter(f"processes {call.fields['processes']!r:.100} {error}") from None
+    return await _ask(call, "scale", {"auto": True} if wanted is None else {"fewest": wanted[0], "most": wanted[1]})
+
+
+_TOLD: Final = (
+    ("pause", _telling("pause", "Let a supervisor lease nothing.")),
+    ("resume", _telling("resume", "End the pause of a supervisor.")),
+    ("drain", _telling("drain", "End a supervisor once its jobs have ended.")),
+    ("reload", _telling("reload", "Have a supervisor load its handlers anew.", _RELOAD_S)),
+)
+ACTS: Final = (
+    *(
+        WebAct(f"{what}_supervisor", f"/supervisors/{{worker}}/{what}", do, (_WORKER,), page=("supervisor", "worker"))
+        for what, do in _TOLD
+    ),
+    WebAct(
+        "scale_supervisor", "/supervisors/{worker}/scale", scale,
+        (_WORKER, Field("processes", "N, MIN:MAX or auto", is_required=True)), page=("supervisor", "worker"),
+    ),
+)  # fmt: skip

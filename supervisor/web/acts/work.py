@@ -1,0 +1,134 @@
+"""What a worker of any language needs: to lease jobs, to renew the leases and to settle them. Runs in the web server's
+process.
+
+A worker must have the data of its jobs, so nothing is hidden in them. What it does is work, and is not recorded.
+"""
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from supervisor.engine.client.async_calls import calls_of
+from supervisor.engine.commands import writes
+from supervisor.engine.commands.writes import MOST, Renewal
+from supervisor.engine.model.outcomes import Completed, Died, Failed, Leased, Outcome, Released, Retried
+from supervisor.web.acts.act import WORKERS, ActCall, Field, WebAct
+from supervisor.web.pages.page import BadParameter
+
+if TYPE_CHECKING:
+    from supervisor.engine.client.async_handles import AsyncLease
+
+_LONGEST_WAIT_S: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A lease as its worker names it."""
+
+    worker: str
+    jid: str
+    token: int
+    queue: str = ""
+    trace: str | None = None
+
+
+async def lease(call: ActCall) -> dict[str, Any]:
+    """Lease up to `count` jobs of the queues; `block` waits so many seconds for the first."""
+    asked, block_s = call.fields, call.fields.get("block", 0)
+    if not 0 <= block_s <= _LONGEST_WAIT_S:
+        raise BadParameter(f"block must be 0 to {_LONGEST_WAIT_S} seconds, not {block_s}")
+    leases = await call.client.lease(
+        asked["worker"], asked["queues"], asked.get("count", 1), asked.get("ttl"), asked.get("order", "strict"), block_s
+    )
+    return {"leases": [_shown(one) for one in leases]}
+
+
+def _shown(one: "AsyncLease") -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = {} if one.is_bytes else {"data": one.data}
+    except ValueError:
+        data = {}
+    return {
+        "jid": one.jid,
+        "token": one.token,
+        "klass": one.klass,
+        **(data or {"data_b64": base64.b64encode(one.raw).decode()}),
+        "queue": one.queue,
+        "lane": one.lane,
+        "priority": one.priority,
+        "tags": one.tags,
+        "failures": one.failures,
+        "deaths": one.deaths,
+        "interruptions": one.interruptions,
+        "expires_unix": one.expires_unix,
+    }
+
+
+async def renew(call: ActCall) -> dict[str, Any]:
+    """Renew leases. Answers the new end of each, null for one that is lost."""
+    entries = [Renewal(held.jid, held.token) for held, _ in _each(call, "leases")]
+    expires = await calls_of(call.client).call(writes.renew, call.fields["worker"], entries)
+    return {"expires_unix": [at if at > 0 else None for at in expires]}
+
+
+async def settle(call: ActCall) -> dict[str, Any]:
+    """End leases: `outcome` is complete, retry, fail, release or died. Answers each as the client does."""
+    outcomes = [_outcome(held, rest) for held, rest in _each(call, "outcomes")]
+    return {"answers": await call.client.settle(outcomes)}
+
+
+_OUTCOMES: Final[Mapping[str, Callable[..., Outcome]]] = {
+    "complete": Completed, "retry": Retried, "fail": Failed, "release": Released, "died": Died,
+}  # fmt: skip
+_ALLOWED: Final = {
+    "complete": {"result", "data", "next", "delay", "depends", "then"},
+    "retry": {"delay", "group", "message"},
+    "fail": {"group", "message", "data"},
+    "release": {"started"},
+    "died": {"reason", "message"},
+}
+
+
+def _outcome(held: Leased, rest: dict[str, Any]) -> Outcome:
+    kind = rest.pop("outcome", None)
+    if not isinstance(kind, str) or kind not in _OUTCOMES:
+        raise BadParameter(f"outcome must be one of {', '.join(_OUTCOMES)}, not {kind!r:.100}")
+    if unknown := set(rest) - _ALLOWED[kind]:
+        raise BadParameter(f"{kind} takes no {min(unknown)}, only {', '.join(sorted(_ALLOWED[kind]))}")
+    try:
+        return _OUTCOMES[kind](held, **rest)
+    except TypeError as error:
+        raise BadParameter(f"{kind} of job {held.jid}: {error}") from None
+
+
+def _each(call: ActCall, name: str) -> list[tuple[_Held, dict[str, Any]]]:
+    if len(call.fields[name]) > MOST:
+        raise BadParameter(f"{name} must be at most {MOST}, not {len(call.fields[name])}")
+    found = []
+    for one in call.fields[name]:
+        rest = dict(one)
+        jid, token, queue = rest.pop("jid", None), rest.pop("token", None), rest.pop("queue", "")
+        if not isinstance(jid, str) or type(token) is not int or not isinstance(queue, str):
+            raise BadParameter(f"each of {name} needs a jid and a token, as its lease has them: {one!r:.200}")
+        found.append((_Held(call.fields["worker"], jid, token, queue), rest))
+    return found
+
+
+_WORKER: Final = Field("worker", "the name of the worker, unique for each start", is_required=True)
+ACTS: Final = (
+    WebAct(
+        "lease", "/lease", lease,
+        (_WORKER, Field("queues", "names, globs, exclusions", "names", is_required=True),
+         Field("count", "at most 1,000", "number"), Field("ttl", "seconds", "number"), Field("order", "strict, …"),
+         Field("block", "seconds to wait, at most 30", "number")),
+        WORKERS, hides=False,
+    ),
+    WebAct(
+        "renew", "/renew", renew, (_WORKER, Field("leases", "jid and token", "objects", is_required=True)), WORKERS
+    ),
+    WebAct(
+        "settle", "/settle", settle,
+        (_WORKER, Field("outcomes", "jid, token, outcome, and what it takes", "objects", is_required=True)), WORKERS,
+    ),
+)  # fmt: skip

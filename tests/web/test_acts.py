@@ -1,0 +1,308 @@
+"""What visitors may do, by their roles: through forms of the pages and through the API."""
+
+import random
+import re
+
+import pytest
+
+from supervisor.engine.client.async_client import AsyncClient
+from supervisor.web import Loopback, ProxyHeader, Tokens, app
+from supervisor.web.acts.table import ACTS
+from supervisor.web.auth import ROLES
+from tests.engine.played import PlayedWorker
+from tests.lengths import FULL
+from tests.web.conftest import HOSTILE, tags, words
+
+TOKENS = {role: role[0] * 20 for role in ROLES}
+LINES = [f"{role}:{role}-1:{token}" for role, token in TOKENS.items()]
+#: Fields with which each act is asked for.
+FIELDS = {
+    "jid": "first", "queue": "mail", "klass": "k", "data": {"n": 1}, "priority": 3, "name": "go", "value": 1,
+    "timeout": 0, "jids": ["first"], "confirm": "mail", "stop": True, "lane": "acme", "weight": 2, "key": "smtp",
+    "running": 2, "rate": "5/s", "id": "b", "worker": "w-1", "processes": "2", "queues": ["mail"], "count": 1,
+    "ttl": 30, "order": "strict", "block": 0, "leases": [], "outcomes": [],
+}  # fmt: skip
+
+
+@pytest.fixture
+def site(visiting, filled):
+    return visiting(auth=Tokens(LINES), allow_actions=True)
+
+
+@pytest.fixture
+def operator(site):
+    """A browser in which an operator has logged in."""
+    site.http.post("/login", data={"token": TOKENS["operator"]})
+    return site
+
+
+def ask(site, act, role, fields=None):
+    """Ask for an act as a program of this role."""
+    given = {each.name: FIELDS[each.name] for each in act.fields} if fields is None else fields
+    in_path = set(re.findall(r"{(\w+)}", act.api))
+    path = act.api.format(**{name: given.get(name, FIELDS[name]) for name in in_path})
+    body = {name: value for name, value in given.items() if name not in in_path}
+    return site.http.post(f"/api/v1{path}", json=body, headers=bearer(role))
+
+
+def bearer(role):
+    return {"authorization": f"Bearer {TOKENS[role]}"}
+
+
+def act_of(name):
+    return next(act for act in ACTS if act.name == name)
+
+
+def key_of(text):
+    """Return the key that the forms of a page carry."""
+    [key] = {each["value"] for tag, each in tags(text) if tag == "input" and each.get("name") == "csrf"}
+    return key
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
+def test_each_role_may_do_its_acts_and_no_others(server, namespace, site, act, role):
+    before = server.dump(namespace)
+    if role in act.roles and act.name.endswith("_supervisor"):
+        return  # with a real one in test_requests_reach_a_supervisor
+    answer = ask(site, act, role)
+    if role in act.roles:
+        assert answer.status_code in {200, 400, 404} and "is for the role" not in answer.text
+    else:
+        assert answer.status_code == 403 and server.dump(namespace) == before
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
+def test_nobody_acts_without_a_login_or_where_acts_are_not_allowed(server, namespace, site, visiting, act):
+    before = server.dump(namespace)
+    form = {"csrf": "x", "jid": "first"}
+    path = re.sub(r"{(\w+)}", lambda found: str(FIELDS[found[1]]), act.api)
+    assert site.http.post(f"/api/v1{path}", json={}).status_code == 401
+    assert site.http.post(f"/act/{act.name}", data=form, follow_redirects=False).headers["location"] == "/login"
+    reading = visiting(auth=Tokens(LINES))
+    for role in ROLES:
+        assert ask(reading, act, role).status_code in {403, 404, 405}
+        assert reading.http.post(f"/act/{act.name}", data=form, headers=bearer(role)).status_code in {403, 404}
+    assert server.dump(namespace) == before
+
+
+def test_acts_need_a_login(server, namespace):
+    with pytest.raises(ValueError, match="login"):
+        app(AsyncClient(server.url, namespace), auth=Loopback(), allow_actions=True)
+
+
+def test_a_proxy_names_those_who_may_act(visiting, filled):
+    auth = ProxyHeader("X-User", "127.0.0.1", operators=["kim"])
+    site = visiting(auth=auth, allow_actions=True)
+    for name, status in (("ada", 403), ("kim", 200)):
+        answer = site.http.post("/api/v1/queues/mail/pause", json={}, headers={"x-user": name})
+        assert answer.status_code == status
+    assert filled.queue("mail").counts().paused_by == "kim"
+
+
+def test_every_act_is_recorded_with_the_login(filled, operator):
+    key = key_of(operator.page("/queue?queue=mail"))
+    operator.http.post("/act/pause_queue", data={"csrf": key, "queue": "mail"})
+    ask(operator, act_of("cancel"), "operator", {"jid": "second"})
+    assert [(act.act, act.actor) for act in filled.audit()][:2] == [("cancel", "operator-1"), ("pause", "operator-1")]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "shown"),
+    [
+        ("cancel", {"jid": "first"}, lambda jobs: jobs.job("first") is None),
+        ("retry", {"jid": "broken"}, lambda jobs: jobs.job("broken").state == "waiting"),
+        ("retry", {"jid": "broken", "data": '{"n": 7}'}, lambda jobs: jobs.job("broken").data == {"n": 7}),
+        ("move", {"jid": "first", "queue": "slow"}, lambda jobs: jobs.job("first").queue == "slow"),
+        ("priority", {"jid": "first", "priority": "-7"}, lambda jobs: jobs.job("first").priority == -7),
+        ("release", {"jid": "runs"}, lambda jobs: jobs.job("runs").state == "waiting"),
+        ("signal", {"jid": "first", "name": "go", "value": "1"}, lambda jobs: jobs.job("first").signal_count == 1),
+        ("pause_queue", {"queue": "mail"}, lambda jobs: jobs.queue("mail").counts().paused),
+        ("unpause_queue", {"queue": "quiet"}, lambda jobs: not jobs.queue("quiet").counts().paused),
+        ("delete_queue", {"queue": "mail", "confirm": "mail"}, lambda jobs: "mail" not in jobs.queues()),
+        ("pause_lane", {"queue": "mail", "lane": "acme"}, lambda jobs: jobs.queue("mail").lane("acme").counts().paused),
+        ("limit", {"key": "smtp", "running": "4"}, lambda jobs: jobs.limit("smtp").running == 4),
+        ("unlimit", {"key": "smtp"}, lambda jobs: "smtp" not in jobs.limits()),
+        ("unrecur", {"jid": "daily"}, lambda jobs: jobs.recurring("daily") is None),
+        ("cancel_all", {"jids": ["second", "later"]}, lambda jobs: jobs.jobs("second", "later") == [None, None]),
+        ("retry_all", {"jids": ["broken", "first"]}, lambda jobs: jobs.job("broken").state == "waiting"),
+    ],
+)
+def test_a_form_does_what_its_button_says(filled, operator, name, fields, shown):
+    key = key_of(operator.page("/queue?queue=mail"))
+    answer = operator.http.post(f"/act/{name}", data={"csrf": key, **fields}, follow_redirects=False)
+    assert answer.status_code == 303, answer.text
+    assert shown(filled)
+
+
+@pytest.mark.parametrize(
+    "path", ["/job?jid=first", "/job?jid=broken", "/queue?queue=mail", "/lanes?queue=mail", "/limit?key=smtp"]
+)
+def test_only_operators_see_buttons_which_all_lead_to_acts(site, path):
+    site.http.post("/login", data={"token": TOKENS["viewer"]})
+    assert "/act/" not in site.page(path)
+    site.http.post("/logout")
+    site.http.post("/login", data={"token": TOKENS["operator"]})
+    forms = [each["action"] for tag, each in tags(site.page(path)) if tag == "form" and each.get("method") == "post"]
+    assert {each.removeprefix("/act/") for each in forms} - {"/logout"} <= {act.name for act in ACTS}
+    assert any(each.startswith("/act/") for each in forms)
+
+
+def test_a_form_without_its_key_or_of_another_session_is_refused(server, namespace, filled, site, operator):
+    mine = key_of(operator.page("/queue?queue=mail"))
+    operator.http.post("/logout")
+    operator.http.post("/login", data={"token": TOKENS["operator"]})
+    before = server.dump(namespace)
+    for key in ({}, {"csrf": ""}, {"csrf": mine}, {"csrf": mine[:-1] + "é"}):
+        answer = operator.http.post("/act/pause_queue", data={**key, "queue": "mail"})
+        assert answer.status_code == 403 and "not from a page of this session" in words(answer.text)
+    assert server.dump(namespace) == before
+
+
+@pytest.mark.parametrize("path", ["/act/pause_queue", "/api/v1/queues/mail/pause"])
+def test_what_another_site_sends_is_refused(server, namespace, operator, path):
+    before = server.dump(namespace)
+    key = key_of(operator.page("/queue?queue=mail"))
+    away = {"origin": "https://evil.example"}
+    form = {"csrf": key, "queue": "mail"}
+    assert operator.http.post(path, data=form, headers=away).status_code == 403
+    assert operator.http.post("/api/v1/queues/mail/pause", json={}, headers=away).status_code == 403
+    assert operator.http.post("/api/v1/queues/mail/pause", data=form).status_code == 415
+    assert server.dump(namespace) == before
+
+
+def test_deletion_of_a_queue_needs_its_name_again(filled, operator):
+    answer = ask(operator, act_of("delete_queue"), "operator", {"queue": "mail", "confirm": "male"})
+    assert answer.status_code == 400 and "'male'" in answer.json()["error"]
+    assert filled.job("first") is not None
+
+
+def test_hidden_data_is_not_offered_for_editing(filled, visiting):
+    filled.queue("quiet").put("k", {"password": "hunter2"}, jid="secret", priority=-9)
+    filled.job("secret").fail("g", "m")
+    site = visiting(auth=Tokens(LINES), allow_actions=True, hide=["password"])
+    site.http.post("/login", data={"token": TOKENS["operator"]})
+    text = site.page("/job?jid=secret")
+    assert "hunter2" not in text and "<textarea" not in text and "/act/retry" in text
+
+
+def test_an_error_says_the_value(operator):
+    for name, fields, sentence in (
+        ("cancel", {"jid": "nobody"}, "there is no job nobody"),
+        ("cancel", {"jid": "done"}, "job done is complete"),
+        ("retry", {"jid": "first"}, "job first is waiting"),
+        ("priority", {"jid": "first", "priority": "high"}, "priority must be a whole number, not 'high'"),
+        ("move", {"jid": "first"}, "queue is missing: the new queue"),
+        ("put", {"queue": "q", "klass": "k", "retires": 3}, "retires"),
+        ("pause_queue", {"queue": "mail", "lane": "x"}, "no field 'lane'"),
+        ("limit", {"key": "smtp"}, "give running, rate or both"),
+        ("wait", {"jid": "first", "timeout": 99}, "timeout must be 0 to 30 seconds, not 99"),
+    ):
+        answer = ask(operator, act_of(name), "operator", fields)
+        assert answer.status_code in {400, 404} and sentence in answer.json()["error"], answer.text
+
+
+def test_a_producer_puts_signals_and_waits(filled, site):
+    put = ask(site, act_of("put"), "producer", {"queue": "q", "klass": "k", "data": [1], "jid": "new", "priority": 4})
+    assert put.json() == {"jid": "new"}
+    assert (filled.job("new").data, filled.job("new").priority) == ([1], 4)
+    assert ask(site, act_of("signal"), "producer", {"jid": "new", "name": "go"}).status_code == 200
+    assert ask(site, act_of("wait"), "producer", {"jid": "new", "timeout": 0}).json() == {"ended": False}
+    filled.queue("q").lease("w")[0].complete({"sum": 1})
+    assert ask(site, act_of("wait"), "producer", {"jid": "new"}).json() == {"ended": True, "result": {"sum": 1}}
+
+
+def test_a_worker_of_any_language_works(filled, visiting):
+    site = visiting(auth=Tokens(LINES), allow_actions=True, hide=["password"])
+    asked = {"worker": "php-1", "queues": ["mail"], "count": 3}
+    leases = ask(site, act_of("lease"), "worker", asked).json()["leases"]
+    by_jid = {lease["jid"]: lease for lease in leases}
+    assert by_jid["first"]["data"] == {"to": "ada@example.org", "password": "hunter2"}
+    assert by_jid["bytes"]["data_b64"] == "/wA="
+    held = [{"jid": each["jid"], "token": each["token"]} for each in leases]
+    renewed = ask(site, act_of("renew"), "worker", {"worker": "php-1", "leases": [*held, {"jid": "x", "token": 1}]})
+    assert [at is not None for at in renewed.json()["expires_unix"]] == [True, True, True, False]
+    outcomes = [
+        {"jid": "first", "token": by_jid["first"]["token"], "outcome": "complete", "result": 7},
+        {"jid": "second", "token": by_jid["second"]["token"], "outcome": "fail", "group": "g", "message": "m"},
+        {"jid": "bytes", "token": 1, "outcome": "release"},
+    ]
+    answer = ask(site, act_of("settle"), "worker", {"worker": "php-1", "outcomes": outcomes})
+    assert answer.json() == {"answers": [True, True, False]}
+    assert (filled.job("first").result, filled.job("second").state) == (7, "failed")
+    for wrong in ({"outcome": "explode"}, {"outcome": "fail"}, {"outcome": "complete", "group": "g"}):
+        wrong = {"worker": "php-1", "outcomes": [{"jid": "bytes", "token": 1, **wrong}]}
+        assert ask(site, act_of("settle"), "worker", wrong).status_code == 400
+    assert [act.act for act in filled.audit()] == ["limit", "pause"], "work is not recorded"
+
+
+def test_requests_reach_a_supervisor(server, namespace, filled, site):
+    worker = PlayedWorker(server.url, namespace, lambda _ask: {"did": "done"})
+    name = worker.name
+    with worker.listening():
+        for act in ACTS:
+            if act.name.endswith("_supervisor"):
+                given = {each.name: "2:8" if each.name == "processes" else name for each in act.fields}
+                assert ask(site, act, "operator", given).json() == {"did": "done"}
+        refused = ask(site, act_of("scale_supervisor"), "operator", {"worker": name, "processes": "many"})
+        assert refused.status_code == 400 and "'many'" in refused.json()["error"]
+    worker.close()
+    assert [one.what for one in worker.asked] == ["pause", "resume", "drain", "reload", "scale"]
+    assert worker.asked[0].argument == {"by": "operator-1, by the web page"}
+    assert [act.act for act in filled.audit(name)] == ["scale", "reload", "drain", "resume", "pause"]
+
+
+def test_hostile_names_stay_text_in_forms(jobs, visiting):
+    jobs.queue(HOSTILE).put(HOSTILE, {HOSTILE: HOSTILE}, jid=HOSTILE, lane=HOSTILE, limit=HOSTILE)
+    jobs.limit(HOSTILE, running=1)
+    jobs.job(HOSTILE).fail(HOSTILE, HOSTILE)
+    site = visiting(auth=Tokens(LINES), allow_actions=True)
+    site.http.post("/login", data={"token": TOKENS["operator"]})
+    text = site.http.get("/job", params={"jid": HOSTILE}).text
+    assert {each["src"] for tag, each in tags(text) if tag == "script"} == {"/static/theme.js", "/static/page.js"}
+    assert not any(name.startswith("on") for _, each in tags(text) for name in each)
+    form = {"csrf": key_of(text), "jid": HOSTILE, "priority": "5"}
+    assert site.http.post("/act/priority", data=form).status_code == 200
+    assert jobs.job(HOSTILE).priority == 5
+
+
+def test_the_document_describes_every_act(site):
+    document = site.get("/api/v1/openapi.json", headers=bearer("operator")).json()
+    for act in ACTS:
+        operation = document["paths"][act.api]["post"]
+        assert operation["operationId"] == act.name and operation["summary"]
+        named = {each["name"] for each in operation["parameters"]}
+        body = operation["requestBody"]["content"]["application/json"]["schema"]["properties"]
+        assert named | set(body) == {each.name for each in act.fields}
+
+
+def test_no_request_without_right_writes(server, namespace, site):
+    chance = random.Random(25)
+    values = [*FIELDS.values(), None, "", -1, 2**70, [], {}, [[]], HOSTILE, "x" * 700, {"a": {"b": []}}, True]
+    before = server.dump(namespace)
+    for _ in range(5_000 if FULL else 600):
+        act, role = chance.choice(ACTS), chance.choice(ROLES)
+        if role in act.roles:
+            continue
+        fields = {chance.choice(list(FIELDS)): chance.choice(values) for _ in range(chance.randrange(5))}
+        path = re.sub(r"{\w+}", lambda _: chance.choice(["first", "mail", "%00", "..", "%ff"]), act.api)
+        answer = site.http.post(f"/api/v1{path}", json=fields, headers=bearer(role))
+        assert answer.status_code in {403, 404, 405}, (act.name, role, fields, answer.text)
+    assert server.dump(namespace) == before
+
+
+def test_no_act_breaks_the_server(site):
+    chance = random.Random(26)
+    values = [*FIELDS.values(), None, "", -1, 2**70, [], {}, [[]], HOSTILE, "x" * 700, {"a": {"b": []}}, True, "\0"]
+    for _ in range(5_000 if FULL else 600):
+        act = chance.choice([act for act in ACTS if not act.name.endswith("_supervisor")])
+        fields = {
+            each.name: chance.choice([FIELDS[each.name], *values]) for each in act.fields if chance.random() < 0.8
+        }
+        path = re.sub(r"{\w+}", lambda _: chance.choice(["first", "mail", "smtp", "%00", "%ff", "a" * 400]), act.api)
+        fields = {name: value for name, value in fields.items() if name not in re.findall(r"{(\w+)}", act.api)}
+        if "timeout" in fields or act.name == "wait":
+            fields["timeout"] = 0
+        fields.pop("block", None)
+        answer = site.http.post(f"/api/v1{path}", json=fields, headers=bearer(min(act.roles)))
+        assert answer.status_code in {200, 400, 404}, (act.name, fields, answer.text)
