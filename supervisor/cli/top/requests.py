@@ -53,7 +53,7 @@ def _carry_out(client: "Client", request: Action) -> Result:
             client.queue(request.whom).unpause()
             return Result(f"unpaused queue {request.whom}")
         case "pause batch":
-            client.batch(request.whom).pause(by=user_at_host())
+            client.batch(request.whom).pause()
             return Result(f"paused batch {request.whom}: none of its waiting jobs is leased")
         case "resume batch":
             client.batch(request.whom).resume()

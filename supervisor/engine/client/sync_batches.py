@@ -141,14 +141,14 @@ class Batch:
         What runs goes on, and what is put meanwhile waits as well. `by` names who asks. Return False if the batch was
         paused. Raises LeaseholdError if there is none.
         """
-        return self._calls.call(batches.paused, self.id, by)
+        return self._calls.act(batches.paused, self.id, by=by)
 
     def resume(self) -> bool:
         """End the batch's own pause, and return False if there was none. A call that was interrupted can be repeated.
 
         Raises LeaseholdError if there is no such batch.
         """
-        return self._calls.follow(batches.resume(self.id, self._calls.clock))
+        return self._calls.follow(batches.resume(self.id, self._calls.actor, self._calls.clock))
 
     def retry(self) -> int:
         """Put the failed jobs back into their queues, also those of batches in it, and return how many.

@@ -120,9 +120,11 @@ def paused(batch_id: str, by: str | None = None, *, now: float | None = None) ->
     return Command(scripts.BATCHPAUSE, args, lambda reply: bool(reply[0]))
 
 
-def resumed(batch_id: str, rank: int | None = None, *, now: float | None = None) -> Command[tuple[bool, int]]:
+def resumed(
+    batch_id: str, rank: int | None = None, by: str | None = None, *, now: float | None = None
+) -> Command[tuple[bool, int]]:
     """Let a batch go on, in up to 1,000 queues. Answers if it was paused, and the `rank` of the next call, or 0."""
-    args = now_ms(now), batch_id, "", "", "" if rank is None else rank
+    args = now_ms(now), batch_id, "", checked_by(by), "" if rank is None else rank
     return Command(scripts.BATCHPAUSE, args, lambda reply: (bool(reply[0]), reply[1]))
 
 
@@ -213,9 +215,9 @@ def cancel(batch_id: str, by: str | None, now: Callable[[], float | None]) -> St
         before = left
 
 
-def resume(batch_id: str, now: Callable[[], float | None]) -> Steps[bool]:
+def resume(batch_id: str, by: str | None, now: Callable[[], float | None]) -> Steps[bool]:
     """Let a batch go on. Return False if it was not paused. An interrupted call can be repeated."""
-    was_paused, rank = yield resumed(batch_id, now=now())
+    was_paused, rank = yield resumed(batch_id, by=by, now=now())
     while rank > 0:
         _, rank = yield resumed(batch_id, rank, now=now())
     return bool(was_paused)

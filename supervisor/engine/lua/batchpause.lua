@@ -8,7 +8,7 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   id
 -- ARGV[3]   "1": pause; "": go on
--- ARGV[4]   to pause: name of the actor; "" = unknown
+-- ARGV[4]   name of the actor; "" = unknown
 -- ARGV[5]   to go on: the rank that the call before has returned; "" = the first call
 --
 -- Returns   array: 1 if this has changed it, else 0; the rank with which to call again, 0 = all is done.
@@ -17,8 +17,10 @@
 --- @include this_layout
 --- @include clock
 --- @include batches
+--- @include acts
 local id, is_pause = ARGV[2], ARGV[3] == "1"
 local is_changed = batches.set_paused(id, is_pause, ARGV[4])
+if is_changed then acts.note(ARGV[4], is_pause and "pause" or "resume", "batch", { id }) end
 local rank = is_pause and 0 or pauses.lift(id, tonumber(ARGV[5]) or math.huge)
 commit()
 return { is_changed and 1 or 0, rank }

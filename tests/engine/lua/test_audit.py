@@ -95,8 +95,13 @@ def test_batch_and_its_members_are_recorded(client, kim):
     with client.batch("b") as batch:
         batch.put("q", "k", jid="x")
         batch.put("q", "k", jid="y")
-    kim.batch("b").cancel()
-    assert told(client) == [("cancel", "batch", ("b",), 2, None, None)]
+    for act in (kim.batch("b").pause, kim.batch("b").pause, kim.batch("b").resume, kim.batch("b").cancel):
+        act()
+    assert told(client) == [
+        ("cancel", "batch", ("b",), 2, None, None),
+        ("resume", "batch", ("b",), 1, None, None),
+        ("pause", "batch", ("b",), 1, None, None),
+    ]
 
 
 def test_removed_settings_are_recorded(client, kim, q):

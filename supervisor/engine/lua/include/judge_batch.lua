@@ -25,7 +25,7 @@ do -- a script has at most 200 locals outside of blocks
 
   function judge.batch(name, id)
     unset_foreign(name)
-    local wanted = ended_members(name) + size_in("batchjobs:" .. id)
+    local wanted = ended_members(name) + size_after("batchjobs:" .. id)
     if whole(value_in(name, "total")) ~= wanted then
       report("wrong-count", name, "does not say that it has " .. wanted .. " members", "wrote it")
       set_value(name, "total", text_of(wanted))
