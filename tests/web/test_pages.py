@@ -18,6 +18,7 @@ ASKED = {
     "lanes": "?queue=mail",
     "jobs": "?queue=mail",
     "job": "?jid=first",
+    "why": "?jid=first",
     "limit": "?key=smtp",
     "supervisor": "?worker=w-1",
 }
@@ -66,6 +67,13 @@ def test_a_job_shows_its_life_data_and_relations(filled, visitor):
     assert "it does not fit" in words(visitor.page("/job?jid=broken"))
     assert "running at w-1" in words(visitor.page("/job?jid=runs"))
     assert "recurring, every 1h" in words(visitor.page("/job?jid=daily"))
+
+
+def test_a_job_tells_why_it_does_not_run(filled, visitor):
+    assert "/why?jid=child" in visitor.page("/job?jid=child")
+    why = visitor.json("/why/child")
+    assert why["sentence"] in words(visitor.page("/why?jid=child")) and why["reason"] and "first" in why["sentence"]
+    assert visitor.json("/why/nobody")["sentence"]
 
 
 def test_a_job_that_was_cancelled_says_by_whom(filled, visitor):

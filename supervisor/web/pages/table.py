@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from supervisor.web.pages import job, jobs, lists, overview, queues
+from supervisor.web.pages import job, jobs, lists, overview, queues, why
 from supervisor.web.pages.page import WebPage
 
 PAGES: Final[tuple[WebPage, ...]] = (
@@ -12,6 +12,7 @@ PAGES: Final[tuple[WebPage, ...]] = (
     queues.LANES,
     jobs.PAGE,
     job.PAGE,
+    why.PAGE,
     lists.FAILED,
     lists.RECURRENCES,
     lists.LIMITS,
