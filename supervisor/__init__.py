@@ -21,17 +21,20 @@ if TYPE_CHECKING:
     from supervisor.engine.client.around_put import Put, around_put
     from supervisor.engine.client.async_batches import AsyncBatch
     from supervisor.engine.client.async_client import AsyncClient, AsyncConfig, AsyncLane, AsyncQueue
+    from supervisor.engine.client.async_doors import AsyncDoors
     from supervisor.engine.client.async_handles import AsyncJob, AsyncLease, AsyncRecurringJob
     from supervisor.engine.client.connection import EmbeddedServerWarning
     from supervisor.engine.client.event_stream import AsyncEventStream, Event, EventStream
     from supervisor.engine.client.job_stream import AsyncJobStream, JobStream
     from supervisor.engine.client.sync_batches import Batch
     from supervisor.engine.client.sync_client import Client, Config, Lane, Queue
+    from supervisor.engine.client.sync_doors import Doors
     from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
     from supervisor.engine.commands.audit import Act
     from supervisor.engine.commands.batches import BatchCounts, BatchRecord
     from supervisor.engine.commands.check import Violation
     from supervisor.engine.commands.concerns import Concerns, QueueConcerns, ServerMemory
+    from supervisor.engine.commands.doors import TakenEntries
     from supervisor.engine.commands.lanes import Deleted, LaneCounts
     from supervisor.engine.commands.limits import Limit, LimitHolder, LimitJobs, ParkedJob
     from supervisor.engine.commands.queries import (
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
         WorkerInfo,
         WorkerJobs,
     )
+    from supervisor.engine.model.doors import Door
     from supervisor.engine.model.errors import (
         DependencyError,
         JobFailed,
@@ -72,6 +76,7 @@ _HOMES = {
     "AsyncBatch": "engine.client.async_batches",
     "AsyncClient": "engine.client.async_client",
     "AsyncConfig": "engine.client.async_client",
+    "AsyncDoors": "engine.client.async_doors",
     "AsyncEventStream": "engine.client.event_stream",
     "AsyncJobStream": "engine.client.job_stream",
     "AsyncJob": "engine.client.async_handles",
@@ -93,6 +98,8 @@ _HOMES = {
     "DependencyError": "engine.model.errors",
     "Depths": "engine.commands.queries",
     "Died": "engine.model.outcomes",
+    "Door": "engine.model.doors",
+    "Doors": "engine.client.sync_doors",
     "Duration": "engine.model.validation",
     "EmbeddedServerWarning": "engine.client.connection",
     "Ending": "child.around",
@@ -140,6 +147,7 @@ _HOMES = {
     "SoftTimeout": "child.handlers",
     "Spread": "engine.commands.queries",
     "Stats": "engine.commands.queries",
+    "TakenEntries": "engine.commands.doors",
     "StoreUnavailable": "engine.model.errors",
     "Tracked": "engine.commands.queries",
     "Trouble": "messages",
@@ -163,6 +171,7 @@ __all__ = [
     "AsyncBatch",
     "AsyncClient",
     "AsyncConfig",
+    "AsyncDoors",
     "AsyncEventStream",
     "AsyncJob",
     "AsyncJobStream",
@@ -183,6 +192,8 @@ __all__ = [
     "DependencyError",
     "Depths",
     "Died",
+    "Door",
+    "Doors",
     "Duration",
     "EmbeddedServerWarning",
     "Ending",
@@ -231,6 +242,7 @@ __all__ = [
     "Spread",
     "Stats",
     "StoreUnavailable",
+    "TakenEntries",
     "Tracked",
     "Trouble",
     "TypedPut",

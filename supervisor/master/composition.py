@@ -76,6 +76,7 @@ from supervisor.master.redis.connection import Connection
 from supervisor.master.redis.declaring import Declaring
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.departure import Departure
+from supervisor.master.redis.door_taking import DoorTaking
 from supervisor.master.redis.grants import Grants
 from supervisor.master.redis.idle_exit import IdleExit
 from supervisor.master.redis.leasing import Leasing
@@ -270,14 +271,15 @@ class Parts:
         events, counts = self._events, self.counts
         requests = OperatorRequests(self.controls, self.status.status, self.slots, self.stack_dump)
         relay = RequestRelay(identity, serving, requests, self.idle_exit)
+        doors = DoorTaking(serving, times, demand, leasing, session.door_listeners)
         speakers = (  # in the order in which Redis carries out what they say
             renewing, Streaming(identity, self.ledger.chunks, self.lease_answers, renewing), self.settling, relay,
             ResultsReading(self.ledger, self.lease_answers),
             Chores(identity, serving, times, self.admission, self.maintenance, self.backlog, self.concerns, counts),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
-            Declaring(demand, events), TimesLookup(times, renewing), leasing,
+            Declaring(demand, events), doors, TimesLookup(times, renewing), leasing,
         )  # fmt: skip
-        waiting = Waiting(demand, leasing, renewing, serving, session.wakeups, session.listeners, self.idle_exit)
+        waiting = Waiting(demand, leasing, renewing, serving, session.wakeups, session.listeners, doors, self.idle_exit)
         replicas = ReplicaWatch(session.acknowledging, events)
         self.pump = RedisPump(session, speakers, leasing, self.grants, waiting, replicas, counts, self.inbox.give_way)
         resuming = Resuming(self.ledger, self.slots, self.lease_answers, renewing, events, counts)

@@ -9,10 +9,10 @@ from tests.docs.pages import OPERATIONS, blocks
 
 def test_accounts_can_do_their_work_and_no_more(server, namespace):
     lines = [line for block in blocks(OPERATIONS, "") for line in block.splitlines() if line.startswith("ACL SETUSER")]
-    everything, pushing = (line.replace("{leasehold}", f"{{{namespace}}}").split() for line in lines)
+    everything, doors, pushing = (line.replace("{leasehold}", f"{{{namespace}}}").split() for line in lines)
     key = f"{{{namespace}}}:in:emails"
     try:
-        for command in (everything, pushing):
+        for command in (everything, doors, pushing):
             server.redis.execute_command(*command)
         with redis.Redis(unix_socket_path=str(server.socket), username="producer", password="PASSWORD") as producer:
             producer.lpush(key, '{"klass": "email.send"}')
@@ -21,6 +21,10 @@ def test_accounts_can_do_their_work_and_no_more(server, namespace):
                     producer.execute_command(*refused)
         url = server.url.replace("unix://", "unix://leasehold:PASSWORD@")
         with supervisor.Client(url, namespace) as client, client.events() as events:
+            with pytest.raises(supervisor.LeaseholdError, match="this account needs the right to it"):
+                client.doors.add("d", format="rwq", source="closed", queue="emails", klass="k")
+            client.doors.add("d", format="rwq", source="orders", queue="emails", klass="k")
+            client.doors.remove("d")
             queue = client.queue("emails")
             client.limit("smtp", running=1)
             queue.put("email.send", limit="smtp", unique=True)

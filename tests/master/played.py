@@ -22,6 +22,7 @@ from supervisor.master.redis.concerns_watch import ConcernsWatch
 from supervisor.master.redis.connection import Connection
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.departure import Departure
+from supervisor.master.redis.door_taking import DoorTaking
 from supervisor.master.redis.grants import Grants
 from supervisor.master.redis.idle_exit import IdleExit
 from supervisor.master.redis.leasing import Leasing
@@ -83,7 +84,8 @@ class PlayedMaster:
             TimesLookup(times, renewing), leasing,
         )  # fmt: skip
         replicas = ReplicaWatch(session.acknowledging, events)
-        waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners, self.idle_exit)
+        doors = DoorTaking(serving, times, demand, leasing, session.door_listeners)
+        waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners, doors, self.idle_exit)
         self.pump = RedisPump(session, speakers, leasing, grants, waiting, replicas, counts, inbox.give_way)
         resuming = Resuming(ledger, slots, answers, renewing, events, counts)
         self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, events)

@@ -32,6 +32,7 @@ from supervisor.engine.client.answers import (
 from supervisor.engine.client.around_put import A, Put, around, checked
 from supervisor.engine.client.async_batches import AsyncBatch
 from supervisor.engine.client.async_calls import AsyncCalls
+from supervisor.engine.client.async_doors import AsyncDoors
 from supervisor.engine.client.async_handles import AsyncJob, AsyncLease, AsyncRecurringJob
 from supervisor.engine.client.async_store import AsyncStore
 from supervisor.engine.client.connection import (
@@ -118,6 +119,7 @@ class AsyncClient:
         self._calls = AsyncCalls(self._store, self._namespace, clock, acknowledge, actor)
         #: The configuration of the namespace, in Redis.
         self.config = AsyncConfig(self._calls)
+        self.doors = AsyncDoors(self._calls)
 
     def acting_as(self, actor: str) -> Self:
         """Return a client of another actor on the connections of this one, which alone is to be closed."""

@@ -45,6 +45,7 @@ from supervisor.engine.client.job_stream import BEGINNING, JobStream, StreamRead
 from supervisor.engine.client.pools import pool_like, pool_of
 from supervisor.engine.client.sync_batches import Batch
 from supervisor.engine.client.sync_calls import Calls
+from supervisor.engine.client.sync_doors import Doors
 from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
 from supervisor.engine.client.sync_store import Store
 from supervisor.engine.commands import audit, batches, facts, lanes, limits, queries, steps, writes
@@ -118,6 +119,7 @@ class Client:
         self._calls = Calls(self._store, self._namespace, clock, acknowledge, actor)
         #: The configuration of the namespace, in Redis.
         self.config = Config(self._calls)
+        self.doors = Doors(self._calls)
 
     def acting_as(self, actor: str) -> Self:
         """Return a client of another actor on the connections of this one, which alone is to be closed."""

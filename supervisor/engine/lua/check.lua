@@ -48,7 +48,7 @@ local WHOLE = {
   untold = "zset", options = "hash", announced = "hash", config = "string", tags = "string", tracked = "string",
   workers = "string", token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset",
   limits = "zset", cancelled = "zset", ["cancelled-by"] = "hash", idle = "zset",
-  quiet = "zset", declared = "hash", kept = "zset", batches = "zset", ["batches-open"] = "zset",
+  quiet = "zset", declared = "hash", doors = "hash", kept = "zset", batches = "zset", ["batches-open"] = "zset",
   ["batches-ended"] = "zset", audit = "list",
 }
 -- The parts of a queue. A queue with jobs in one of the first must be known.

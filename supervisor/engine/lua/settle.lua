@@ -78,7 +78,7 @@ local function finish(rec, result)
   if rec.limit then limits.give_back(rec) end
   forget_starts(rec)
   if rec.noted then drop(P .. "failure:" .. jid) end -- each failure has a line in the history
-  moves.ended(rec, "complete")
+  moves.ended(rec, "complete", result)
   publish_job_event("job.completed", rec, { worker = worker })
   if KEEP then
     rec.state = "complete"

@@ -23,32 +23,50 @@ def payload_of_kind(kind: str | None, stored: bytes) -> tuple[bytes, bool]:
 def payload_of(kind: bytes, stored: bytes) -> tuple[bytes, bool]:
     """Return the payload of a job whose data is not plain JSON, and whether it is bytes instead of JSON.
 
-    The payload of an entry is the value of its "data", character by character, or its decoded "data_b64". An entry that
-    only Lua accepts as JSON is returned whole, and its decoder reports the error.
+    The payload of an entry is the value of its "data", character by character, or its decoded "data_b64". That of a
+    message of Sidekiq or Celery is its arguments, likewise. What only Lua accepts as JSON is returned whole, and its
+    decoder reports the error.
     """
-    if kind != b"entry":
+    if kind not in (b"entry", b"sidekiq", b"celery"):
         return stored, True
     try:
+        if kind == b"sidekiq":
+            return _value(stored.decode(), "args")[0].encode(), False
+        if kind == b"celery":
+            return _celery_arguments(stored.decode()).encode(), False
         value, is_base64 = _value(stored.decode())
         return (base64.b64decode(json.loads(value), validate=True), True) if is_base64 else (value.encode(), False)
     except (ValueError, TypeError, IndexError, RecursionError):
         return stored, False
 
 
-def _value(text: str) -> tuple[str, bool]:
-    """Return the payload's JSON, and whether it is base64. The last of several keys counts, as in every decoder."""
+def _value(text: str, wanted: str = "data") -> tuple[str, bool]:
+    """Return the JSON of a key's value, and whether it is base64. The last of several keys counts, as in decoders."""
     found = "null", False
     at = _skip(text, _skip(text, 0) + 1)
     while text[at] != "}":
         key, at = scanstring(text, at + 1)
         start = _skip(text, _skip(text, at) + 1)
         end = _end_of(text, start)
-        if key == "data" or (key == "data_b64" and text[start:end] != "null"):
-            found = text[start:end], key == "data_b64"
+        if key == wanted or (key == f"{wanted}_b64" and text[start:end] != "null"):
+            found = text[start:end], key != wanted
         at = _skip(text, end)
         if text[at] == ",":
             at = _skip(text, at + 1)
     return found
+
+
+def _celery_arguments(text: str) -> str:
+    """Return the arguments of a Celery task: by name as an object, by position as a list, or both under their names."""
+    body = base64.b64decode(json.loads(_value(text, "body")[0]), validate=True).decode()
+    start = _skip(body, _skip(body, 0) + 1)
+    end = _end_of(body, start)
+    args = body[start:end]
+    start = _skip(body, _skip(body, end) + 1)
+    kwargs = body[start : _end_of(body, start)]
+    if len(args) > 2 and len(kwargs) > 2:
+        return f'{{"args":{args},"kwargs":{kwargs}}}'
+    return args if len(args) > 2 else kwargs
 
 
 def _end_of(text: str, start: int) -> int:

@@ -192,6 +192,9 @@ BATCHCANCEL = load("batchcancel")
 BATCHPAUSE = load("batchpause")
 BATCH = load("batch")
 BATCHES = load("batches")
+DOOR = load("door")
+DOORS = load("doors")
+DOORTAKE = load("doortake")
 
 ALL = tuple(script for script in globals().values() if isinstance(script, Script))
 #: A master's scripts. It loads these on each connect, and Redis does nothing else meanwhile.

@@ -1,22 +1,21 @@
-"""Listens for jobs that other programs push to the lists of queues with a plain LPUSH. Runs in the master.
+"""Listens for what other programs push to the lists of queues, or behind doors. Runs in the master.
 
-Owns one connection for each of the first queues. Must not block, must not take an entry: every worker that listens is
+Owns one connection for each of the first lists. Must not block, must not take an entry: every worker that listens is
 told of it. Losing a connection loses nothing, because the next lease sees what lies in the list.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
 import hiredis
 
 from supervisor import clock
-from supervisor.engine.model.keys import Namespace
 from supervisor.engine.transport.dialer import ALONE, Dialer
 from supervisor.engine.transport.link import CONNECT_S, Connector, Link, LinkLost, ReplyTooLarge
 from supervisor.engine.worker.pipeline import DeadlineTimers, Watcher
 
-#: Each listener costs a connection. The next lease sees what is pushed to further queues.
+#: Each listener costs a connection. The next lease sees what is pushed to further lists.
 MOST_LISTENERS: Final = 16
 #: The server must answer within this, beyond the time that a command waits.
 _SLACK_S: Final = 5.0
@@ -27,15 +26,13 @@ _RECONNECT_S: Final = 1.0
 _MOST_BYTES: Final = 2 * 1024 * 1024
 #: If a lease leaves the entries where they are (a paused queue), the next one is due after this, doubled each time.
 _RETRY_S: Final = 0.05
-#: The key of a timer. Each listener is the key of its own, too.
-_CONNECT: Final = "push-listeners.connect"
 
 
 class PushListener:
-    """A connection that waits for an entry in the list of one queue. It moves the last entry to where it is."""
+    """A connection that waits for an entry in one list. It moves the last entry to where it is."""
 
-    def __init__(self, queue: str, link: Link) -> None:
-        self.queue = queue
+    def __init__(self, name: str, link: Link) -> None:
+        self.name = name
         self.link = link
         self.asks_length = False
         self.waits_for_entry = False
@@ -49,29 +46,31 @@ class PushListener:
 
 
 class PushListeners:
+    """They are the key of a timer, as each listener is of its own."""
+
     def __init__(
-        self, dialer: Dialer, namespace: Namespace, watcher: Watcher, timers: DeadlineTimers, most: int
+        self, dialer: Dialer, key_of: Callable[[str], str], watcher: Watcher, timers: DeadlineTimers, most: int
     ) -> None:
-        """`most`: listen at so many queues."""
+        """`key_of` answers the list of a name. `most`: listen at so many lists."""
         self._most = most
         self._dialer = dialer
-        self._namespace = namespace
+        self._key_of = key_of
         self._watcher = watcher
         self._timers = timers
-        self._listeners: dict[str, PushListener] = {}  # by queue
+        self._listeners: dict[str, PushListener] = {}  # by name
         self._wanted: tuple[str, ...] = ()
         self._connector: Connector | None = None
         self._connecting: tuple[str, ...] = ()
         self._connect_at = 0.0
         self._was_pushed = False
 
-    def listen(self, queues: Sequence[str]) -> None:
-        """Listen at the first of these queues. Idempotent."""
+    def listen(self, names: Sequence[str]) -> None:
+        """Listen at the lists of the first of these names. Idempotent."""
         now_at = clock.monotonic()
-        wanted = tuple(queues[: self._most])
+        wanted = tuple(names[: self._most])
         if wanted != self._wanted:
             self._wanted = wanted
-            for listener in [each for each in self._listeners.values() if each.queue not in wanted]:
+            for listener in [each for each in self._listeners.values() if each.name not in wanted]:
                 self._drop(listener)
         self._connect(now_at)
         for listener in list(self._listeners.values()):
@@ -82,9 +81,9 @@ class PushListeners:
         if len(self._listeners) >= len(self._wanted) or self._connector is not None:
             return
         if now_at < self._connect_at:
-            self._timers.set(_CONNECT, self._connect_at, self._connect)
+            self._timers.set(self, self._connect_at, self._connect)
         else:
-            self._connecting = tuple(queue for queue in self._wanted if queue not in self._listeners)
+            self._connecting = tuple(name for name in self._wanted if name not in self._listeners)
             self._connector = Connector(self._dialer, len(self._connecting), (), CONNECT_S)
             self._watcher.watch(self._connector, self._finish_connecting)
 
@@ -98,23 +97,23 @@ class PushListeners:
             self._connect_at = clock.monotonic() + _WAIT_S if self._wanted else 0.0
             self._connect(clock.monotonic())
             return
-        for queue, link in zip(self._connecting, links, strict=True):
-            if queue not in self._wanted:
+        for name, link in zip(self._connecting, links, strict=True):
+            if name not in self._wanted:
                 link.close()
                 continue
-            self._listeners[queue] = listener = PushListener(queue, link)
+            self._listeners[name] = listener = PushListener(name, link)
             self._watcher.watch(link, partial(self._read, listener))
             self._ask_length(listener)
-        self._connect(clock.monotonic())  # other queues may be wanted by now
+        self._connect(clock.monotonic())  # other lists may be wanted by now
 
     def _ask_length(self, listener: PushListener) -> None:
         """Wait at an empty list only: at entries that no lease may take, each wait would end at once."""
-        command = ("LLEN", self._namespace.incoming(listener.queue))
+        command = ("LLEN", self._key_of(listener.name))
         listener.asks_length = self._send(listener, command, _SLACK_S)
 
     def _wait_for_entry(self, listener: PushListener) -> None:
         wait_s = _WAIT_S * len(self._listeners)  # together they end as often as one would alone
-        key = self._namespace.incoming(listener.queue)
+        key = self._key_of(listener.name)
         command = ("BLMOVE", key, key, "RIGHT", "RIGHT", f"{wait_s:.3f}")
         listener.waits_for_entry = self._send(listener, command, wait_s + _SLACK_S)
 
@@ -179,13 +178,13 @@ class PushListeners:
         self._watcher.forget(listener.link)
         listener.link.close()
         self._timers.cancel(listener)
-        del self._listeners[listener.queue]
+        del self._listeners[listener.name]
 
     def close(self) -> None:
         for listener in list(self._listeners.values()):
             self._drop(listener)
         self._wanted, self._was_pushed = (), False
-        self._timers.cancel(_CONNECT)
+        self._timers.cancel(self)
 
 
 def _pause_s(failed_leases: int) -> float:

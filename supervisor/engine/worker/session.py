@@ -72,7 +72,8 @@ class Session:
         else:
             self.wakeups = Wakeups(namespace, self.identity, self.leaser, self.pipeline, watcher, timers)
             listeners = MOST_LISTENERS
-        self.listeners = PushListeners(dialer, namespace, watcher, timers, listeners)
+        self.listeners = PushListeners(dialer, namespace.incoming, watcher, timers, listeners)
+        self.door_listeners = PushListeners(dialer, str, watcher, timers, listeners)
         self.server = ""  # name and version
         self._connector: Connector | None = None
         self.has_begun = False  # a connection was made and could be used
@@ -248,6 +249,7 @@ class Session:
         self.pipeline.close()
         self.wakeups.close()
         self.listeners.close()
+        self.door_listeners.close()
 
 
 def _checked_server(info: bytes | hiredis.ReplyError) -> str:

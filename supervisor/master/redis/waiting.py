@@ -11,6 +11,7 @@ from supervisor.engine.worker.push_listeners import PushListeners
 from supervisor.engine.worker.served_queues import ServedQueues
 from supervisor.engine.worker.wait import Wait
 from supervisor.master.redis.demand import Demand
+from supervisor.master.redis.door_taking import DoorTaking
 from supervisor.master.redis.idle_exit import IdleExit
 from supervisor.master.redis.leasing import Leasing
 from supervisor.master.redis.renewing import Renewing
@@ -28,6 +29,7 @@ class Waiting:
         serving: ServedQueues,
         wakeups: Wait,
         listeners: PushListeners,
+        doors: DoorTaking,
         idle_exit: IdleExit,
     ) -> None:
         self._demand = demand
@@ -36,6 +38,7 @@ class Waiting:
         self._serving = serving
         self._wakeups = wakeups
         self._listeners = listeners
+        self._doors = doors
         self._idle_exit = idle_exit
         self._full_since_at: float | None = None  # no child could take a job since then
 
@@ -47,10 +50,12 @@ class Waiting:
             self._wakeups.end_wait()
         if self._listeners.take_pushed():
             self._leasing.ask()
+        self._doors.hear()
         if self._renewing.is_hinted:  # this renewal answers all mail that has come until now
             self._wakeups.drop_mail()
             self._serving.look_for_queues()
             self._serving.look_for_wish()
+            self._doors.look_for_doors()
 
     @property
     def _may_go_on(self) -> bool:
@@ -71,6 +76,7 @@ class Waiting:
         elif self._demand.can_start and not self._demand.has_ready_jobs:
             self._full_since_at = None
             self._listeners.listen(self._serving.names)
+            self._doors.listen()
             if wakeups.waiting and not wakeups.waits_for_queues:
                 wakeups.end_wait()
             if not wakeups.waiting:
@@ -110,6 +116,8 @@ class Waiting:
                     self._serving.look_for_queues()
                 case [b"serve" | b"ask"]:
                     self._serving.look_for_wish()
+                case [b"doors"]:
+                    self._doors.look_for_doors()
                 case [b"lost", *about]:
                     token = int(about[0]) if about and about[0].isdigit() else None
                     self._renewing.on_hint_of_loss(token)

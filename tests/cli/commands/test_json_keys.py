@@ -49,6 +49,7 @@ KEYS = {
     "batch": [BATCH],
     "batch b": BATCH | {"failed_jobs"},
     "audit": [{"act", "actor", "at_unix", "kind", "names", "number", "queue", "value"}],
+    "door": [{"format", "klass", "klasses", "name", "queue", "source", "waiting"}],
     "limit": [LIMIT],
     "limit api": LIMIT | {"holders", "parked_jobs"},
     "stats q": {"date", "deaths", "failed", "failures", "interruptions", "queue", "retries", "run", "wait"},
@@ -71,6 +72,7 @@ def filled(jobs):
     queue.put("k", jid="waiting", lane="a", tags=["red"])
     queue.recur("k", every=60, offset=60, jid="tick")
     jobs.limit("api", running=5)
+    jobs.doors.add("d", format="celery", source="unused-tasks", queue="q")
     with jobs.batch("b"):
         pass
     jobs.track("waiting")

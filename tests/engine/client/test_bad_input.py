@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.engine.client import async_client, async_handles, sync_client, sync_handles
+from supervisor.engine.client import async_client, async_doors, async_handles, sync_client, sync_doors, sync_handles
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.model.errors import LeaseholdError
@@ -272,6 +272,16 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Lane.unpause": ({}, {}),
     "Lane.weight": ({}, {"n": ints(1, 1000)}),
     "Lane.delete": ({}, {"running": ENDINGS, "by": BYS}),
+    "Doors.add": (
+        {"name": "d", "format": "celery", "source": "s", "queue": "q"},
+        {
+            "name": names(), "format": [None, 5, "tube", "rq-json"], "source": names(most_bytes=512), "queue": names(),
+            "klass": names(None), "klasses": [5, "a", Bad({}, "0"), Bad({"a": 5}, "5"), Bad({"a\tb": "k"}, "'a\\tb'")],
+        },
+    ),
+    "Doors.list": ({}, {}),
+    "Doors.remove": ({}, {"name": names()}),
+    "Doors.take": ({"name": "d"}, {"name": names(), "most": ints(1, 1000)}),
     "Config.get": ({}, {"option": BAD_OPTIONS}),
     "Config.set": (
         {"option": "grace", "value": 1},
@@ -392,6 +402,7 @@ CLASSES = {
     "Queue": (sync_client.Queue, async_client.AsyncQueue),
     "Lane": (sync_client.Lane, async_client.AsyncLane),
     "Config": (sync_client.Config, async_client.AsyncConfig),
+    "Doors": (sync_doors.Doors, async_doors.AsyncDoors),
     "Lease": (sync_handles.Lease, async_handles.AsyncLease),
     "Job": (sync_handles.Job, async_handles.AsyncJob),
     "RecurringJob": (sync_handles.RecurringJob, async_handles.AsyncRecurringJob),
@@ -469,6 +480,7 @@ def caller(request: Any, server: Any, namespace: str) -> Iterator[Caller]:
         "Queue": queue,
         "Lane": queue.lane("l"),
         "Config": it.client.config,
+        "Doors": it.client.doors,
         "Lease": lease,
         "Job": it.do(it.client.job, "depends"),
         "RecurringJob": it.do(it.client.recurring, "recurring"),

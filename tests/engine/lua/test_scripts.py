@@ -19,6 +19,7 @@ from supervisor.engine.commands import (
     bulk,
     check,
     concerns,
+    doors,
     facts,
     lanes,
     limits,
@@ -100,7 +101,7 @@ def test_header_names_purpose_caller_and_reply(name):
         assert f"\n-- {heading}" in header
     caller = re.search(r"Called by: (.+) \(supervisor/engine/commands/(\w+)\.py\)", header)
     assert caller
-    builders = (audit, batches, bulk, check, concerns, facts, writes, lanes, limits, queries, upgrade)
+    builders = (audit, batches, bulk, check, concerns, doors, facts, writes, lanes, limits, queries, upgrade)
     (module,) = (each for each in builders if each.__name__.rpartition(".")[2] == caller[2])
     for function in caller[1].split(", "):
         assert function.startswith(f"{caller[2]}.")
@@ -132,12 +133,12 @@ def test_lines_fit_the_page():
 def test_flags_allow_oom_and_mark_read_only_scripts():
     flags = {script.name: script.text.split("\n")[0] for script in scripts.ALL}
     assert {name for name, line in flags.items() if line == "#!lua"} == {
-        "put", "log", "recur", "declare", "await", "signal", "stream", "batchopen",
+        "put", "log", "recur", "declare", "await", "signal", "stream", "batchopen", "door",
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "concerns", "timing", "names", "list", "peek", "tagged", "tags", "tracked",
         "workers", "worker", "stats", "recurring", "settings", "limits", "limited", "lanes", "wish", "asks", "find",
-        "data", "cancelled", "audit", "layouts", "why", "batch", "batches",
+        "data", "cancelled", "audit", "layouts", "why", "batch", "batches", "doors",
     }  # fmt: skip
 
 
@@ -630,6 +631,16 @@ def in_layout_1(stage: Stage, command: Command[Any], *, scored: bool = False) ->
     return command
 
 
+def door(stage: Stage, format: str, *entries: str) -> str:
+    """Add a door to a list in the namespace, into which its producer has put these entries, and return its name."""
+    run, source = stage.client._store.run, f"{stage.client._store._prefix}foreign"
+    stage.client.doors.add("d", format=format, source=source, queue="fresh", klass="k")
+    for entry in entries:
+        run(Raw(scripts.DOORS, ("LPUSH", "foreign:queue" if format == "rwq" else "foreign", entry), int))
+        run(Raw(scripts.DOORS, ("SET", f"foreign:item:{entry}", "data"), bytes))
+    return "d"
+
+
 CRON = DueCron("cron", "* * * * *", None, CRON_MS, None)
 EVERYONE = [
     *(f"held-{i}" for i in range(12)),
@@ -722,6 +733,11 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "data": lambda _: queries.piece("data", "old-done", 0),
     "recurring": lambda _: queries.recurring_in("q"),
     "settings": lambda _: queries.settings(),
+    "door": lambda stage: doors.add(door(stage, "rwq"), "rwq", "other", "fresh", "k", now=NOW),
+    "door: removed": lambda stage: doors.remove(door(stage, "rwq"), now=NOW),
+    "doors": lambda stage: door(stage, "rwq", "1") and doors.read(),
+    "doortake": lambda stage: doors.take([door(stage, "rwq", "1", "held-0", "old-done", "2", "2")], 100, now=NOW),
+    "doortake: broken": lambda stage: doors.take([door(stage, "celery", "{", "[]")], 100, now=NOW),
     "layouts": lambda _: upgrade.look(now=NOW),
     "convert": lambda _: upgrade.begin_back(NOW + 9 * DAY, now=NOW + 9 * DAY),
     "convert: end of the way back": lambda stage: on_the_way_back(stage, upgrade.end_back(now=NOW + 9 * DAY)),

@@ -118,14 +118,25 @@ end
 local FIELDS = { on_parent_failure = "policy", at_most_once = "once" }
 local NOT_OPTIONS = { klass = true, jid = true, delay = true, at = true, data = true, data_b64 = true }
 
--- Return the object of an entry; or nil, why it is invalid, and whether it may still be a job.
-local function decoded(entry)
-  if not string.find(entry, "^%s*{") then return nil, "it is not a JSON object" end
+entries.is_name, entries.MOST_BYTES = is_name, MOST_BYTES
+
+-- Return the object of a JSON text, or its array if `bracket` is "["; or nil, why not, and whether that is unclear.
+function entries.parsed(entry, bracket)
+  if not string.find(entry, "^%s*%" .. (bracket or "{")) then
+    return nil, "it is not a JSON " .. (bracket and "array" or "object")
+  end
   if #entry > MOST_DECODED then
     return nil, "it is too large: " .. #entry .. " bytes, above " .. MOST_DECODED .. ": put it by a client", true
   end
   local is_json, found = pcall(cjson.decode, entry)
   if not is_json then return nil, "it is not JSON" end
+  return found
+end
+
+-- Return the object of an entry; or nil, why it is invalid, and whether it may still be a job.
+local function decoded(entry)
+  local found, why, is_unclear = entries.parsed(entry)
+  if not found then return nil, why, is_unclear end
   if found.klass == nil or found.klass == cjson.null then return nil, "it has no klass" end
   return found
 end
@@ -181,17 +192,15 @@ local function put(queue, entry, jid)
   return answer, refusal, klass, given.jid, weight_of(options)
 end
 
-local function why_broken(queue, why)
-  return failure_of("broken", "an entry of in:" .. queue .. " is no job: " .. why)
-end
+local function why_broken(list, why) return failure_of("broken", "an entry of " .. list .. " is no job: " .. why) end
 
--- Keep an invalid entry among the failed jobs, with its bytes.
-local function fail_entry(queue, entry, why, klass)
+-- Keep an invalid entry of a list among the failed jobs, with its bytes.
+function entries.fail(list, queue, entry, why, klass)
   local rec = create_job(fresh_jid())
   stage.begin(rec, queue)
   stage.set_data(rec, "bytes", entry)
   rec.klass, rec.entry, rec.seq = klass or "broken", 1, next_seq()
-  moves.to_failed(rec, "broken", why_broken(queue, why))
+  moves.to_failed(rec, "broken", why_broken(list, why))
 end
 
 -- Raise what pcall has caught. Redis makes a text of its own errors, which begins with the error's code.
@@ -228,9 +237,17 @@ end
 
 -- Return whether an entry causes an error. Lua's own errors do count, and foreign keys of the jobs that it names.
 -- Foreign keys that all jobs of a queue need, the server and the account are not its fault.
-local function is_poison(problem, entry)
+local function is_poison(problem, entry, jid)
   local code = string.match(tostring(problem), "^(%u+) ")
-  return not code or code == "REFUSED" or code == "WRONGTYPE" and names_foreign_key(entry)
+  if code == "WRONGTYPE" then return jid and has_foreign_key(jid) or not jid and names_foreign_key(entry) end
+  return not code or code == "REFUSED"
+end
+
+-- Raise an error again that an entry of a list has met: with its name for `handle_error` if it is the cause. `jid`: of
+-- the only job that it names; nil: it says itself which.
+function entries.blame(problem, key, list, queue, entry, jid)
+  local poison = { poison = entry, key = key, list = list, queue = queue, why = problem }
+  raise_again(is_poison(problem, entry, jid) and poison or problem)
 end
 
 -- Make jobs of up to `most` entries of a queue. Return how many, whether there may be more, and their weight. An entry
@@ -241,11 +258,9 @@ function entries.take_in(queue, most)
     local entry = redis.call("LINDEX", key, -n - 1)
     if not entry or n > 0 and bytes + #entry > MOST_BYTES then break end
     local is_put, answer, why, klass, _, its_weight = pcall(put, queue, entry)
-    if not is_put then
-      raise_again(is_poison(answer, entry) and { poison = entry, queue = queue, why = answer } or answer)
-    end
+    if not is_put then entries.blame(answer, key, "in:" .. queue, queue, entry) end
     if answer == LATER then break end
-    if not answer then fail_entry(queue, entry, why, klass) end
+    if not answer then entries.fail("in:" .. queue, queue, entry, why, klass) end
     n, bytes, weight = n + 1, bytes + #entry, weight + (its_weight or 1)
   end
   if n > 0 then shift(key, n) end
@@ -261,13 +276,13 @@ function entries.handle_error(problem)
   abandon()
   local jid, seq = fresh_jid(), next_seq()
   plan_broken_job(jid, queue, seq, entry)
-  local failure = why_broken(queue, tostring(why))
+  local failure = why_broken(problem.list, tostring(why))
   store(P .. "failure:" .. jid, failure)
   place(P .. "failed", jid, now)
   place(P .. "failed:broken", jid, now)
   place(P .. "groups", "broken", now)
   place(P .. "queues", queue, redis.call("ZSCORE", P .. "queues", queue) or now)
-  strike(P .. "in:" .. queue, entry)
+  strike(problem.key, entry)
   local job = { jid = jid, queue = queue, klass = "broken" }
   publish_job_event("job.failed", job, { group = "broken" }, moves.message_in(failure))
   commit()

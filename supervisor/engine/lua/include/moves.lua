@@ -14,6 +14,7 @@
 --- @include streams
 --- @include batches
 --- @include modes
+--- @include door_ends
 -- Jobs that this script gives to a worker. Until its end they are stored as waiting.
 moves.given = {}
 
@@ -122,12 +123,14 @@ function moves.leave(rec)
 end
 
 -- A job completes, fails or is cancelled: end its claim, its deadline, its stream and its waiters, and tell its batch.
-function moves.ended(rec, state)
+-- `said`: its result as JSON, or its failure.
+function moves.ended(rec, state, said)
   if rec.unique then claims.release(rec) end
   if rec.mode and state == "cancelled" then modes.cancelled(rec) end
   if rec.expires then place(P .. "expiring", rec.jid, false) end
   if rec.streamed then streams.finish(rec, state) end
   if rec.batch then batches.member_ended(rec.batch, rec.jid, state) end
+  if rec.door then door_ends.tell(rec, state, said) end
   if not rec.awaited then return end
   for _ = 1, math.min(rec.awaited, 100) do push(P .. "ended:" .. rec.jid, "1", 100, 60000) end
   rec.awaited = nil
@@ -219,7 +222,7 @@ end
 
 function moves.to_failed(rec, group, failure)
   local worker = holders[rec.jid]
-  moves.ended(rec, "failed")
+  moves.ended(rec, "failed", failure)
   rec.state, rec.group = "failed", group
   place(P .. "failed", rec.jid, now)
   place(P .. "failed:" .. group, rec.jid, now)

@@ -122,7 +122,7 @@ local function strike(key, value) struck[#struck + 1] = { key, value } end
 -- Let a hash that this script has read expire.
 local function expire(key, ttl) expiries[key] = ttl end
 
-local function publish(channel, message) messages[#messages + 1] = { P .. channel, message } end
+local function publish(channel, message) messages[#messages + 1] = { "PUBLISH", P .. channel, message } end
 
 local nearest = {} -- queue -> the earliest time to which it has put off jobs, if this script knows it
 
@@ -260,6 +260,6 @@ local function commit()
   for key, n in pairs(shifted) do redis.call("LTRIM", key, 0, -n - 1) end
   for key, ttl in pairs(expiries) do redis.call("PEXPIRE", key, ttl) end
   for _, key in ipairs(pushed) do redis.call("RPUSH", key, "1") end
-  --   Events come last: nothing depends on them, and an account may lack the channel.
-  for _, message in ipairs(messages) do redis.pcall("PUBLISH", unpack(message)) end
+  --   Events, and keys of other programs, come last: nothing here depends on them, and an account may lack the right.
+  for _, command in ipairs(messages) do redis.pcall(unpack(command)) end
 end

@@ -157,11 +157,11 @@ local function all_data_of(jids)
   return found
 end
 
--- Give a job a payload, whose shape no worker has refused yet. `kind`: "json", "bytes", or "entry" for an entry that
--- contains it.
+-- Give a job a payload, whose shape no worker has refused yet. `kind`: "json", "bytes", or "entry", "sidekiq" or
+-- "celery" for what contains it.
 local function set_data(rec, kind, data)
   rec.shapes, rec.collected = nil, nil
-  rec.bytes = kind == "bytes" and 1 or kind == "entry" and kind or nil
+  rec.bytes = kind == "bytes" and 1 or kind ~= "json" and kind or nil
   rec.size = #data > dense.INLINE_BYTES and #data or nil
   payloads[rec.jid], replaced[rec.jid] = data, true
 end

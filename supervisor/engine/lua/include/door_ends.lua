@@ -1,0 +1,119 @@
+-- door_ends.lua: when a job that came by a door ends, leaves the keys of the other program as its own worker would.
+--- @module
+--- @include record
+local MOST_FAILED = 1000 -- entries in hworker's list of failed jobs, its own default
+local RESULT_S = 86400 -- for which Celery keeps a result by default
+local ends = {}
+door_ends.LEASE = "leasehold" -- in the lease of a redis-work-queue item, while its job lives here
+
+-- Have a command on keys of the other program carried out, last of all. An error in it is passed over: no foreign key,
+-- and no right to one, may hold up a job.
+local function foreign(...) messages[#messages + 1] = { ... } end
+door_ends.plan = foreign
+
+-- Return the MD5 digest in hex, by which Worqr names the key of a unique task. Return nil for a long text.
+local function md5_of(text)
+  if #text > 65536 then return nil end -- this takes 20 ms
+  local band, bor, bxor, bnot, rol, tobit = bit.band, bit.bor, bit.bxor, bit.bnot, bit.rol, bit.tobit
+  local SHIFTS = { { 7, 12, 17, 22 }, { 5, 9, 14, 20 }, { 4, 11, 16, 23 }, { 6, 10, 15, 21 } }
+  local padded = text .. "\128" .. string.rep("\0", (55 - #text) % 64)
+  padded = padded .. struct.pack("<I8", #text * 8)
+  local a, b, c, d = 0x67452301, tobit(0xefcdab89), tobit(0x98badcfe), 0x10325476
+  local constants, words = {}, {}
+  for i = 1, 64 do constants[i] = math.floor(math.abs(math.sin(i)) * 2 ^ 32) end
+  for first = 1, #padded, 64 do
+    for i = 0, 15 do words[i] = struct.unpack("<I4", padded, first + 4 * i) end
+    local a0, b0, c0, d0 = a, b, c, d
+    for i = 0, 63 do
+      local round, f, at = math.floor(i / 16), nil, nil
+      if round == 0 then
+        f, at = bor(band(b, c), band(bnot(b), d)), i
+      elseif round == 1 then
+        f, at = bor(band(d, b), band(bnot(d), c)), (5 * i + 1) % 16
+      elseif round == 2 then
+        f, at = bxor(b, c, d), (3 * i + 5) % 16
+      else
+        f, at = bxor(c, bor(b, bnot(d))), 7 * i % 16
+      end
+      local sum = tobit(tobit(a + f) + tobit(constants[i + 1]) + tobit(words[at]))
+      a, d, c, b = d, c, b, tobit(b + rol(sum, SHIFTS[round + 1][i % 4 + 1]))
+    end
+    a, b, c, d = tobit(a + a0), tobit(b + b0), tobit(c + c0), tobit(d + d0)
+  end
+  local bytes = struct.pack("<I4I4I4I4", a % 2 ^ 32, b % 2 ^ 32, c % 2 ^ 32, d % 2 ^ 32)
+  return (string.gsub(bytes, ".", function(byte) return string.format("%02x", string.byte(byte)) end))
+end
+
+-- Return a unix time in ms as Python's isoformat writes it, with the time zone of UTC.
+local function iso_of(ms)
+  local days, second = math.floor(ms / 86400000), math.floor(ms / 1000) % 86400
+  --   Years begin in March, so that a leap day is the last one. 146097 days make 400 years.
+  local since = days + 719468
+  local era, of_era = math.floor(since / 146097), since % 146097
+  local year = math.floor((of_era - math.floor(of_era / 1460) + math.floor(of_era / 36524)
+    - math.floor(of_era / 146096)) / 365)
+  local of_year = of_era - (365 * year + math.floor(year / 4) - math.floor(year / 100))
+  local march = math.floor((5 * of_year + 2) / 153)
+  local day, month = of_year - math.floor((153 * march + 2) / 5) + 1, march < 10 and march + 3 or march - 9
+  if month <= 2 then year = year + 1 end
+  return string.format("%04d-%02d-%02dT%02d:%02d:%02d.%03d000+00:00", year + era * 400, month, day,
+    math.floor(second / 3600), math.floor(second / 60) % 60, second % 60, ms % 1000)
+end
+
+-- An item that its producer has added anew is not ours.
+function ends.rwq(_, _, prefix, id)
+  local lease = prefix .. ":lease:" .. id
+  if redis.pcall("GET", lease) ~= door_ends.LEASE then return end
+  foreign("UNLINK", prefix .. ":item:" .. id, lease)
+  foreign("LREM", prefix .. ":processing", 0, id)
+end
+
+function ends.hworker(rec, state, name, id)
+  if state ~= "failed" then return end
+  foreign("LPUSH", "hworker-failed-" .. name, '["' .. id .. '",' .. (data_of(rec.jid) or "null") .. "]")
+  foreign("LTRIM", "hworker-failed-" .. name, 0, MOST_FAILED - 1)
+end
+
+-- The end of a process frees the key of a unique task.
+function ends.worqr(rec, state, list)
+  local prefix, queue = string.match(list, "^(.*):queues:(.*)$")
+  local task, _, worker = data_of(rec.jid) or "", owner_of(rec)
+  local digest = md5_of(task)
+  if digest then foreign("UNLINK", prefix .. ":uniqueTasks:" .. digest) end
+  if state ~= "complete" then return end
+  foreign("PUBLISH", prefix .. "_" .. queue .. "_done", cjson.encode({ workerId = worker, task = task }))
+end
+
+function ends.sidekiq(_, state, list)
+  local prefix = string.match(list, "^(.*)queue:")
+  if state == "cancelled" then return end
+  foreign("INCR", prefix .. "stat:processed")
+  if state == "failed" then foreign("INCR", prefix .. "stat:failed") end
+end
+
+-- Return the status that Celery gives a task with this end, and its result as JSON.
+local function celery_end(rec, state, said)
+  if state == "complete" then return "SUCCESS", said ~= "" and said or "null" end
+  if state == "failed" then
+    return "FAILURE", '{"exc_type":' .. cjson.encode(rec.klass) .. ',"exc_message":["' .. moves.message_in(said)
+      .. '"],"exc_module":"builtins"}'
+  end
+  return "REVOKED", '{"exc_type":"TaskRevokedError","exc_message":["cancelled"],"exc_module":"celery.exceptions"}'
+end
+
+function ends.celery(rec, state, _, id, said)
+  if id == "" then return end -- the task ignores its result
+  local status, result = celery_end(rec, state, said)
+  local key = "celery-task-meta-" .. id
+  local meta = '{"status":"' .. status .. '","result":' .. result .. ',"traceback":null,"children":[],"date_done":"'
+    .. iso_of(now) .. '","task_id":' .. cjson.encode(id) .. "}"
+  foreign("SETEX", key, RESULT_S, meta)
+  foreign("PUBLISH", key, meta)
+end
+
+-- A failed job may be put back, and ends again. Any other one is of no door any more.
+function door_ends.tell(rec, state, said)
+  local format, source, id = string.match(rec.door, "^([^\n]*)\n([^\n]*)\n(.*)$")
+  if ends[format] then ends[format](rec, state, source, id, said) end
+  if state ~= "failed" then rec.door = nil end
+end

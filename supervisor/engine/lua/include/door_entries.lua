@@ -1,0 +1,212 @@
+-- door_entries.lua: makes jobs of the entries in the list of another program. What an entry says depends on its format.
+--- @module
+--- @include entries
+--- @include door_ends
+--- @include allowed
+local MOST_DUE, LOOK_MS = 1000, 5000 -- of a schedule; Sidekiq's own workers look as often
+local READ, GONE = {}, {}
+local read_bytes = 0 -- by this call, of all doors
+
+-- Each returns what an entry says: id, data, and what else it has; or nil, and why it is invalid. GONE: nothing is
+-- there any more.
+
+-- redis-work-queue drops an id without an item, too.
+function READ.rwq(door, id)
+  local data = redis.pcall("GET", door.source .. ":item:" .. id)
+  if type(data) == "table" then return nil, "the key of its item holds no string" end
+  return data and { id = id, data = data, kind = "bytes" } or GONE
+end
+
+function READ.hworker(_, entry)
+  local found, why = entries.parsed(entry, "[")
+  if not found then return nil, why end
+  local id, data = string.match(entry, '^%s*%[%s*"([^"\\]+)"%s*,%s*(.-)%s*%]%s*$')
+  if not id or #found ~= 2 then return nil, "it is no pair of an id and a job" end
+  return { id = id, data = data, kind = "json" }
+end
+
+function READ.worqr(_, entry) return { data = entry, kind = "bytes" } end
+
+local function retries_of(value)
+  if value == false then return "0" end
+  return type(value) == "number" and value >= 0 and string.format("%d", value) or "25"
+end
+
+function READ.sidekiq(_, entry)
+  local found, why = entries.parsed(entry)
+  if not found then return nil, why end
+  local klass = type(found.wrapped) == "string" and found.wrapped or found.class
+  if type(klass) ~= "string" or type(found.args) ~= "table" then return nil, "it has no class, or no args" end
+  if type(found.jid) ~= "string" then return nil, "it has no jid" end
+  local due = type(found.at) == "number" and found.at * 1000 or nil
+  return {
+    id = found.jid, data = entry, kind = "sidekiq", klass = klass, due = due,
+    options = { retries = retries_of(found.retry) },
+  }
+end
+
+-- How the base64 of a body ends that has neither callbacks nor chain nor chord: with spaces in its JSON or without, for
+-- each place of its first byte.
+local PLAIN_ENDS = {
+  "ImNhbGxiYWNrcyI6IG51bGwsICJlcnJiYWNrcyI6IG51bGwsICJjaGFpbiI6IG51bGwsICJjaG9yZCI6IG51bGx9XQ==",
+  "YWxsYmFja3MiOiBudWxsLCAiZXJyYmFja3MiOiBudWxsLCAiY2hhaW4iOiBudWxsLCAiY2hvcmQiOiBudWxsfV0=",
+  "Y2FsbGJhY2tzIjogbnVsbCwgImVycmJhY2tzIjogbnVsbCwgImNoYWluIjogbnVsbCwgImNob3JkIjogbnVsbH1d",
+  "ImNhbGxiYWNrcyI6bnVsbCwiZXJyYmFja3MiOm51bGwsImNoYWluIjpudWxsLCJjaG9yZCI6bnVsbH1d",
+  "YWxsYmFja3MiOm51bGwsImVycmJhY2tzIjpudWxsLCJjaGFpbiI6bnVsbCwiY2hvcmQiOm51bGx9XQ==",
+  "Y2FsbGJhY2tzIjpudWxsLCJlcnJiYWNrcyI6bnVsbCwiY2hhaW4iOm51bGwsImNob3JkIjpudWxsfV0=",
+}
+
+local function is_plain_task(body)
+  for _, ending in ipairs(PLAIN_ENDS) do
+    if string.sub(body, -#ending) == ending then return true end
+  end
+  return false
+end
+
+local function why_no_task(found, headers)
+  if type(headers.task) ~= "string" or type(headers.id) ~= "string" then
+    return "it has no task and id in its headers: message protocol 2 is needed"
+  end
+  if found["content-type"] ~= "application/json" then return "its content is not JSON" end
+  if headers.compression then return "it is compressed" end
+  if type(found.body) ~= "string" or type(found.properties) ~= "table"
+    or found.properties.body_encoding ~= "base64" then
+    return "it has no body in base64"
+  end
+  if not is_plain_task(found.body) then return "callbacks, chains and chords are for Celery's own worker" end
+end
+
+-- Return the unix time in ms of such a text, also without fraction or with another time zone; nil if it is none.
+local function ms_of(text)
+  local year, month, day, hour, minute, second, rest =
+    string.match(text, "^(%d%d%d%d)%-(%d%d)%-(%d%d)T(%d%d):(%d%d):(%d%d)(.*)$")
+  if not year then return nil end
+  local fraction, zone = string.match(rest, "^(%.?%d*)(.*)$")
+  local sign, zone_hours, zone_minutes = string.match(zone, "^([+-])(%d%d):?(%d%d)$")
+  if not sign and zone ~= "" and zone ~= "Z" then return nil end
+  month = tonumber(month)
+  local from_march = tonumber(year) - (month <= 2 and 1 or 0)
+  local of_year = math.floor((153 * (month + (month > 2 and -3 or 9)) + 2) / 5) + tonumber(day) - 1
+  local days = 365 * from_march + math.floor(from_march / 4) - math.floor(from_march / 100)
+    + math.floor(from_march / 400) + of_year - 719468
+  local offset_s = sign and (zone_hours * 3600 + zone_minutes * 60) * (sign == "-" and -1 or 1) or 0
+  local seconds = days * 86400 + hour * 3600 + minute * 60 + second - offset_s
+  return seconds * 1000 + math.floor((tonumber("0" .. fraction) or 0) * 1000)
+end
+
+local function time_of(value) return type(value) == "string" and ms_of(value) or nil end
+
+function READ.celery(_, entry)
+  local found, why = entries.parsed(entry)
+  if not found then return nil, why end
+  local headers = type(found.headers) == "table" and found.headers or {}
+  why = why_no_task(found, headers)
+  if why then return nil, why end
+  local options, expires, limits_s = {}, time_of(headers.expires), headers.timelimit
+  if expires then options.expires = string.format("%.0f", math.max(expires - now, 1)) end
+  local hard_s = type(limits_s) == "table" and tonumber(limits_s[1])
+  if hard_s and hard_s > 0 then options.timeout = string.format("%.0f", hard_s * 1000) end
+  return {
+    id = headers.id, told = headers.ignore_result == true and "" or nil, data = entry, kind = "celery",
+    klass = headers.task, due = time_of(headers.eta), options = options,
+  }
+end
+
+-- What the format's own worker writes when it takes an entry, as far as others look at it.
+local NOTE = {}
+
+-- The cleaners of redis-work-queue leave an item alone that has a lease.
+function NOTE.rwq(door, id)
+  door_ends.plan("SET", door.source .. ":lease:" .. id, door_ends.LEASE)
+  door_ends.plan("LPUSH", door.source .. ":processing", id)
+end
+
+-- Return the door of a name; nil if there is none.
+function door_entries.door(name)
+  local text = redis.call("HGET", P .. "doors", name)
+  if not text then return nil end
+  local door, klasses = {}, {}
+  door.format, door.list, door.source, door.queue, door.klass, door.by_klass =
+    string.match(text, "^([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n?(.*)$")
+  for foreign, klass in string.gmatch(door.by_klass or "", "([^\t\n]+)\t([^\n]+)") do klasses[foreign] = klass end
+  door.klasses = klasses
+  return door
+end
+
+local function klass_of(door, said)
+  if door.klass ~= "" then return door.klass end
+  return said.klass and (door.klasses[said.klass] or said.klass)
+end
+
+-- Put the job of an entry. Return true, or false if nothing was to be done; or nil, why not, and the klass.
+local function put(door, entry)
+  local said, why = READ[door.format](door, entry)
+  if not said then return nil, why end
+  if said == GONE then return false end
+  local klass, id = klass_of(door, said), said.id
+  if not entries.is_name(klass) then return nil, "its klass is no name of 1 to 64 bytes" end
+  local jid = not id and stage.free_jid("door-" .. digits(next_seq())) or entries.is_name(id) and id
+    or redis.sha1hex(id)
+  local rec, mark = read_job(jid), door.format .. "\n" .. door.source .. "\n"
+  if rec and rec.state ~= "complete" and rec.state ~= "failed" then
+    if string.sub(rec.door or "", 1, #mark) == mark then return false end
+    return nil, "its id is that of a living job that did not come by this door", klass
+  end
+  local options = said.options or {}
+  local answer, refusal = stage.put("put", door.queue, jid, klass, said.kind, said.data, said.due, options)
+  if not answer then return nil, refusal, klass end
+  read_job(jid).door = mark .. (said.told or id or "")
+  if NOTE[door.format] then NOTE[door.format](door, id) end
+  read_bytes = read_bytes + #said.data
+  return true
+end
+
+local function take_one(door, key, entry)
+  local is_put, answer, why, klass = pcall(put, door, entry)
+  if not is_put then entries.blame(answer, key, key, door.queue, entry, entry) end
+  if answer == nil then entries.fail(key, door.queue, entry, why, klass) end
+  read_bytes = read_bytes + #entry
+end
+
+local function may(...) return redis.acl_check_cmd(...) end
+
+-- Return the entries of a list, the oldest first.
+local function take_list(door, most)
+  local n, key = 0, door.list
+  if not may("LTRIM", key, "0", "-1") then return 0, false end
+  while n < most and read_bytes < entries.MOST_BYTES do
+    local entry = redis.pcall("LINDEX", key, -n - 1)
+    if type(entry) ~= "string" or read_bytes > 0 and read_bytes + #entry > entries.MOST_BYTES then break end
+    take_one(door, key, entry)
+    n = n + 1
+  end
+  if n > 0 then shift(key, n) end
+  return n, n > 0 and redis.call("LLEN", key) > n
+end
+
+-- Sidekiq's workers move due entries of the schedule to the lists of their queues. A door takes those of its own one.
+local function take_due(door, most)
+  local prefix, queue = string.match(door.list, "^(.*)queue:(.*)$")
+  local key, n = prefix .. "schedule", 0
+  local members = may("ZREM", key, "") and redis.pcall("ZRANGEBYSCORE", key, "-inf", now / 1000, "LIMIT", 0, MOST_DUE)
+  for _, entry in ipairs(members and not members.err and members or {}) do
+    if n >= most or read_bytes >= entries.MOST_BYTES then break end
+    local found = string.find(entry, queue, 1, true) and entries.parsed(entry)
+    if found and found.queue == queue then
+      take_one(door, key, entry)
+      place(key, entry, false)
+      n = n + 1
+    end
+  end
+  return n
+end
+
+-- Make jobs of up to `most` entries of a door. Return how many entries went, whether there are more, and when to look
+-- again, unix ms; 0 = when one is pushed.
+function door_entries.take(name, most)
+  local door = door_entries.door(name)
+  if not door or not READ[door.format] or setting("paused", door.queue) > 0 then return 0, false, 0 end
+  local due = door.format == "sidekiq" and take_due(door, most) or 0
+  local n, is_more = take_list(door, most - due)
+  return due + n, is_more or due == most, door.format == "sidekiq" and now + LOOK_MS or 0
+end

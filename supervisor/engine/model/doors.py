@@ -1,0 +1,101 @@
+"""Defines doors: lists of other programs whose entries become jobs. Runs in every process that speaks to Redis.
+
+Must not do I/O. lua/include/door_entries.lua decides what an entry says, and lua/include/door_ends.lua what is left for
+the producer when its job has ended.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from supervisor.engine.model.keys import checked_name
+
+SOURCE_BYTES: Final = 512
+MOST_KLASSES: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What the other program is. `list` is made of a source by putting it in the place of {}.
+
+    `names_klass`: an entry says of which class its job is.
+    """
+
+    program: str
+    source: str
+    pattern: re.Pattern[str]
+    list: str
+    names_klass: bool
+
+
+_ANY: Final = re.compile(r".+")
+
+FORMATS: Final[Mapping[str, Format]] = {
+    "rwq": Format("redis-work-queue", "the prefix of its keys", _ANY, "{}:queue", names_klass=False),
+    "hworker": Format("hworker", "its name", _ANY, "hworker-jobs-{}", names_klass=False),
+    "worqr": Format("Worqr", "a list <prefix>:queues:<queue>", re.compile(r".+:queues:.+"), "{}", names_klass=False),
+    "sidekiq": Format("Sidekiq", "a list queue:<queue>", re.compile(r"(?:.+:)?queue:.+"), "{}", names_klass=True),
+    "celery": Format("Celery", "a list, the queue's name", _ANY, "{}", names_klass=True),
+}
+#: Known formats for which there is no door, and why.
+NOT_YET: Final[Mapping[str, str]] = {
+    "client-lists": "its lists come and go, and no push to an unknown list can be noticed",
+    "rq-json": "its jobs are compressed, which no script can read",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A list of another program, whose entries become jobs of a queue.
+
+    `klass`: of all its jobs; None: each entry names its own, or that in `klasses` in its place. `waiting`: how many
+    entries are in the list; None: it is no list any more, or this account may not read it.
+    """
+
+    name: str
+    format: str
+    source: str
+    queue: str
+    klass: str | None = None
+    klasses: Mapping[str, str] | None = None
+    waiting: int | None = None
+
+    @property
+    def list(self) -> str:
+        """The key of the list."""
+        return FORMATS[self.format].list.format(self.source)
+
+
+def checked_door(name: object, format: object, source: object, queue: object, klass: object, klasses: object) -> Door:
+    """Return a door. Raises TypeError or ValueError naming the argument."""
+    if not isinstance(format, str):
+        raise TypeError(f"format must be a str, not {type(format).__name__}: {format!r:.100}")
+    if format in NOT_YET:
+        raise ValueError(f"format has no door yet, because {NOT_YET[format]}: {format!r}")
+    if format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}: {format!r:.100}")
+    known = FORMATS[format]
+    checked_source = checked_name("source", source, SOURCE_BYTES)
+    if not known.pattern.fullmatch(checked_source):
+        raise ValueError(f"source must be {known.source}, as it is for {known.program}: {source!r:.100}")
+    if klass is None and not known.names_klass:
+        raise ValueError(f"klass must be given, because an entry of {known.program} names none: {klass!r}")
+    if klasses is not None and (klass is not None or not known.names_klass):
+        raise ValueError(f"klasses is for entries that name a class, and stands without klass: {klasses!r:.100}")
+    return Door(
+        checked_name("name", name), format, checked_source, checked_name("queue", queue),
+        None if klass is None else checked_name("klass", klass),
+        None if klasses is None else _checked_klasses(klasses),
+    )  # fmt: skip
+
+
+def _checked_klasses(klasses: object) -> dict[str, str]:
+    if not isinstance(klasses, Mapping):
+        raise TypeError(f"klasses must be a mapping, not {type(klasses).__name__}: {klasses!r:.100}")
+    if not 1 <= len(klasses) <= MOST_KLASSES:
+        raise ValueError(f"klasses must have 1 to {MOST_KLASSES} entries, not {len(klasses)}")
+    return {
+        checked_name("klasses", foreign, SOURCE_BYTES): checked_name("klasses", klass)
+        for foreign, klass in klasses.items()
+    }

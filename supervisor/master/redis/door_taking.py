@@ -1,0 +1,96 @@
+"""Takes what other programs have put behind doors, as far as this master has room for jobs. Runs in the master. No I/O.
+
+Owns which doors lead to the queues served. A namespace without doors costs one small query with each look at the
+configured times.
+"""
+
+import math
+from collections.abc import Sequence
+
+from supervisor import clock
+from supervisor.engine.commands import doors
+from supervisor.engine.commands.doors import TakenEntries
+from supervisor.engine.model.doors import Door
+from supervisor.engine.worker.exchange import Part
+from supervisor.engine.worker.lease_times import LeaseTimes
+from supervisor.engine.worker.push_listeners import PushListeners
+from supervisor.engine.worker.served_queues import ServedQueues
+from supervisor.master.redis.demand import Demand
+from supervisor.master.redis.leasing import Leasing
+from supervisor.master.redis.speaker import TimedSpeaker
+
+
+class DoorTaking(TimedSpeaker):
+    """Speaks before the lease, which then has the jobs that it takes."""
+
+    def __init__(
+        self,
+        serving: ServedQueues,
+        times: LeaseTimes,
+        demand: Demand,
+        leasing: Leasing,
+        listeners: PushListeners,
+    ) -> None:
+        self._serving = serving
+        self._times = times
+        self._demand = demand
+        self._leasing = leasing
+        self._listeners = listeners
+        self._known: Sequence[Door] = ()
+        self._read_due = True  # there may be other doors
+        self._is_asked = False  # something may lie behind a door
+        self._look_at = math.inf
+
+    def connected(self, now_at: float) -> None:
+        self._read_due = True
+
+    def look_for_doors(self) -> None:
+        """Read the doors with the next exchange."""
+        self._read_due = True
+
+    @property
+    def _served(self) -> list[Door]:
+        served = set(self._serving.names) if self._known else ()
+        return [door for door in self._known if door.queue in served]
+
+    def listen(self) -> None:
+        """Wait for what is pushed: called while the master waits for jobs."""
+        if self._known:
+            self._listeners.listen([door.list for door in self._served])
+
+    def hear(self) -> None:
+        """Before an exchange: see what was pushed."""
+        if self._listeners.take_pushed():
+            self._is_asked = True
+
+    def deadline_at(self) -> float:
+        return self._look_at if self._demand.can_start else math.inf
+
+    def parts(self, now_at: float) -> Sequence[Part]:
+        parts = []
+        if self._read_due or self._times.is_due:
+            self._read_due = False
+            parts.append(Part(doors.read(), self._on_doors))
+        if now_at >= self._look_at:
+            self._is_asked, self._look_at = True, math.inf
+        wanted = self._leasing.wanted
+        if not self._known or not (self._is_asked or wanted):
+            return parts
+        count = wanted.count if wanted else self._demand.behind_wait().count
+        names = [door.name for door in self._served]
+        if count and names and self._demand.is_open:
+            self._is_asked = False
+            parts.append(Part(doors.take(names, count), self._on_taken))
+        return parts
+
+    def _on_doors(self, known: Sequence[Door]) -> None:
+        had, self._known = [door.name for door in self._known], known
+        if [door.name for door in known] != had:
+            self._is_asked = bool(known)
+            self._look_at = math.inf
+            self._listeners.listen([door.list for door in self._served])
+
+    def _on_taken(self, taken: TakenEntries) -> None:
+        if taken.has_more:
+            self._leasing.ask()  # a lease takes the next ones first
+        self._look_at = math.inf if taken.again_s is None else clock.monotonic() + taken.again_s

@@ -1,0 +1,407 @@
+"""Doors: entries of other programs become jobs, and their producers find what their own workers would have left."""
+
+import base64
+import hashlib
+import json
+
+import pytest
+
+from supervisor import LeaseholdError
+
+UUID = "0f14d0ab-9605-4a62-a9e4-5ed26688389b"
+
+
+@pytest.fixture
+def foreign(server, namespace):
+    """A prefix of keys of another program, which go with the test."""
+    prefix = f"foreign-{namespace}"
+    yield prefix
+    for key in server.redis.scan_iter(f"[^{{]*{prefix[1:]}*", count=1000):
+        server.redis.unlink(key)
+
+
+@pytest.fixture
+def rwq(client, server, foreign):
+    """Put an item as redis-work-queue does; the door to its queue is there."""
+    client.doors.add("rwq", format="rwq", source=foreign, queue="q", klass="k")
+
+    def add_item(id, data):
+        is_new = server.redis.setnx(f"{foreign}:item:{id}", data)
+        if is_new:
+            server.redis.lpush(f"{foreign}:queue", id)
+        return bool(is_new)
+
+    return add_item
+
+
+def leases(client, count=100):
+    return client.queue("q").lease("w", count)
+
+
+def broken(client):
+    return {job.data: job.failure["message"] for job in client.failed("broken")[1]}
+
+
+def sidekiq(jid="b4a577edbccf1d805744efa9", queue="default", **more):
+    return json.dumps({"class": "HardJob", "args": [1, {"a": []}], "retry": 3, "jid": jid, "queue": queue, **more})
+
+
+def celery(id, args="[]", kwargs="{}", tail='"chain": null', properties=None, **headers):
+    """Return a message as kombu writes it for message protocol 2."""
+    embedded = f'{{"callbacks": null, "errbacks": null, {tail}, "chord": null}}'
+    body = base64.b64encode(f"[{args}, {kwargs}, {embedded}]".encode()).decode()
+    times = {"eta": None, "expires": None, "retries": 0, "timelimit": [None, None]}
+    return json.dumps({
+        "body": body, "content-encoding": "utf-8", "content-type": "application/json",
+        "headers": {"lang": "py", "task": "proj.add", "id": id, "root_id": id, **times, **headers},
+        "properties": {"correlation_id": id, "body_encoding": "base64", **(properties or {})},
+    })  # fmt: skip
+
+
+# The doors themselves.
+
+
+def test_doors_are_listed_with_what_waits_behind_them(client, rwq):
+    rwq("1", b"x")
+    (door,) = client.doors.list()
+    assert (door.name, door.format, door.queue, door.klass, door.waiting) == ("rwq", "rwq", "q", "k", 1)
+    assert client.doors.remove("rwq") is True
+    assert client.doors.remove("rwq") is False
+    assert client.doors.list() == []
+
+
+def test_a_door_that_is_added_again_changes(client, rwq, foreign):
+    same = {"format": "rwq", "source": foreign, "queue": "q"}
+    assert client.doors.add("rwq", klass="k", **same) is False
+    assert client.doors.add("rwq", klass="other", **same) is True
+    assert [door.klass for door in client.doors.list()] == ["other"]
+
+
+def test_two_doors_to_one_list_are_refused(client, rwq, foreign):
+    with pytest.raises(LeaseholdError, match="door rwq has the list"):
+        client.doors.add("again", format="rwq", source=foreign, queue="p", klass="k")
+
+
+def test_a_key_of_another_type_is_refused(client, server, foreign):
+    server.redis.set(f"{foreign}:queue", "x")
+    with pytest.raises(LeaseholdError, match="is a string, and no list"):
+        client.doors.add("rwq", format="rwq", source=foreign, queue="q", klass="k")
+
+
+@pytest.mark.parametrize("format", ["client-lists", "rq-json"])
+def test_a_format_that_is_not_built_is_refused_with_the_reason(client, format):
+    with pytest.raises(ValueError, match="has no door yet, because"):
+        client.doors.add("d", format=format, source="s", queue="q")
+
+
+def test_a_paused_queue_takes_nothing(client, rwq):
+    rwq("1", b"x")
+    client.queue("q").pause()
+    assert client.doors.take("rwq").count == 0
+    client.queue("q").unpause()
+    assert client.doors.take("rwq").count == 1
+
+
+def test_a_list_that_became_another_type_counts_as_empty(client, server, rwq, foreign):
+    server.redis.set(f"{foreign}:queue", "x")
+    assert client.doors.take("rwq").count == 0
+    assert [door.waiting for door in client.doors.list()] == [None]
+
+
+def test_a_take_is_bounded_and_says_that_there_is_more(client, rwq):
+    for number in range(5):
+        rwq(str(number), b"x")
+    taken = client.doors.take("rwq", 3)
+    assert (taken.count, taken.has_more) == (3, True)
+    assert [lease.jid for lease in leases(client)] == ["0", "1", "2"]
+
+
+# redis-work-queue.
+
+
+def test_an_item_becomes_a_job_under_its_id_byte_for_byte(client, rwq):
+    data = bytes(range(256))
+    rwq(UUID, data)
+    client.doors.take("rwq")
+    (lease,) = leases(client)
+    assert (lease.jid, lease.klass, lease.data) == (UUID, "k", data)
+
+
+def test_an_item_counts_as_processing_until_its_job_ends(client, server, rwq, foreign):
+    rwq("1", b"x")
+    client.doors.take("rwq")
+    assert server.redis.lrange(f"{foreign}:processing", 0, -1) == [b"1"]
+    assert server.redis.exists(f"{foreign}:lease:1", f"{foreign}:item:1") == 2
+    assert rwq("1", b"again") is False
+    (lease,) = leases(client)
+    lease.complete()
+    assert list(server.redis.scan_iter(f"{foreign}:*")) == []
+    assert rwq("1", b"again") is True
+
+
+@pytest.mark.parametrize("end", ["fail", "cancel"])
+def test_an_item_goes_however_its_job_ends(client, server, rwq, foreign, end):
+    rwq("1", b"x")
+    client.doors.take("rwq")
+    if end == "fail":
+        leases(client)[0].fail("g", "m")
+    else:
+        client.cancel("1")
+    assert list(server.redis.scan_iter(f"{foreign}:*")) == []
+
+
+def test_an_item_that_was_added_anew_survives_the_second_end_of_its_job(client, server, rwq, foreign):
+    rwq("1", b"x")
+    client.doors.take("rwq")
+    leases(client)[0].fail("g", "m")
+    client.unfail("g", "q")
+    assert rwq("1", b"new") is True
+    leases(client)[0].complete()
+    assert server.redis.get(f"{foreign}:item:1") == b"new"
+    client.doors.take("rwq")
+    assert [lease.data for lease in leases(client)] == [b"new"]
+
+
+def test_an_id_without_an_item_is_dropped(client, server, rwq, foreign):
+    server.redis.lpush(f"{foreign}:queue", "gone")
+    assert client.doors.take("rwq").count == 1
+    assert (leases(client), client.failed()) == ([], {})
+
+
+def test_a_living_job_of_the_door_stays_as_it_is(client, server, rwq, foreign):
+    rwq("1", b"x")
+    client.doors.take("rwq")
+    (lease,) = leases(client)
+    server.redis.lpush(f"{foreign}:queue", "1")  # as a deep clean may do
+    assert client.doors.take("rwq").count == 1
+    assert client.job("1").state == "running"
+    assert lease.complete() is True
+
+
+def test_an_id_of_a_living_job_that_came_otherwise_is_broken(client, rwq):
+    client.queue("q").put("own", jid="1")
+    rwq("1", b"x")
+    client.doors.take("rwq")
+    assert "living job that did not come by this door" in broken(client)[b"1"]
+    assert client.job("1").klass == "own"
+
+
+def test_a_long_id_is_hashed_and_kept(client, server, rwq, foreign):
+    long = "i" * 100
+    rwq(long, b"x")
+    client.doors.take("rwq")
+    (lease,) = leases(client)
+    assert lease.jid == hashlib.sha1(long.encode()).hexdigest()
+    lease.complete()
+    assert list(server.redis.scan_iter(f"{foreign}:*")) == []
+
+
+def test_an_item_of_another_type_is_broken(client, server, rwq, foreign):
+    server.redis.lpush(f"{foreign}:item:1", "x")
+    server.redis.lpush(f"{foreign}:queue", "1")
+    client.doors.take("rwq")
+    assert "holds no string" in broken(client)[b"1"]
+
+
+def test_a_foreign_key_of_another_type_holds_up_no_end(client, server, rwq, foreign):
+    rwq("1", b"x")
+    client.doors.take("rwq")
+    server.redis.unlink(f"{foreign}:processing")
+    server.redis.set(f"{foreign}:processing", "x")
+    assert leases(client)[0].complete() is True
+
+
+def test_an_entry_whose_job_meets_a_foreign_key_fails_alone(client, server, namespace, rwq):
+    server.redis.lpush(f"{{{namespace}}}:data:1", "a list")
+    server.redis.lpush(f"{{{namespace}}}:job:1", "a list")
+    rwq("1", b"x")
+    rwq("2", b"y")
+    while client.doors.take("rwq").count:
+        pass
+    assert [lease.jid for lease in leases(client)] == ["2"]
+    assert b"1" in broken(client)
+    server.redis.unlink(f"{{{namespace}}}:data:1", f"{{{namespace}}}:job:1")
+
+
+# hworker.
+
+
+@pytest.fixture
+def hworker(client, server, foreign):
+    client.doors.add("hworker", format="hworker", source=foreign, queue="q", klass="k")
+    return lambda *entries: server.redis.lpush(f"hworker-jobs-{foreign}", *entries)
+
+
+def test_an_hworker_job_keeps_its_json(client, hworker):
+    hworker(f'["{UUID}",{{"n":12345678901234567890,"empty":[],"text":"],["}}]')
+    client.doors.take("hworker")
+    (lease,) = leases(client)
+    assert (lease.jid, lease.data) == (UUID, {"n": 12345678901234567890, "empty": [], "text": "],["})
+
+
+def test_a_failed_hworker_job_lies_in_its_failed_list(client, server, hworker, foreign):
+    entries = [f'["u{number}",{number}]' for number in range(2)]
+    hworker(*entries)
+    client.doors.take("hworker")
+    first, second = leases(client)
+    first.complete()
+    second.fail("g", "m")
+    assert server.redis.lrange(f"hworker-failed-{foreign}", 0, -1) == [entries[1].encode()]
+
+
+def test_broken_hworker_entries_are_kept_as_they_were(client, hworker):
+    entries = [b"junk", b'["alone"]', b"[1,2]", b'{"a":1}', b'["a",1,2]', b"\xff"]
+    hworker(*entries)
+    assert client.doors.take("hworker").count == len(entries)
+    assert set(broken(client)) == set(entries)
+
+
+# Worqr.
+
+
+def test_a_worqr_task_ends_with_its_event_and_its_unique_key(client, server, foreign):
+    client.doors.add("worqr", format="worqr", source=f"{foreign}:queues:mail", queue="q", klass="k")
+    tasks = ["", "a task", "x" * 200, "ü" * 60]
+    for task in tasks:
+        server.redis.set(f"{foreign}:uniqueTasks:{hashlib.md5(task.encode()).hexdigest()}", "1")
+        server.redis.lpush(f"{foreign}:queues:mail", task)
+    client.doors.take("worqr")
+    with server.redis.pubsub(ignore_subscribe_messages=True) as channel:
+        channel.subscribe(f"{foreign}_mail_done")
+        channel.get_message(timeout=5)
+        held = leases(client)
+        assert [lease.data for lease in held] == [task.encode() for task in tasks]
+        for lease in held:
+            lease.complete()
+        said = [json.loads(channel.get_message(timeout=5)["data"]) for _ in tasks]
+    assert said == [{"workerId": "w", "task": task} for task in tasks]
+    assert list(server.redis.scan_iter(f"{foreign}:*")) == []
+
+
+# Sidekiq.
+
+
+@pytest.fixture
+def to_sidekiq(client, server, foreign):
+    client.doors.add(
+        "sidekiq", format="sidekiq", source=f"{foreign}:queue:default", queue="q", klasses={"HardJob": "hard"}
+    )
+    return lambda *entries: server.redis.lpush(f"{foreign}:queue:default", *entries)
+
+
+def test_a_sidekiq_job_has_its_jid_arguments_and_retries(client, server, to_sidekiq, foreign):
+    to_sidekiq(sidekiq(), sidekiq("other", **{"class": "Soft", "retry": False, "args": [12345678901234567890]}))
+    client.doors.take("sidekiq")
+    first, second = leases(client)
+    assert (first.jid, first.klass, first.data, first.retries) == (
+        "b4a577edbccf1d805744efa9", "hard", [1, {"a": []}], 3,
+    )  # fmt: skip
+    assert (second.klass, second.data, second.retries) == ("Soft", [12345678901234567890], 0)
+    first.complete()
+    second.fail("g", "m")
+    assert server.redis.mget(f"{foreign}:stat:processed", f"{foreign}:stat:failed") == [b"2", b"1"]
+
+
+def test_due_entries_of_the_sidekiq_schedule_of_its_queue_are_taken(client, server, to_sidekiq, foreign, clock):
+    entries = {sidekiq("due"): clock() - 1, sidekiq("later"): clock() + 60, sidekiq("elsewhere", "low"): clock() - 1}
+    server.redis.zadd(f"{foreign}:schedule", entries)
+    taken = client.doors.take("sidekiq")
+    assert (taken.count, taken.again_s) == (1, 5.0)
+    assert [(lease.jid, lease.complete()) for lease in leases(client)] == [("due", True)]
+    assert server.redis.zcard(f"{foreign}:schedule") == 2
+    clock.tick(60)
+    client.doors.take("sidekiq")
+    assert [lease.jid for lease in leases(client)] == ["later"]
+
+
+def test_broken_sidekiq_entries_are_kept_as_they_were(client, to_sidekiq):
+    entries = [b"[]", b'{"class":"A"}', b'{"class":"A","args":[]}', b'{"class":"","args":[],"jid":"j"}']
+    to_sidekiq(*entries)
+    client.doors.take("sidekiq")
+    assert set(broken(client)) == set(entries)
+
+
+# Celery.
+
+
+@pytest.fixture
+def to_celery(client, server, foreign):
+    client.doors.add("celery", format="celery", source=foreign, queue="q")
+    return lambda *entries: server.redis.lpush(foreign, *entries)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "data"),
+    [
+        ("[]", "{}", {}),
+        ("[2, 3]", "{}", [2, 3]),
+        ("[]", '{"x": 12345678901234567890}', {"x": 12345678901234567890}),
+        ("[1]", '{"y": "]"}', {"args": [1], "kwargs": {"y": "]"}}),
+    ],
+)
+def test_the_arguments_of_a_celery_task_are_the_data(client, to_celery, args, kwargs, data):
+    to_celery(celery("t-1", args, kwargs))
+    client.doors.take("celery")
+    (lease,) = leases(client)
+    assert (lease.jid, lease.klass, lease.data) == ("t-1", "proj.add", data)
+
+
+def ends_of_celery(client, server, foreign):
+    to = f"{foreign}-t"
+    return to, lambda end: json.loads(server.redis.get(f"celery-task-meta-{to}-{end}"))
+
+
+def test_the_result_of_a_celery_task_is_set_and_published(client, server, to_celery, foreign):
+    task, meta = ends_of_celery(client, server, foreign)
+    to_celery(*(celery(f"{task}-{end}") for end in ("complete", "fail", "cancel")))
+    client.doors.take("celery")
+    completed, failed, cancelled = leases(client)
+    with server.redis.pubsub(ignore_subscribe_messages=True) as channel:
+        channel.subscribe(f"celery-task-meta-{task}-complete")
+        channel.get_message(timeout=5)
+        completed.complete({"sum": 5})
+        assert json.loads(channel.get_message(timeout=5)["data"]) == meta("complete")
+    failed.fail("ValueError", 'no "number"')
+    client.cancel(cancelled.jid)
+    assert (meta("complete")["status"], meta("complete")["result"]) == ("SUCCESS", {"sum": 5})
+    assert (meta("fail")["status"], meta("fail")["result"]["exc_message"]) == ("FAILURE", ['no "number"'])
+    assert meta("cancel")["status"] == "REVOKED"
+    assert server.redis.ttl(f"celery-task-meta-{task}-complete") > 0
+
+
+def test_a_celery_task_that_ignores_its_result_leaves_none(client, server, to_celery, foreign):
+    to_celery(celery(f"{foreign}-t", ignore_result=True))
+    client.doors.take("celery")
+    leases(client)[0].complete(1)
+    assert not server.redis.exists(f"celery-task-meta-{foreign}-t")
+
+
+def test_times_of_a_celery_task_are_kept(client, to_celery, clock):
+    clock.now = 1_700_000_000.0  # 2023-11-14T22:13:20Z
+    to_celery(
+        celery("eta", eta="2023-11-14T22:14:20.500000+00:00"),
+        celery("zone", eta="2023-11-15T00:14:20+02:00"),
+        celery("expires", expires="2023-11-14T22:13:30Z", timelimit=[7, 5]),
+    )
+    client.doors.take("celery")
+    (lease,) = leases(client)
+    assert (lease.jid, lease.timeout_s, lease.release()) == ("expires", 7.0, True)
+    clock.tick(60)
+    assert "zone" in [lease.jid for lease in leases(client)]
+    clock.tick(0.5)
+    assert [lease.jid for lease in leases(client)] == ["eta"]
+
+
+def test_what_only_celery_can_do_is_broken_with_the_reason(client, to_celery):
+    refused = {
+        celery("a", tail='"chain": [{}]'): "callbacks, chains and chords",
+        celery("b", compression="gzip"): "compressed",
+        celery("c", properties={"body_encoding": "none"}): "no body in base64",
+        celery("d").replace("application/json", "application/x-python-serialize"): "not JSON",
+        '{"task": "proj.add", "id": "e", "args": []}': "message protocol 2",
+    }
+    to_celery(*refused)
+    client.doors.take("celery")
+    assert {data.decode() for data in broken(client)} == set(refused)
+    for data, why in broken(client).items():
+        assert refused[data.decode()] in why
