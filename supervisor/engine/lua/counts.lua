@@ -23,6 +23,7 @@
 --- @include depths
 --- @include freed
 --- @include limits
+--- @rest
 local DAY_MS = 86400000
 local offset, in_depth, queues, answer = tonumber(ARGV[2]), ARGV[3] == "1", { unpack(ARGV, 4) }, {}
 if #queues == 0 then queues = redis.call("ZRANGE", P .. "queues", offset, offset + 999) end
