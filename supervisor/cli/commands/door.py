@@ -41,7 +41,7 @@ def add(subparsers: Subparsers) -> None:
         "--klass-map", metavar="FILE", help="a JSON object: the klass for each class that an entry may name"
     )
     add_json(parser, "a list of doors")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -35,7 +35,7 @@ class AsyncDoors:
         Where entries name a class, it is the job's klass, or what `klasses` has in its place. Raises LeaseholdError if
         the list is not on this server, is no list, or has a door already.
         """
-        return await self._calls.call(doors.add, name, format, source, queue, klass, klasses)
+        return await self._calls.act(doors.add, name, format, source, queue, klass, klasses)
 
     async def list(self) -> Sequence[Door]:
         """Return all doors, by name, and how many entries wait behind each."""
@@ -43,7 +43,7 @@ class AsyncDoors:
 
     async def remove(self, name: str) -> bool:
         """Remove a door. Jobs that came by it go on, and end as if it were there. Returns False if there was none."""
-        return await self._calls.call(doors.remove, name)
+        return await self._calls.act(doors.remove, name)
 
     async def take(self, name: str, most: int = 100) -> TakenEntries:
         """Put up to `most` (1 to 1,000) entries behind a door as jobs now.

@@ -13,9 +13,9 @@ class Act:
     """Something that somebody did to queues, jobs, limits or supervisors.
 
     `actor` is what the caller said of itself, None if it said nothing. `kind` tells what `names` are: job, recurrence,
-    queue, lane, limit, option, worker or batch; the first 20 of `number`. No name stands for all queues. For a queue,
-    a lane or a batch whose jobs were deleted `number` counts these. `queue` is that of a lane, or where jobs went.
-    `value` is what was set or asked for. The same act within a minute of the last is the same entry.
+    queue, lane, limit, option, worker, batch or door; the first 20 of `number`. No name stands for all queues. For a
+    queue, a lane or a batch whose jobs were deleted `number` counts these. `queue` is that of a lane, or where jobs
+    went. `value` is what was set or asked for. The same act within a minute of the last is the same entry.
     """
 
     at_unix: float

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.engine.commands.writes import MOST, Command, now_ms
+from supervisor.engine.commands.writes import MOST, Command, checked_by, now_ms
 from supervisor.engine.model import scripts
 from supervisor.engine.model.doors import Door, checked_door
 from supervisor.engine.model.keys import checked_name
@@ -35,16 +35,17 @@ def add(
     klass: str | None = None,
     klasses: object = None,
     *,
+    by: str | None = None,
     now: float | None = None,
 ) -> Command[bool]:
-    """Add a door, or change the one of this name. Answers whether anything has changed."""
+    """Add a door, or change the one of this name. Answers whether anything has changed. `by` names who asks."""
     door = checked_door(name, format, source, queue, klass, klasses)
-    return Command(scripts.DOOR, (now_ms(now), door.name, _text(door), door.list), bool)
+    return Command(scripts.DOOR, (now_ms(now), door.name, _text(door), door.list, checked_by(by)), bool)
 
 
-def remove(name: str, *, now: float | None = None) -> Command[bool]:
-    """Remove a door. Its jobs go on. Answers False if there was none."""
-    return Command(scripts.DOOR, (now_ms(now), checked_name("name", name), "", ""), bool)
+def remove(name: str, *, by: str | None = None, now: float | None = None) -> Command[bool]:
+    """Remove a door. Its jobs go on. Answers False if there was none. `by` names who asks."""
+    return Command(scripts.DOOR, (now_ms(now), checked_name("name", name), "", "", checked_by(by)), bool)
 
 
 def read() -> Command[list[Door]]:

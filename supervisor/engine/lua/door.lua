@@ -10,6 +10,7 @@
 -- ARGV[3]   its format, list, source, queue, klass ("" = as the entry says), and foreign class, a tab and klass for
 --           each that is mapped; a line each; "" = remove the door
 -- ARGV[4]   the list
+-- ARGV[5]   name of the actor; "" = unknown
 --
 -- Returns   1, or 0 if nothing has changed.
 -- Errors    REFUSED if the list has another type or lies on another server of a cluster, if this account may not
@@ -19,6 +20,7 @@
 --- @include this_layout
 --- @include clock
 --- @include stage
+--- @include acts
 local MOST, key = 100, P .. "doors"
 local name, text, list = ARGV[2], ARGV[3], ARGV[4]
 
@@ -45,6 +47,7 @@ if text ~= "" then
 else
   del_fields({ key, name })
 end
+acts.note(ARGV[5], text ~= "" and "add" or "remove", "door", { name }, "", list)
 for _, worker in ipairs(redis.call("ZREVRANGE", P .. "workers-seen", 0, 999)) do hint(worker, "doors") end
 commit()
 return 1

@@ -104,6 +104,15 @@ def test_batch_and_its_members_are_recorded(client, kim):
     ]
 
 
+def test_doors_are_recorded(client, kim):
+    for queue in ("q", "q", "r"):
+        kim.doors.add("d", format="hworker", source="hworker-jobs-app", queue=queue, klass="k")
+    kim.doors.remove("d")
+    assert [(act.act, act.kind, act.names, act.number) for act in client.audit()] == [
+        ("remove", "door", ("d",), 1), ("add", "door", ("d",), 2),
+    ]  # fmt: skip
+
+
 def test_removed_settings_are_recorded(client, kim, q):
     q.pause()
     q.unpause()
