@@ -103,6 +103,7 @@ NEW_JOB = {
     "jid": names(), "priority": ints(-(2**53)), "delay": [None, *SECONDS], "at": [None, *SECONDS], "retries": ints(0),
     "timeout": [None, *SECONDS], "max_deaths": ints(0), "tags": TAGS, "depends": PARENTS, "on_parent_failure": POLICIES,
     "persistent": [0, 1, "yes", [True]], "batch": names(), **BOTH,
+    **dict.fromkeys(("debounce", "throttle", "collect"), [*ANY_SECONDS, 0, -1]), "most": [0, 1, 10_001, "two", [1]],
 }  # fmt: skip
 IN_LANE = {**NEW_JOB, "lane": [*names(), "another"]}
 OF_COMING_JOBS = {
