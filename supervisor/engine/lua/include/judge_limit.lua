@@ -48,15 +48,17 @@ function beside.holders(limit, by)
   if by < 0 then judge_limit.freed[limit] = true end
 end
 
--- Jobs that are parked under this limit may run: leases must examine them.
+-- Jobs that are parked under this limit may run: leases must examine them. What is not listed, the judge of its line
+-- lists.
 function judge_limit.mark_for_check(limit)
   local name = "limited:" .. limit
   local queues = is_there(name, "zset") and redis.call("ZRANGE", P .. name, 0, MOST_QUEUES - 1) or {}
   for _, queue in ipairs(queues) do
     local checks = "queue:" .. queue .. ":limits"
-    is_there(checks, "zset")
-    place(P .. checks, limit, 0)
-    read_and_wake(queue)
+    if is_there(checks, "zset") and score_in(checks, limit) then
+      place(P .. checks, limit, 0)
+      read_and_wake(queue)
+    end
   end
 end
 
