@@ -52,6 +52,7 @@ def ints(least: int, most: int | None = None) -> list[Any]:
 TEXTS = [None, 5, True, b"m", ["m"], "\ud800"]
 ANY_SECONDS = ["soon", True, [1], NAN, INFINITE, -INFINITE, 1e300, 2**53]
 SECONDS = [*ANY_SECONDS, -1, -0.001]
+SPANS = [*ANY_SECONDS, -1, 0]
 BOOLS = [None, 0, 1, "yes"]
 #: Shown is what is wrong with them: they may be large.
 JSON = [
@@ -103,7 +104,7 @@ NEW_JOB = {
     "jid": names(), "priority": ints(-(2**53)), "delay": [None, *SECONDS], "at": [None, *SECONDS], "retries": ints(0),
     "timeout": [None, *SECONDS], "max_deaths": ints(0), "tags": TAGS, "depends": PARENTS, "on_parent_failure": POLICIES,
     "persistent": [0, 1, "yes", [True]], "batch": names(), **BOTH,
-    **dict.fromkeys(("debounce", "throttle", "collect"), [*ANY_SECONDS, 0, -1]), "most": [0, 1, 10_001, "two", [1]],
+    "debounce": SPANS, "throttle": SPANS, "collect": SPANS, "most": [0, 1, 10_001, "two", [1]],
 }  # fmt: skip
 IN_LANE = {**NEW_JOB, "lane": [*names(), "another"]}
 OF_COMING_JOBS = {
