@@ -75,6 +75,7 @@ _KEPT_WHOLE = {
     "tag-counts",
     "cancelled",
     "cancelled-by",
+    "audit",
     "declared",
     "kept",
 }
