@@ -19,14 +19,29 @@ if layout.state == "back" then layout.state = "2" end
 --- @include this_layout
 --- @include record
 --- @include results
+--- @include limits
+--- @include moves
+--- @include parked
 local SIZED_IN_1 = 1024 -- bytes; the size of a smaller payload is not stored
 local jids, found = { unpack(ARGV, 2) }, 0
+
+-- Layout 1 parks jobs under one limit, and pauses no batch.
+local function is_parked_as_1_cannot(rec)
+  if waits_for(rec.parked) ~= "limit" then return false end
+  local under = parked_under(rec)
+  return under ~= rec.limit or string.find(under, "\t", 1, true)
+end
+
 read_ahead(jids)
 for _, jid in ipairs(jids) do
   local rec = read_job(jid)
   if rec then
     found = found + 1
     results.set_parents(rec, {}) -- layout 1 does not know them
+    if is_parked_as_1_cannot(rec) then
+      limits.clear(rec)
+      if rec.turn then moves.to_front(rec) else moves.line_up(rec) end
+    end
     drop(P .. "readers:" .. jid)
     rec.special = is_special(rec) and 1 or nil
     if (tonumber(rec.size) or 0) <= SIZED_IN_1 then rec.size = nil end

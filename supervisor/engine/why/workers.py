@@ -4,7 +4,7 @@ Runs in applications and commands. The answers are those of `leasehold status`, 
 answered.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from supervisor.engine.commands.facts import Facts
@@ -45,7 +45,7 @@ def with_its_worker(facts: Facts, answers: Answers) -> Reason | None:
     worker, status = job.worker, answers[job.worker]
     if status is None:
         ends = f"; its lease ends at {moment(job.expires_unix)}" if job.expires_unix is not None else ""
-        return "worker-silent", f"the job is with worker {worker}, which does not answer{ends}"
+        return "worker-silent", f"the job is with worker {worker}, which has not answered in time{ends}"
     child = next((child for child in status.get("children", ()) if child.get("jid") == job.jid), None)
     if child is not None:
         stopping = f", and is being stopped: {child['stopping']}" if child.get("stopping") else ""
@@ -54,7 +54,7 @@ def with_its_worker(facts: Facts, answers: Answers) -> Reason | None:
             f" s{stopping}"
         )
     obstacle = _obstacle(worker, status, facts)
-    is_ahead = any(child.get("ahead") for child in status.get("children", ()))
+    is_ahead = not status.get("children_left_out") and any(child.get("ahead") for child in status.get("children", ()))
     if obstacle is None or not (is_ahead or job.jid in status.get("admission", {}).get("waiting", ())):
         return None
     return "waits-at-worker", f"worker {worker} has leased the job, which waits there: {obstacle.words}"
@@ -77,12 +77,14 @@ def none_is_free(facts: Facts, answers: Answers, reason: str) -> Reason | None:
 
 def _obstacle(worker: str, status: Any, facts: Facts) -> _Obstacle | None:
     if status is None:
-        return _Obstacle("worker-silent", f"worker {worker} does not answer")
+        return _Obstacle("worker-silent", f"worker {worker} has not answered in time")
     admission = status.get("admission", {})
+    if "busy" not in status:
+        return None  # a refusal
     if admission.get("stop"):
         return _Obstacle("worker-stopped", f"worker {worker} starts no job: {admission['stop']}")
     if status["busy"] and status["busy"] >= status["processes"]["now"]:
-        return _Obstacle("children-busy", _busy(worker, status["children"], facts))
+        return _Obstacle("children-busy", _busy(worker, status, facts))
     memory = admission.get("memory")
     if memory and (admission["waits_for_room"] or admission["waiting"]):
         return _Obstacle(
@@ -93,15 +95,15 @@ def _obstacle(worker: str, status: Any, facts: Facts) -> _Obstacle | None:
     return None
 
 
-def _busy(worker: str, children: Iterable[Mapping[str, Any]], facts: Facts) -> str:
-    running = [child for child in children if child.get("jid")]
+def _busy(worker: str, status: Mapping[str, Any], facts: Facts) -> str:
+    running = [child for child in status["children"] if child.get("jid")]
+    busy = f"all {status['busy']:,} children of worker {worker} are busy"
     if not running:
-        return f"worker {worker} runs as many jobs as it may"
+        return f"worker {worker} runs as many jobs as it may, {status['busy']:,}"
+    if status.get("children_left_out"):
+        return busy
     oldest = max(running, key=lambda child: child["running_s"])
-    since = moment(facts.now_unix - oldest["running_s"])
-    return (
-        f"all {len(running):,} children of worker {worker} are busy; their oldest job is {oldest['jid']}, since {since}"
-    )
+    return f"{busy}; their oldest job is {oldest['jid']}, since {moment(facts.now_unix - oldest['running_s'])}"
 
 
 def _mb(size_bytes: int) -> str:

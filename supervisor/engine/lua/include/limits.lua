@@ -171,6 +171,18 @@ local function come_back(rec)
   place(queue_key(rec.queue, "parked"), rec.jid, false)
 end
 
+-- Take a job out of its line, and the line out of the indexes if it is empty then.
+function limits.clear(rec)
+  local key, line, queue = stands_under(rec), line_named(rec), rec.queue
+  local name = "limited:" .. key
+  come_back(rec)
+  if #first_members(P .. line_in(name, queue, line), 1) > 0 then return end
+  place(index_of(key, queue), line, false)
+  if not lines.is_empty(name, queue) then return end
+  place(P .. name, queue, false)
+  place(queue_key(queue, "limits"), key, false)
+end
+
 -- The next lease of the queue examines the rest.
 function limits.unpark(rec)
   place(queue_key(rec.queue, "limits"), stands_under(rec), 0)
