@@ -135,6 +135,11 @@ def test_a_form_does_what_its_button_says(filled, operator, name, fields, shown)
     assert shown(filled)
 
 
+def test_a_program_removes_a_limit_at_the_address_of_that_act(filled, site):
+    assert ask(site, act_of("unlimit"), "operator", {"key": "smtp"}).json() == {"removed": "smtp"}
+    assert list(filled.limits()) == []
+
+
 @pytest.mark.parametrize(
     "path", ["/job?jid=first", "/job?jid=broken", "/queue?queue=mail", "/lanes?queue=mail", "/limit?key=smtp"]
 )

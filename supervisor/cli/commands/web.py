@@ -83,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
     operators = [name.strip() for name in (args.operators or "").split(",") if name.strip()]
     if operators and not args.auth_header:
         raise UsageError("--operators needs --auth-header; a token file has lines operator:name:token")
+    if operators and not args.allow_actions:
+        raise UsageError("--operators needs --allow-actions: without it nobody acts")
     if args.token_file:
         auth: Auth = _read("--token-file", args.token_file, lambda path: Tokens(Path(path).read_text().splitlines()))
     elif args.auth_header:

@@ -40,6 +40,7 @@ class DoorTaking(TimedSpeaker):
         self._read_due = True  # there may be other doors
         self._is_asked = False  # something may lie behind a door
         self._look_at = math.inf
+        self._takes = 0
 
     def connected(self, now_at: float) -> None:
         self._read_due = True
@@ -80,15 +81,20 @@ class DoorTaking(TimedSpeaker):
         names = [door.name for door in self._served]
         if count and names and self._demand.is_open:
             self._is_asked = False
-            parts.append(Part(doors.take(names, count), self._on_taken))
+            self._takes += 1
+            first = self._takes % len(names)  # a door that has always more must not keep the room from the others
+            parts.append(Part(doors.take(names[first:] + names[:first], count), self._on_taken))
         return parts
 
     def _on_doors(self, known: Sequence[Door]) -> None:
-        had, self._known = [door.name for door in self._known], known
-        if [door.name for door in known] != had:
+        had, self._known = self._leads(), known
+        if self._leads() != had:
             self._is_asked = bool(known)
             self._look_at = math.inf
             self._listeners.listen([door.list for door in self._served])
+
+    def _leads(self) -> list[tuple[str, str, str]]:
+        return [(door.name, door.list, door.queue) for door in self._known]
 
     def _on_taken(self, taken: TakenEntries) -> None:
         if taken.has_more:

@@ -96,12 +96,12 @@ ACTS: Final = (
         "weigh_lane", "/lanes/{queue}/weight", weigh_lane,
         (_QUEUE, _LANE, Field("weight", "1 to 1,000", "number", is_required=True)), page=("lanes", "queue"),
     ),
+    WebAct("unlimit", "/limits/{key}/unlimit", unlimit, (_KEY,), page=("limits",)),
     WebAct(
         "limit", "/limits/{key}", limit,
         (_KEY, Field("running", "the most at once", "number"), Field("rate", "starts in a time, like 10/s")),
         page=("limit", "key"),
     ),
-    WebAct("unlimit", "/limits/{key}/unlimit", unlimit, (_KEY,), page=("limits",)),
     WebAct(
         "unrecur", "/recurrences/{jid}/remove", unrecur, (Field("jid", "its id", is_required=True),),
         page=("recurrences",),

@@ -125,6 +125,10 @@ WRONG = [
     (["web", "--http", "none"], "--http 'none' must be an address of the loopback"),
     (["web", "--http", "9465"], "--http '9465' must be an address of the loopback"),
     (["web", "--http", "0.0.0.0:9465"], "without a login"),
+    (
+        ["web", "--auth-header", "X-User", "--auth-proxy", "10.0.0.2", "--operators", "ada"],
+        "--operators needs --allow-actions",
+    ),
     (["web", "--auth-header", "X-User"], "--auth-header and --auth-proxy need each other"),
     (["web", "--auth-proxy", "10.0.0.2"], "--auth-header and --auth-proxy need each other"),
     (["web", "--token-file", "f", "--auth-header", "X", "--auth-proxy", "::1"], "keep one of them"),

@@ -92,10 +92,11 @@ function ends.sidekiq(_, state, list)
 end
 
 -- Return the status that Celery gives a task with this end, and its result as JSON.
-local function celery_end(rec, state, said)
+local function celery_end(state, said)
   if state == "complete" then return "SUCCESS", said ~= "" and said or "null" end
   if state == "failed" then
-    return "FAILURE", '{"exc_type":' .. cjson.encode(rec.klass) .. ',"exc_message":["' .. moves.message_in(said)
+    --     Celery looks the name up, and refuses what is there and no exception.
+    return "FAILURE", '{"exc_type":"Exception","exc_message":["' .. moves.message_in(said)
       .. '"],"exc_module":"builtins"}'
   end
   return "REVOKED", '{"exc_type":"TaskRevokedError","exc_message":["cancelled"],"exc_module":"celery.exceptions"}'
@@ -103,7 +104,7 @@ end
 
 function ends.celery(rec, state, _, id, said)
   if id == "" then return end -- the task ignores its result
-  local status, result = celery_end(rec, state, said)
+  local status, result = celery_end(state, said)
   local key = "celery-task-meta-" .. id
   local meta = '{"status":"' .. status .. '","result":' .. result .. ',"traceback":null,"children":[],"date_done":"'
     .. iso_of(now) .. '","task_id":' .. cjson.encode(id) .. "}"

@@ -186,6 +186,7 @@ end
 
 -- Sidekiq's workers move due entries of the schedule to the lists of their queues. A door takes those of its own one.
 local function take_due(door, most)
+  if most <= 0 then return 0 end
   local prefix, queue = string.match(door.list, "^(.*)queue:(.*)$")
   local key, n = prefix .. "schedule", 0
   local members = may("ZREM", key, "") and redis.pcall("ZRANGEBYSCORE", key, "-inf", now / 1000, "LIMIT", 0, MOST_DUE)
@@ -208,5 +209,5 @@ function door_entries.take(name, most)
   if not door or not READ[door.format] or setting("paused", door.queue) > 0 then return 0, false, 0 end
   local due = door.format == "sidekiq" and take_due(door, most) or 0
   local n, is_more = take_list(door, most - due)
-  return due + n, is_more or due == most, door.format == "sidekiq" and now + LOOK_MS or 0
+  return due + n, is_more or due > 0 and due == most, door.format == "sidekiq" and now + LOOK_MS or 0
 end
