@@ -78,9 +78,9 @@ def test_each_collected_datum_runs_once_under_random_kills(stage):
 
 
 def test_collecting_handler_gets_the_list_as_its_parameter(stage):
-    pool = stage.start(processes=1).wait_ready()
+    pool = stage.start(processes=1, handlers="flow").wait_ready()
     for n in range(10):
-        stage.client.queue("default").put("collects.numbers", n, unique="numbers", collect="1h", most=10)
+        stage.client.queue("default").put("numbers", n, unique="numbers", collect="1h", most=10)
     stage.wait_until(lambda: results_in(stage) == [45], "the sum")
     assert pool.drain() == 0
     stage.assert_nothing_left()

@@ -12,9 +12,3 @@ def slowly(job):
     menu.enter(job)
     time.sleep(0.02)
     return job.data
-
-
-@handler(unique="numbers", collect="1h", most=10)
-def numbers(job, numbers: list[int]):
-    menu.enter(job)
-    return sum(numbers)
