@@ -9,8 +9,8 @@
 -- ARGV[2]   offset: how many of these to skip
 -- ARGV[3]   count, the most to return, 0 to 1000
 --
--- Returns   array of acts, as acts.lua writes them: lines of when (ms), number, actor, act, kind of thing, queue, value,
---           and the names of the first 20 things.
+-- Returns   array of acts, as acts.lua writes them: lines of when (ms), number, actor, act, kind of thing, queue,
+--           value, and the names of the first 20 things.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include this_layout
