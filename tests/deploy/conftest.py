@@ -20,6 +20,6 @@ def promtool() -> "Callable[..., subprocess.CompletedProcess[str]]":
 
     def run(*words: str | Path, **options: str) -> "subprocess.CompletedProcess[str]":
         command = [program, *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)
+        return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, **options)
 
     return run

@@ -13,7 +13,7 @@ from tests.docs.pages import OPERATIONS, anchors, rows
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/prometheus"
-PLAYED = ROOT / "tests/deploy/alerts_test.yml"
+PLAYED = [ROOT / "tests/deploy" / name for name in ("alerts_test.yml", "alerts_over_days_test.yml")]
 GROUPS = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
 RULES = [rule for group in GROUPS for rule in group["rules"]]
 ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
@@ -26,12 +26,12 @@ def test_prometheus_reads_its_configuration_and_the_rules(promtool):
 
 
 def test_each_alert_fires_when_it_should_and_only_then(promtool):
-    done = promtool("test", "rules", PLAYED)
+    done = promtool("test", "rules", *PLAYED)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_each_alert_is_played():
-    assert set(re.findall(r'alertname="(\w+)"', PLAYED.read_text())) == set(ALERTS)
+    assert set(re.findall(r'alertname="(\w+)"', "".join(path.read_text() for path in PLAYED))) == set(ALERTS)
 
 
 def test_what_supervisors_show_follows_the_customs_of_prometheus(promtool):
@@ -46,7 +46,7 @@ def test_a_rule_asks_for_figures_that_supervisors_show(rule):
 
 
 def test_the_played_figures_are_ones_that_supervisors_show():
-    for test in yaml.safe_load(PLAYED.read_text())["tests"]:
+    for test in yaml.safe_load("".join(path.read_text() for path in PLAYED))["tests"]:
         for each in test["input_series"]:
             assert figures.unknown(each["series"]) == []
 
