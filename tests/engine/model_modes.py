@@ -1,4 +1,4 @@
-"""What later puts of a unique key do to the job that holds it. Part of the model; no Redis."""
+"""Modes: later puts of a unique key change the job that holds it. Part of the model; no Redis."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What visitors may do, by their roles: through forms of the pages and through the API."""
+"""Acts of visitors, by their roles: through forms of the pages and through the API."""
 
 import random
 import re

@@ -17,7 +17,7 @@ MOST_KLASSES: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What the other program is. `list` is made of a source by putting it in the place of {}.
+    """A kind of other program. Its `list` has {} in the place of the door's source.
 
     `names_klass`: an entry says of which class its job is.
     """

@@ -46,7 +46,7 @@ class PushListener:
 
 
 class PushListeners:
-    """They are the key of a timer, as each listener is of its own."""
+    """The listeners at some lists. This object is the key of the timer for connecting, each listener of its own."""
 
     def __init__(
         self, dialer: Dialer, key_of: Callable[[str], str], watcher: Watcher, timers: DeadlineTimers, most: int

@@ -1,1 +1,1 @@
-"""What visitors may do, one module for each kind of thing. Runs in the web server's process."""
+"""The acts of visitors, one module for each kind of thing. Runs in the web server's process."""

@@ -18,6 +18,9 @@ PRODUCERS: Final = frozenset({"operator", "producer"})
 WORKERS: Final = frozenset({"worker"})
 WAITERS: Final = frozenset({"viewer", "operator", "producer"})
 
+#: A wait of the API ends after this time, so that a proxy does not end it before.
+LONGEST_WAIT_S: Final = 30
+
 Fields = Mapping[str, Any]
 Do = Callable[["ActCall"], Awaitable[dict[str, Any]]]
 
@@ -29,6 +32,13 @@ class ActCall:
     client: "AsyncClient"
     visitor: str
     fields: Fields
+
+    def wait_s(self, name: str, default_s: int) -> int:
+        """Return the field that says how long to wait. Raises BadParameter if that is too long."""
+        wait_s: int = self.fields.get(name, default_s)
+        if not 0 <= wait_s <= LONGEST_WAIT_S:
+            raise BadParameter(f"{name} must be 0 to {LONGEST_WAIT_S} seconds, not {wait_s}")
+        return wait_s
 
 
 @dataclass(frozen=True, slots=True)

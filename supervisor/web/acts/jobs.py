@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.commands import writes
 from supervisor.engine.model.validation import UNSET
-from supervisor.web.acts.act import PRODUCERS, WAITERS, ActCall, Field, WebAct
+from supervisor.web.acts.act import LONGEST_WAIT_S, PRODUCERS, WAITERS, ActCall, Field, WebAct
 from supervisor.web.pages.page import BadParameter, Missing
 
 if TYPE_CHECKING:
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 JID: Final = Field("jid", "the job", is_required=True)
 _JIDS: Final = Field("jids", "the jobs, at most 1,000", "names", is_required=True)
-#: A wait of the API ends after this time, so that a proxy does not end it before.
-_LONGEST_WAIT_S: Final = 30
 
 
 async def _job(call: ActCall) -> "AsyncJob":
@@ -78,9 +76,7 @@ async def signal(call: ActCall) -> dict[str, Any]:
 
 async def wait(call: ActCall) -> dict[str, Any]:
     """Wait until a job has ended, and return its result."""
-    timeout_s = call.fields.get("timeout", _LONGEST_WAIT_S)
-    if not 0 <= timeout_s <= _LONGEST_WAIT_S:
-        raise BadParameter(f"timeout must be 0 to {_LONGEST_WAIT_S} seconds, not {timeout_s}")
+    timeout_s = call.wait_s("timeout", LONGEST_WAIT_S)
     try:
         return {"ended": True, "result": await call.client.wait(call.fields["jid"], timeout_s)}
     except TimeoutError:

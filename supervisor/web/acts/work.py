@@ -1,5 +1,4 @@
-"""What a worker of any language needs: to lease jobs, to renew the leases and to settle them. Runs in the web server's
-process.
+"""Acts of workers in any language: lease jobs, renew the leases, settle them. Runs in the web server's process.
 
 A worker must have the data of its jobs, so nothing is hidden in them. What it does is work, and is not recorded.
 """
@@ -19,8 +18,6 @@ from supervisor.web.pages.page import BadParameter
 if TYPE_CHECKING:
     from supervisor.engine.client.async_handles import AsyncLease
 
-_LONGEST_WAIT_S: Final = 30
-
 
 @dataclass(frozen=True, slots=True)
 class _Held:
@@ -35,9 +32,7 @@ class _Held:
 
 async def lease(call: ActCall) -> dict[str, Any]:
     """Lease up to `count` jobs of the queues; `block` waits so many seconds for the first."""
-    asked, block_s = call.fields, call.fields.get("block", 0)
-    if not 0 <= block_s <= _LONGEST_WAIT_S:
-        raise BadParameter(f"block must be 0 to {_LONGEST_WAIT_S} seconds, not {block_s}")
+    asked, block_s = call.fields, call.wait_s("block", 0)
     leases = await call.client.lease(
         asked["worker"], asked["queues"], asked.get("count", 1), asked.get("ttl"), asked.get("order", "strict"), block_s
     )

@@ -267,7 +267,7 @@ def test_cancelled_collection_leaves_nothing(client, server, namespace):
     assert collected(q, 1) != jid
 
 
-# What goes beside.
+# Modes beside other options.
 
 
 def test_other_mode_and_plain_put_are_answered_by_the_holder(client):

@@ -12,7 +12,8 @@ local MOST_FORGOTTEN = 16 -- by one call, beside two for each batch that it ends
 local MOST_DEPTH = 10 -- of batches in batches
 local LOOK_AGAIN = 60000 -- ms
 local LOOKED_AT, MEMBERS_LOOKED_AT = 10, 200 -- batches, and members of each, in one sweep
--- What the ends of batches may cost in one call, in tenths of ms: 1 for each, and 2 for each callback, beside its size.
+-- The most that ends of batches may cost in one call, in tenths of ms: 1 for each end, and 2 for each callback, beside
+-- its size.
 local room = 300
 local TAGS_A_UNIT, BYTES_A_UNIT = 8, 8192
 local known, touched, kept, n_ended = {}, {}, {}, 0

@@ -112,7 +112,7 @@ function READ.celery(_, entry)
   }
 end
 
--- What the format's own worker writes when it takes an entry, as far as others look at it.
+-- Each writes what the format's own worker writes when it takes an entry, as far as others look at it.
 local NOTE = {}
 
 -- The cleaners of redis-work-queue leave an item alone that has a lease.
