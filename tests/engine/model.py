@@ -20,6 +20,7 @@ DEFAULTS = {
     "jobs-history": 604800, "jobs-history-count": 50000, "klass": None,
 }  # fmt: skip
 SPARE = 16  # a lease brings so many more jobs into their lines than it wants
+GONE_IN_A_TURN = 16  # so many jobs that go away without a turn cost their lane as much as a turn
 LONG_HOLD = 10_000
 UNKNOWN_FOR, FIRST_UNKNOWN = 3_600_000, 1_000
 ASIDE = 25  # for this time other workers have precedence for a persistent job that came back
@@ -605,10 +606,10 @@ class Model:
         passed: set[str] = set()
         while back < most and (lane := next((one for one in turns.in_order() if one not in passed), None)) is not None:
             line = self._apart_line(label, queue, lane)
-            if not line:
-                turns.leave(lane)
-            elif lane in lanes.paused and not from_paused:
+            if lane in lanes.paused and not from_paused:
                 passed.add(lane)
+            elif not line:
+                turns.leave(lane)
             else:
                 line[0].apart = False
                 if line[0].turn is None:
@@ -669,8 +670,10 @@ class Model:
         return self._limit(key).full_until(self.in_use(key) + more, starting, self.now)
 
     def _mark_for_check(self, key: str) -> None:
+        until = self._full_until(key)
         for queue in self._limit(key).lines:
-            self.checks[queue][key] = self._full_until(key)
+            if until or self.checks[queue][key] > self.now:
+                self.checks[queue][key] = until or self.now
 
     def _offer_to_others(self, job: Job) -> None:
         for key in job.limits:
@@ -697,7 +700,7 @@ class Model:
         """Put parked jobs back into their places, as many as there is room for."""
         checks, taken = self.checks.get(queue, {}), []
         for when, key in sorted((when, key) for key, when in checks.items()):
-            if not self._is_due(key, when):
+            if most <= 0 or not self._is_due(key, when):
                 break
             most -= self._bring_back_under(key, queue, most, taken)
 
@@ -712,11 +715,11 @@ class Model:
         passed: set[str] = set()  # no job of a paused lane can start, and other lanes must not wait for it
         while back < most and (named := next((one for one in turns.in_order() if one not in passed), None)) is not None:
             line, (lane, _, several) = self.parked_line(key, queue, named), named.partition("\n")
-            if not line:
-                turns.leave(named)
-                continue
             if lane in lanes.paused:
                 passed.add(named)
+                continue
+            if not line:
+                turns.leave(named)
                 continue
             if until := self._full_until(key, taken.count(key)):
                 when = until
@@ -730,7 +733,7 @@ class Model:
                 self._line_up(line[0])
             turns.took(named, lanes.weight(lane))
             back += 1
-        self.checks[queue][key] = 0 if back >= most else when
+        self.checks[queue][key] = self.now if back >= most else when
         if not turns.times:
             del self.checks[queue][key], self._limit(key).lines[queue]
         return back
@@ -767,12 +770,12 @@ class Model:
         if lane not in self.lanes_of(queue).paused:
             self.lanes_of(queue).paused.add(lane)
             self.lanes_of(queue).turns.leave(lane)
-            self.checks[queue] = dict.fromkeys(self.checks.get(queue, {}), 0)
+            self.checks[queue] = dict.fromkeys(self.checks.get(queue, {}), self.now)
 
     def unpause_lane(self, queue: str, lane: str) -> None:
         if lane in self.lanes_of(queue).paused:
             self.lanes_of(queue).paused.discard(lane)
-            self.checks[queue] = dict.fromkeys(self.checks.get(queue, {}), 0)
+            self.checks[queue] = dict.fromkeys(self.checks.get(queue, {}), self.now)
             if self.line(queue, lane):
                 self.lanes_of(queue).join(lane)
 
@@ -809,23 +812,26 @@ class Model:
         return [self._give(job, worker, ttl, i < starting, once) for i, job in enumerate(given)]
 
     def _serve_in_turns(self, queues: Sequence[str], count: int, worker: str) -> list[Job]:
-        """Serve queues in rounds. If a queue gives fewer than expected, the others have its turns."""
+        """Serve queues in rounds. If a queue gives fewer than expected, the others have its turns.
+
+        A round that gives nothing is followed by one of twice as many turns.
+        """
         left = {queue: min(count, self._allowed(queue, self.at_hand(queue))) for queue in queues}
         given: list[Job] = []
         brought: set[str] = set()
-        last, is_first, some_gave_fewer = self.cursors.get(worker), True, True
-        while some_gave_fewer and (is_first or len(given) < count):
-            turns = self._turns(queues, count - len(given), last, left)
-            served = {
-                queue: self._serve(queue, turns.count(queue), worker, brought)
-                for queue in queues
-                if is_first or queue in turns
-            }
-            short = [queue for queue in served if len(served[queue]) < turns.count(queue)]
+        last, is_first, short, n_turns = self.cursors.get(worker), True, list(queues), count
+        while short and (is_first or len(given) < count):
+            turns, short = self._turns(queues, n_turns, last, left), []
+            served: dict[str, list[Job]] = {queue: [] for queue in turns}
+            for queue in (*served, *(queue for queue in queues if is_first and queue not in served)):
+                most = min(turns.count(queue), count - len(given) - sum(map(len, served.values())))
+                served[queue] = self._serve(queue, most, worker, brought) if is_first or most else []
+                short += [queue] * (len(served[queue]) < most)
             left |= dict.fromkeys(short, 0)
-            given += [served[queue].pop(0) for queue in turns if served[queue]]
+            now_given = [served[queue].pop(0) for queue in turns if served[queue]]
+            given += now_given
             last = given[-1].queue if given else last
-            is_first, some_gave_fewer = False, bool(short)
+            is_first, n_turns = False, count - len(given) if now_given else 2 * n_turns
         return given
 
     def _serve(self, queue: str, most: int, worker: str, brought: set[str] | None = None) -> list[Job]:
@@ -875,6 +881,8 @@ class Model:
                 given.append(self._take(job))
                 if lane in lanes.turns.times:
                     lanes.turns.took(lane, lanes.weight(lane))
+            elif job.jid not in self.passed and lane in lanes.turns.times:
+                lanes.turns.took(lane, lanes.weight(lane) * GONE_IN_A_TURN)
         return given
 
     def _next_lane(self, queue: str, alone: bool) -> str | None:

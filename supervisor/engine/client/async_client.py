@@ -706,7 +706,7 @@ class AsyncQueue:
 
         Raises LeaseholdError if it is not empty.
         """
-        return await self._calls.act(writes.forget, self.name)
+        return await self._calls.follow(steps.forget(self.name, self._calls.clock, self._calls.named(None)))
 
     # sync only: def __len__(self) -> int:
     # sync only:     return self.length()

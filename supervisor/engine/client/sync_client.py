@@ -695,7 +695,7 @@ class Queue:
 
         Raises LeaseholdError if it is not empty.
         """
-        return self._calls.act(writes.forget, self.name)
+        return self._calls.follow(steps.forget(self.name, self._calls.clock, self._calls.named(None)))
 
     def __len__(self) -> int:
         return self.length()

@@ -146,13 +146,20 @@ def delete(
         return Deleted(dropped, stopped + left.running + left.stalled)
     counts: queries.Counts = (yield queries.counts([queue], now=now()))[queue]
     if not counts.total:
-        yield from _forget(queue, by, now)
+        yield from _forget_unless_used(queue, by, now)
     return Deleted(dropped, stopped + counts.running + counts.stalled)
 
 
-def _forget(queue: str, by: str | None, now: Callable[[], float]) -> Steps[None]:
+def forget(queue: str, now: Callable[[], float], by: str | None = None) -> Steps[bool]:
+    """Remove an empty queue from the list of queues. Returns False if it was not there. `by` names who asks."""
+    while (was_known := (yield writes.forget(queue, by=by, now=now()))) is None:
+        pass
+    return bool(was_known)
+
+
+def _forget_unless_used(queue: str, by: str | None, now: Callable[[], float]) -> Steps[None]:
     try:
-        yield writes.forget(queue, by=by, now=now())
+        yield from forget(queue, now, by)
     except (StoreUnavailable, OutcomeUnknown):
         raise
     except LeaseholdError:

@@ -550,12 +550,13 @@ def undepend(jid: str, parents: Sequence[str] | None, *, now: float | None = Non
     return Command(scripts.DEPEND, args, bool)
 
 
-def forget(queue: str, *, by: str | None = None, now: float | None = None) -> Command[bool]:
-    """Remove a queue from the list of queues. Answers False if it was not there. `by` names who asks.
+def forget(queue: str, *, by: str | None = None, now: float | None = None) -> Command[bool | None]:
+    """Remove a queue from the list of queues. Answers False if it was not there, None if another call is needed.
 
-    Redis answers an error beginning with REFUSED if the queue is not empty.
+    `by` names who asks. Redis answers an error beginning with REFUSED if the queue is not empty.
     """
-    return Command(scripts.FORGET, (now_ms(now), checked_name("queue", queue), checked_by(by)), bool)
+    args = now_ms(now), checked_name("queue", queue), checked_by(by)
+    return Command(scripts.FORGET, args, lambda found: None if found < 0 else bool(found))
 
 
 def recur(

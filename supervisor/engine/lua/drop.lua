@@ -97,6 +97,7 @@ for i, member in ipairs(members) do
   if given then
     if rec and rec.queue == queue and rec.state ~= "complete" and rec.state ~= "failed" then delete(rec) end
   elseif not rec or rec.queue ~= queue then
+    if lane then lanes.strike(queue, lane, member) end
     moves.phantom(key, member, jid)
     missed = missed + 1
   elseif matches(rec) then

@@ -9,7 +9,7 @@
 -- ARGV[2]   queue
 -- ARGV[3]   name of the actor; "" = unknown
 --
--- Returns   1, or 0 if it is not known.
+-- Returns   1; 0 if it is not known; -1 if another call is needed.
 -- Errors    REFUSED if jobs or recurrences lie in it. WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
 --- @include this_layout
@@ -29,4 +29,4 @@ must_be_empty("in:" .. queue, redis.call("LLEN", P .. "in:" .. queue))
 local was_known = queues.forget(queue)
 if was_known then acts.note(ARGV[3], "delete", "queue", { queue }, "", "", 0) end
 commit()
-return was_known and 1 or 0
+return was_known == nil and -1 or was_known and 1 or 0

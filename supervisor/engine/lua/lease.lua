@@ -78,18 +78,23 @@ local function served_up_to(name)
   return 0
 end
 
--- Run one round. Each queue gives the jobs of its turns, added to `in_turn` in the order of the turns. Return the queue
--- of the last turn, and whether some gave fewer than expected, so that others can have their turns.
-local function serve_round(available, last, in_turn, is_first)
+-- Run one round of so many turns. Each queue gives the jobs of its turns, added to `in_turn` in the order of the turns.
+-- Return the queue of the last turn, and whether some gave fewer than expected, so that others can have their turns.
+local function serve_round(available, n_turns, last, in_turn, is_first)
   local wanted, by_queue, some_gave_fewer = {}, {}, false
-  local sequence = turns.take(order, queues, available, weights, count - #taken, last)
-  for i in ipairs(queues) do wanted[i], by_queue[i] = 0, {} end
-  for _, i in ipairs(sequence) do wanted[i] = wanted[i] + 1 end
-  for i, queue in ipairs(queues) do
-    local before = #taken
-    if is_first or wanted[i] > 0 then picking.serve(queue, wanted[i], count) end
+  local sequence, to_visit = turns.take(order, queues, available, weights, n_turns, last), {}
+  for _, i in ipairs(sequence) do
+    if not wanted[i] then wanted[i], by_queue[i], to_visit[#to_visit + 1] = 0, {}, i end
+    wanted[i] = wanted[i] + 1
+  end
+  for i in ipairs(is_first and queues or {}) do
+    if not wanted[i] then wanted[i], by_queue[i], to_visit[#to_visit + 1] = 0, {}, i end
+  end
+  for _, i in ipairs(to_visit) do
+    local before, most = #taken, math.min(wanted[i], count - #taken)
+    if is_first or most > 0 then picking.serve(queues[i], most, count) end
     for j = before + 1, #taken do table.insert(by_queue[i], taken[j]) end
-    if #taken - before < wanted[i] then available[i], some_gave_fewer = 0, true end
+    if #taken - before < most then available[i], some_gave_fewer = 0, true end
   end
   for _, i in ipairs(sequence) do
     local job = table.remove(by_queue[i], 1)
@@ -108,10 +113,13 @@ local function serve_in_turns()
   for i, queue in ipairs(queues) do
     available[i] = math.min(count, turns.available(queue, picking.takeover))
   end
-  local is_first, again = true, true
+  --   A round that gives nothing is followed by one of twice as many turns: of a thousand queues whose jobs may all not
+  --   start, one lease visits each once in ten rounds.
+  local is_first, again, n_turns = true, true, count
   while again and (is_first or #taken < count) and not picking.capped do
-    last, again = serve_round(available, last, in_turn, is_first)
-    is_first = false
+    local before = #taken
+    last, again = serve_round(available, n_turns, last, in_turn, is_first)
+    is_first, n_turns = false, #taken == before and 2 * n_turns or count - #taken
   end
   taken, cursor = in_turn, queues[last]
   if order == "round-robin" and #taken > 0 then

@@ -1,8 +1,7 @@
 #!lua flags=allow-oom
 -- sweep.lua — maintenance: take jobs of lost workers, put due recurrences, unpark jobs with room, fail expired jobs,
 -- drop what has outlived its retention and results that no dependent needs any more, count batches' members that have
--- ended unseen, forget idle queues. One call
--- visits 200 queues, and 1,000 idle ones.
+-- ended unseen, forget idle queues. One call visits 200 queues, and 1,000 idle ones.
 --
 -- Called by: writes.sweep (supervisor/engine/commands/writes.py)
 -- Holds:     INV-4 no job stays with a lost worker; INV-6 a death only if it had started; INV-12 retention is enforced
@@ -16,10 +15,8 @@
 -- ARGV[6..] queues that this worker serves by name, at most 1,000; they are not forgotten
 --
 -- Returns   array: now in ms, how many jobs were taken from their workers, the offset to go on with (0 = all is done,
---           also the ends of jobs of which dependents had not been told, the results to release, the ends of
---           batches, and the queues to
---           forget), due cron
---           recurrences as in lease.lua.
+--           also the ends of jobs of which dependents had not been told, the results to release, the ends of batches,
+--           and the queues to forget), due cron recurrences as in lease.lua.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include this_layout
@@ -79,12 +76,15 @@ local function fail_expired()
 end
 
 local came = 0 -- entries, and jobs that were apart or parked and may go on
+math.randomseed(now % 2 ^ 31)
+
 local function visit(queue)
   death.announce_stalled(queue)
   if takeover and room > 0 then take_expired(queue) end
   if apart.next_check(queue) <= now then came = came + apart.bring_back(queue, count, count - came) end
   if setting("paused", queue) <= 0 then
     came = came + select(2, recurrence.spawn_due(queue, count - came, due_crons))
+    limits.find_room(queue)
     if limits.next_check(queue) <= now then came = came + #limits.bring_back(queue, count - came) end
   end
 end

@@ -32,6 +32,7 @@ else
   drop(P .. "limit:" .. key)
   place(P .. "limits", key, false)
 end
+if running or starts then set_fields({ P .. "limit:" .. key, "by", digits(now) .. ":" .. ARGV[4] }) end
 if not starts then drop(P .. "starts:" .. key) end
 limits.set(key, running, starts, per)
 acts.note(ARGV[4], "unlimit", "limit", { key }, "", half)

@@ -7,10 +7,10 @@ import pytest
 from supervisor.engine.client.answers import checked_many
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import bulk, writes
+from supervisor.engine.commands import bulk, limits, writes
 from supervisor.engine.model.errors import DependencyError, LeaseholdError
 from supervisor.engine.model.jobs import new_job
-from supervisor.engine.model.outcomes import LATER, REFUSED, Completed, Failed
+from supervisor.engine.model.outcomes import LATER, REFUSED, Completed, Failed, Released
 from tests.engine.lua.test_scripts import digest
 from tests.layouts import mark
 
@@ -441,3 +441,93 @@ def test_retention_takes_a_bounded_number_of_tags_away(client, config, server, n
         left.append(server.redis.zcard(f"{{{namespace}}}:complete"))
     assert left == [30, 0, 0]
     assert not server.redis.exists(f"{{{namespace}}}:tag-counts")
+
+
+# Lanes and limits.
+
+
+@pytest.mark.parametrize("lanes", [2_000])
+def test_lease_passes_paused_lanes_of_a_limit_once(client, cpu_ms, lanes):
+    q = client.queue("q")
+    client.limit("smtp", running=1)
+    q.put("k", limit="smtp")
+    (held,) = q.lease("w")
+    q.put_many({"klass": "k", "lane": f"{n:04}", "limit": "smtp"} for n in range(lanes))
+    while q.counts().parked < lanes:
+        q.lease("w", count=1000)
+    for n in range(lanes):
+        q.lane(f"{n:04}").pause()
+    held.complete()
+    with cpu_ms() as used:
+        assert q.lease("w") == []
+    assert used[0] < 120, "once 170 ms, and four times as much for twice as many"
+
+
+def test_queue_with_many_limits_is_forgotten_in_steps(client, server, namespace):
+    q = client.queue("q")
+    for first in range(0, 3_000, 1_000):
+        names = [f"user-{n:04}" for n in range(first, first + 1_000)]
+        for name in names:
+            client.limit(name, running=0)
+        q.put_many({"klass": "k", "limit": name} for name in names)
+    while q.counts().parked < 3_000:
+        q.lease("w", count=1000)
+    q.delete()
+    assert client.queues() == {} and not server.redis.exists(f"{{{namespace}}}:queue:q:limits")
+
+
+def test_queues_whose_jobs_do_not_start_are_visited_once_by_a_lease(client, cpu_ms):
+    names = [f"q{n}" for n in range(300)]
+    for name in names:
+        client.queue(name).put("k", lane="a")
+        client.queue(name).put("k", priority=-1)
+        client.queue(name).lease("w", ttl=3600)
+        client.queue(name).lane("a").pause()
+    with cpu_ms() as used:
+        assert client.lease("w2", names, order="round-robin") == []
+    assert used[0] < 60, "once 160 ms, and nine times as much for three times as many"
+
+
+def test_handed_back_jobs_of_a_full_rate_are_searched_for_in_bounded_time(client, cpu_ms):
+    q = client.queue("q")
+    client.limit("r", rate="10000/h")
+    q.put_many({"klass": "k", "limit": "r"} for _ in range(10_000))
+    leases = [lease for _ in range(10) for lease in q.lease("w", count=1000, ttl=3600)]
+    with cpu_ms() as used:
+        client.settle([Released(lease, started=False) for lease in leases[:1000]])
+    assert used[0] < 200, "once 555 ms"
+
+
+def test_queues_with_many_paused_lanes_are_listed_in_bounded_time(client, server, namespace, cpu_ms):
+    for n in range(20):
+        client.queue(f"q{n}").put("k")
+        lanes = {f"paused:{lane:04}": "0:" for lane in range(2_500)}
+        server.redis.hset(f"{{{namespace}}}:lanes:q{n}", mapping=lanes)
+    with cpu_ms() as used:
+        assert len(client.queues()) == 20
+    assert used[0] < 100, "once 230 ms"
+
+
+def test_parked_job_with_room_comes_beside_a_flood_of_entries(client, server, namespace):
+    q = client.queue("q")
+    client.limit("one", running=0)
+    q.put("k", jid="parked", limit="one")
+    assert q.lease("w", count=1000) == []
+    client.limit("one", running=1)
+    server.redis.lpush(f"{{{namespace}}}:in:q", *['{"klass": "k"}'] * 700)
+    assert "parked" in [lease.jid for lease in q.lease("w", count=1000)]
+
+
+def test_job_whose_record_is_gone_leaves_no_count_behind_in_its_lane(client, server, namespace):
+    q = client.queue("q")
+    lost, _ = (q.put("k", lane="a", jid=jid) for jid in ("lost", "there"))
+    server.redis.delete(f"{{{namespace}}}:job:{lost}")
+    q.lane("a").delete()
+    assert q.counts().waiting == 0 and client.check(repair=True)
+    assert client.check() == []
+
+
+def test_half_of_a_limit_that_stays_names_who_removed_the_other(client):
+    client.limit("l", running=1, rate="5/s", by="alice")
+    calls_of(client).act(limits.unlimit, "l", "rate", by="bob")
+    assert client.limit("l").set_by == "bob"

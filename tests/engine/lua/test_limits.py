@@ -717,3 +717,56 @@ def test_a_rate_is_used_up_beside_a_backlog(client, clock):
         client.settle([Completed(lease) for lease in leases])
         clock.tick(0.02)
     assert seconds == [20] * 5
+
+
+# Many limits, lanes and queues.
+
+
+def test_lane_whose_jobs_are_parked_lets_others_have_their_turns(client):
+    client.limit("none", running=0)
+    q = client.queue("q")
+    q.put("k", jid="waits", lane="b")
+    q.put_many({"klass": "k", "lane": "a", "limit": "none"} for _ in range(100))
+    assert jids(q.lease("w")) == ["waits"]
+
+
+def test_limit_whose_backlog_fills_each_lease_is_examined_behind_others(client, clock):
+    client.limit("a", running=0)
+    client.limit("b", running=0)
+    q = client.queue("q")
+    put(q, 100, limit="a")
+    q.put("k", jid="urgent", limit="b", priority=-100)
+    while q.counts().parked < 101:
+        q.lease("w", 99)
+    client.limit("b", running=1)
+    client.limit("a", running=100)
+    clock.tick(0.001)
+    q.lease("w")
+    assert "urgent" in jids(q.lease("w", 2))
+
+
+def test_sweep_finds_the_room_of_a_limit_with_jobs_in_too_many_queues(client):
+    client.limit(KEY, running=1)
+    client.queue("first").put("k", limit=KEY)
+    (held,) = client.queue("first").lease("w")
+    queues = [client.queue(f"q{n:04}") for n in range(1001)]
+    for queue in queues:
+        queue.put("k", limit=KEY)
+        queue.lease("w")
+    held.complete()
+    last = queues[-1]
+    assert last.lease("w") == [], "more than one call marks"
+    while client.sweep():
+        pass
+    assert len(last.lease("w")) == 1
+
+
+def test_start_that_is_taken_back_leaves_the_others_counted(client, clock):
+    client.limit("r", rate="10/h")
+    q = client.queue("q")
+    put(q, 12, limit="r")
+    q.lease("w", 9, ttl=3600)
+    clock.tick(1)
+    calls_of(client).run(writes.lease("lost", ["q"], 1, ttl_s=5, starting=0, now=clock.now))
+    clock.tick(60)
+    assert jids(q.lease("w", 9)) == ["r-9"]

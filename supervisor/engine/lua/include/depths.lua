@@ -4,6 +4,7 @@
 --- @include stored
 local READS, FRONT, PRIORITIES, LANES = 5000, 100, 16, 100 -- per call, queue, lane, and queue
 local reads -- left for the present queue
+local settings_left = READS -- of lanes, for all queues of a call
 
 -- Return how many jobs wait, beside the due ones: in the front, the line without a lane, all lanes, and as entries. And
 -- how many of them in the front, and as entries.
@@ -13,9 +14,12 @@ local function in_line(queue)
   return redis.call("ZCARD", queue_key(queue, "waiting")) + front + in_lanes + entries, front, entries
 end
 
+-- Return how many jobs lie in paused lanes; 0 if that would be too much to read.
 local function in_paused_lanes(queue)
   local settings, n = P .. "lanes:" .. queue, 0
-  if redis.call("HLEN", settings) > READS then return 0 end
+  local size = redis.call("HLEN", settings)
+  if size > settings_left then return 0 end
+  settings_left = settings_left - size
   for _, field in ipairs(redis.call("HKEYS", settings)) do
     local lane = string.match(field, "^paused:(.+)$")
     if lane then n = n + redis.call("ZCARD", P .. "lane:" .. queue .. "\n" .. lane) end

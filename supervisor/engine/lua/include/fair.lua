@@ -5,6 +5,7 @@
 --- @include plan
 --- @include stored
 local MOST_EMPTY = 500 -- lines removed by one call
+local A_TURN = 16 -- so many jobs that go away without a turn cost their line as much as a turn: others come meanwhile
 local least_times = {}
 
 -- Add a line to the index, unless it is there.
@@ -70,24 +71,28 @@ local function reader(index, key_of, wanted)
 end
 
 -- Give up to `wanted` turns. `key_of(line)` is the key of a line, whose members are numbers and jids. `visit(line,
--- member)` gets the next member of a line, nil if there is none. It returns "turn" (the line got one), "none" (it is
--- empty and leaves the index), "pass" (no turn this time), "again" (no turn, but it is still next) or "stop". Return
--- whether another call is needed, because many lines were empty, and up to 17 of the lines that stay.
-function fair.serve(index, wanted, key_of, weight_of, visit)
+-- member)` gets the next member of a line, nil if there is none. It returns "turn" (the line got one), "gone" (a job
+-- has left it without one), "none" (it is empty and leaves the index), "pass" (no turn this time), "again" (no turn,
+-- but it is still next) or "stop". Lines for which `passes(line)`, if given, is true get no turn. Return whether
+-- another call is needed, because many lines were empty, and up to 17 of the lines that stay.
+function fair.serve(index, wanted, key_of, weight_of, visit, passes)
   local read_members, next_of = reader(index, key_of, wanted)
   --   Lines that have had no turn lie in `fresh` from `at` on, in Redis' order; those that have had one in the heap.
-  local fresh, n_fresh, at, heap, seen, all, empty = {}, 0, 1, {}, {}, false, 0
-  --   All lines that may be next must be known: as many as there are turns left.
+  local fresh, n_fresh, at, heap, seen, n_seen, all, empty = {}, 0, 1, {}, {}, 0, false, 0
+  --   The index is read from its start each time, so each time twice as far.
   local function read_more(n)
-    local asked, names = n_fresh + n, {}
+    local asked, names = n_seen + math.max(n, n_seen), {}
     local found = head_of(index, asked)
     all = #found < 2 * asked
     for i = 1, #found, 2 do
       local name, time = found[i], tonumber(found[i + 1])
       if not seen[name] then
-        n_fresh = n_fresh + 1
-        seen[name], fresh[n_fresh] = true, { line = name, time = time, first_time = time, rank = n_fresh }
-        if #names < wanted then names[#names + 1] = name end
+        seen[name], n_seen = true, n_seen + 1
+        if not (passes and passes(name)) then
+          n_fresh = n_fresh + 1
+          fresh[n_fresh] = { line = name, time = time, first_time = time, rank = n_fresh }
+          if #names < wanted then names[#names + 1] = name end
+        end
       end
     end
     read_members(names)
@@ -99,26 +104,27 @@ function fair.serve(index, wanted, key_of, weight_of, visit)
   end
   read_more(wanted + 16)
   while wanted > 0 do
-    local n_known = #heap + n_fresh - at + 1
-    if n_known < wanted and not all then read_more(wanted - n_known + 16) end
+    while at > n_fresh and not all do read_more(wanted + 16) end
     local next_one, first_fresh = heap[1], fresh[at]
     local is_fresh = first_fresh and not (next_one and is_before(next_one, first_fresh))
     if is_fresh then next_one = first_fresh end
     if not next_one then return false, {} end
     local verdict = visit(next_one.line, next_of(next_one.line))
     if verdict == "stop" then return false, staying() end
-    if verdict == "turn" then
-      next_one.time, wanted = next_one.time + 1 / weight_of(next_one.line), wanted - 1
+    local part = verdict == "turn" and 1 or verdict == "gone" and A_TURN
+    if part then
+      next_one.time = next_one.time + 1 / (weight_of(next_one.line) * part)
+      if verdict == "turn" then wanted = wanted - 1 end
       place(index, next_one.line, next_one.time)
     elseif verdict == "none" then
       place(index, next_one.line, false)
       empty = empty + 1
     end
     if verdict ~= "again" and is_fresh then at = at + 1 end
-    if verdict == "turn" and is_fresh then
+    if part and is_fresh then
       heap[#heap + 1] = next_one
       rise(heap, #heap)
-    elseif verdict == "turn" then
+    elseif part then
       sink(heap)
     elseif verdict ~= "again" and not is_fresh then
       heap[1] = heap[#heap]

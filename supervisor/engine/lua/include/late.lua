@@ -35,11 +35,13 @@ local function promote(queue, most)
 end
 
 -- Bring jobs to their places. `arrivals` names the kinds that have something: expired, due, spawns, entries, limited;
--- and says how many of the jobs apart `worker` wants. At most `most` of each kind move, and `all` together. Return how
--- many jobs had been running, whether there is more, and how many moved.
+-- and says how many of the jobs apart `worker` wants. At most `most` of each kind move, and `all` together; the first
+-- kinds leave a quarter to parked jobs and those apart. Return how many jobs had been running, whether there is more,
+-- and how many moved.
 function late.bring(queue, most, all, arrivals, due_crons, worker)
   local freed, more, n = 0, false, 0
-  local function left() return math.min(most, all - n) end
+  local kept = (arrivals.limited or arrivals.apart) and math.floor(all / 4) or 0
+  local function left() return math.max(0, math.min(most, all - kept - n)) end
   local function count(is_more, came) more, n = more or is_more, n + came end
   moves.served = queue
   if redis.call("ZSCORE", P .. "quiet", queue) then place(P .. "quiet", queue, false) end
@@ -54,6 +56,7 @@ function late.bring(queue, most, all, arrivals, due_crons, worker)
     local taken_in, is_more, weight = entries.take_in(queue, left())
     count(is_more or taken_in == 0 and left() == 0, weight)
   end
+  kept = arrivals.apart and math.floor(all / 8) or 0
   if arrivals.expired or arrivals.limited then n = n + #limits.bring_back(queue, left()) end
   if arrivals.apart then n = n + apart.bring_back(queue, arrivals.apart, all - n, worker) end
   moves.served = nil

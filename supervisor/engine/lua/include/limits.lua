@@ -11,7 +11,12 @@
 --- @include pauses
 local BY_LIMIT = 1 -- parked.lua
 limits.HELD = 2 ^ 53 -- "when a slot is free": no time is known
-local QUEUES, KEYS_A_LEASE = 1000, 16
+local KEYS_A_LEASE = 16
+-- A call marks so many queues, or limits of a queue, for a check, and a sweep finds those that it leaves out. It
+-- forgets so many.
+local AT_ONCE = 1000
+local queues_left = AT_ONCE
+local searches_left = 64 -- for starts, of one call: in a list of 10,000 each takes up to 1 ms
 -- For queries: lanes read per limit and queue, and calls of Redis that one script makes for parked jobs. Beyond them
 -- jobs count as parked.
 local LANES, CALLS = 100, 20000
@@ -103,29 +108,43 @@ end
 
 local function take_back_start_of(key, ago)
   local one = limit_of(key)
-  if not one.starts or ago >= one.per then return end
-  one.undone = one.undone + 1
+  if not one.starts or ago >= one.per or searches_left == 0 then return end
+  searches_left, one.undone = searches_left - 1, one.undone + 1
   strike(P .. "starts:" .. key, now - ago)
   limits.mark_for_check(key)
 end
 
--- Take back the start of a job that was leased so many ms ago, and has not started. One that no longer counts stays: to
--- search a list of 10,000 starts takes about 1 ms, and a call may hand back 1,000 jobs.
+-- Take back the start of a job that was leased so many ms ago, and has not started. One that no longer counts stays.
+-- So do those beyond what one call may search for, which count until their time is over.
 function limits.take_back_start(rec, ago)
   for _, key in ipairs(limits_in(rec.limit)) do take_back_start_of(key, ago) end
 end
 
--- There may be room: the leases of all queues with parked jobs must examine them, at once or at the time.
+-- There may be room: the leases of all queues with parked jobs must examine them, at once or at the time. Limits are
+-- examined in the order in which they were marked, so one that is marked again keeps its place.
 function limits.mark_for_check(key)
   local room, later = limits.room(key, 0)
-  local when = room and 0 or later
-  if marked[key] and marked[key] <= when then return end
+  local when = room and now or later
+  if marked[key] and marked[key] <= when or queues_left == 0 then return end
   marked[key] = when
-  local queues = first_members(P .. "limited:" .. key, QUEUES)
+  local queues = first_members(P .. "limited:" .. key, queues_left)
+  queues_left = queues_left - #queues
   for _, queue in ipairs(queues) do
-    place(queue_key(queue, "limits"), key, when)
-    if #queues == QUEUES then place(P .. "limited:" .. key, queue, now) end -- the others are the first next time
+    local checks = queue_key(queue, "limits")
+    if not room or (score_of(checks, key) or math.huge) > now then place(checks, key, when) end
+    if queues_left == 0 then place(P .. "limited:" .. key, queue, now) end -- the others are the first next time
     if when < limits.HELD then moves.wake_unless_served(queue) end
+  end
+end
+
+-- Mark limits of a queue that have room and were not marked, because a call had too many to mark. Each call looks at
+-- others, drawn by chance.
+function limits.find_room(queue)
+  local checks = queue_key(queue, "limits")
+  local held = redis.call("ZCOUNT", checks, limits.HELD, limits.HELD)
+  local from = math.random(0, math.max(0, held - KEYS_A_LEASE))
+  for _, key in ipairs(redis.call("ZRANGEBYSCORE", checks, limits.HELD, "+inf", "LIMIT", from, KEYS_A_LEASE)) do
+    if limits.room(key, 0) then place(checks, key, now) end
   end
 end
 
@@ -189,20 +208,24 @@ function limits.unpark(rec)
   come_back(rec)
 end
 
--- No job is parked in a queue any more: remove it from all limits.
+-- No job is parked in a queue any more: remove it from its limits. Return whether a call can remove it from all.
 function limits.forget(queue)
+  if queues_left == 0 then return false end
   local checks = queue_key(queue, "limits")
-  for _, key in ipairs(redis.call("ZRANGE", checks, 0, -1)) do
+  local keys = redis.call("ZRANGE", checks, 0, queues_left - 1)
+  for _, key in ipairs(keys) do
+    place(checks, key, false)
     place(P .. "limited:" .. key, queue, false)
     drop(index_of(key, queue))
   end
-  drop(checks)
+  queues_left = queues_left - #keys
+  return queues_left > 0
 end
 
--- The leases of a queue must examine all that is parked there.
+-- The leases of a queue must examine what is parked there.
 function limits.mark_all_for_check(queue)
   local checks = queue_key(queue, "limits")
-  for _, key in ipairs(redis.call("ZRANGE", checks, 0, QUEUES - 1)) do place(checks, key, 0) end
+  for _, key in ipairs(redis.call("ZRANGE", checks, 0, AT_ONCE - 1)) do place(checks, key, now) end
 end
 
 -- Return whether it is time to examine. A time further ahead than any start comes from a clock that has gone back.
@@ -235,12 +258,13 @@ function limits.bring_back(queue, most)
   end
   local first = head_of(checks, KEYS_A_LEASE)
   for i = 1, #first, 2 do
-    if not is_due(first[i], tonumber(first[i + 1])) then break end
+    if #back >= most or not is_due(first[i], tonumber(first[i + 1])) then break end
     local key = first[i]
     local gate = {
       is_open = function() return limits.room(key, taken[key] or 0) end, sends_on = sends_on, take_out = take_out,
     }
     local _, when = lines.put_back("limited:" .. key, queue, most - #back, gate)
+    if when == 0 then when = now end -- behind those that are due already
     marked[key] = nil
     place(checks, key, when or false)
     if not when then place(P .. "limited:" .. key, queue, false) end

@@ -26,9 +26,9 @@ function lines.put_back(name, queue, most, gate)
   local index, n, passed, when = lines.index(name, queue), 0, 0, 2 ^ 53
   local function weight_of(line) return lanes.weight(queue, (parts_of(line))) end
   local function key_of_line(line) return P .. line_in(name, queue, line) end
+  local function passes(line) return not gate.from_paused and lanes.is_paused(queue, (parts_of(line))) end
   local function visit(line, first)
     if not first then return "none" end
-    if not gate.from_paused and lanes.is_paused(queue, (parts_of(line))) then return "pass" end
     local is_open, later = gate.is_open()
     if n + passed >= most or not is_open then
       when = is_open and 0 or later
@@ -48,7 +48,7 @@ function lines.put_back(name, queue, most, gate)
     n = n + 1
     return "turn"
   end
-  local more = fair.serve(index, most, key_of_line, weight_of, visit)
+  local more = fair.serve(index, most, key_of_line, weight_of, visit, passes)
   if more or n >= most then when = 0 end
   if lines.is_empty(name, queue) then when = nil end
   return n, when

@@ -156,7 +156,7 @@ local function serve_lanes(queue)
     if verdict == "full" then return "stop" end
     if verdict ~= "taken" then has_missed, beside = true, beside + 1 end
     if verdict == "later" then return "pass" end
-    if verdict == "gone" then return "again" end
+    if verdict == "gone" then return "gone" end
     lanes.strike(queue, lane, member)
     if verdict == "taken" then return "turn" end
     place(P .. "phantoms", jid, now)

@@ -254,9 +254,10 @@ local function commit()
   for _, fields in ipairs(gone) do redis.call("HDEL", unpack(fields)) end
   for _, fields in ipairs(sets) do redis.call("HSET", unpack(fields)) end
   for key, members in pairs(zsets) do write_zset(key, members) end
+  --   Before what is appended: a full list would lose a value that stays for one that goes.
+  for _, value in ipairs(struck) do redis.call("LREM", value[1], -1, value[2]) end
   for key, list in pairs(lists) do write_list(key, list) end
   for key, stream in pairs(entries) do write_stream(key, stream) end
-  for _, value in ipairs(struck) do redis.call("LREM", value[1], -1, value[2]) end
   for key, n in pairs(shifted) do redis.call("LTRIM", key, 0, -n - 1) end
   for key, ttl in pairs(expiries) do redis.call("PEXPIRE", key, ttl) end
   for _, key in ipairs(pushed) do redis.call("RPUSH", key, "1") end

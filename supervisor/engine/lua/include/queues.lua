@@ -31,15 +31,16 @@ function queues.is_unused(queue)
   return redis.call("EXISTS", unpack(keys_of(queue))) == 0 and not has_own_options(queue)
 end
 
--- Remove a queue from the list of queues, with all that is kept of it beside jobs. Return whether it was known.
+-- Remove a queue from the list of queues, with all that is kept of it beside jobs. Return whether it was known; nothing
+-- if there is too much for one call, which has removed a part.
 function queues.forget(queue)
-  local is_known = redis.call("ZSCORE", P .. "queues", queue)
+  if not limits.forget(queue) then return nil end
+  local is_known = redis.call("ZSCORE", P .. "queues", queue) ~= false
   place(P .. "queues", queue, false)
   place(P .. "idle", queue, false)
   place(P .. "quiet", queue, false)
   if redis.call("HEXISTS", P .. "announced", queue) == 1 then del_fields({ P .. "announced", queue }) end
   drop(P .. "bell:" .. queue)
-  limits.forget(queue)
   apart.forget_queue(queue)
   drop(lanes.index(queue))
   drop(P .. "lanes:" .. queue)
