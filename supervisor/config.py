@@ -52,6 +52,7 @@ LONGEST_S = 10 * 365 * 86400.0
 MOST_PROCESSES = 4096
 #: Each look costs a round trip. Where nothing waits in Redis, a request to a supervisor waits for the next look.
 SHORTEST_POLL_S = 0.02
+SHORTEST_LEASE_S, LONGEST_LEASE_S = 1.0, 86400.0
 LONGEST_POLL_S = 30.0
 #: Time between TERM and KILL in Kubernetes and systemd's templates. Docker Compose gives 10 s.
 CONTAINER_GRACE_S = 30.0
@@ -106,7 +107,7 @@ def parse_poll(text: str) -> float:
 
 def _lease_ttl(text: str) -> float:
     seconds = parse_duration(text)
-    if not 1 <= seconds <= 86400:
+    if not SHORTEST_LEASE_S <= seconds <= LONGEST_LEASE_S:
         raise ValueError("must be between 1s and 24h: it is how long a lost host's jobs wait")
     return seconds
 

@@ -3,7 +3,7 @@ applications.
 """
 
 import asyncio
-import contextlib
+import logging
 import random
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -11,12 +11,15 @@ from typing import Final
 from supervisor.engine.client.async_calls import AsyncCalls
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.writes import Grant
+from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.recurring import DueCron
 from supervisor.in_process.patience import AWAY
 
 #: Mean time between two sweeps, and how many jobs of lost workers one of them takes. As masters have them.
 _SWEEP_S: Final = 15.0
 _SWEEP_COUNT: Final = 100
+
+log = logging.getLogger("leasehold")
 
 
 class Upkeep:
@@ -52,10 +55,14 @@ class Upkeep:
                     await self._is_due.wait()
             except TimeoutError:
                 is_swept = True
-            with contextlib.suppress(*AWAY):
+            try:
                 await self._put()
                 if is_swept:
                     await self._sweep()
+            except AWAY:
+                continue
+            except LeaseholdError as error:
+                log.warning("upkeep is due again: %s", error)
 
     async def _put(self) -> None:
         self._is_due.clear()

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from supervisor.child.handler import Handler
+from supervisor.config import LONGEST_LEASE_S, SHORTEST_LEASE_S
 from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.model.validation import Duration, checked_int, checked_seconds
@@ -66,7 +67,7 @@ class Worker:
         @handler.
 
         `concurrency`: most jobs at once, 1 to 1,000. `job_timeout`: for jobs and handlers without their own; 0: none.
-        `lease_ttl`: None: the queue's heartbeat. `on_error`: for handlers that do not say it.
+        `lease_ttl`: 1 s to 24 h; None: the queue's heartbeat. `on_error`: for handlers that do not say it.
 
         Raises TypeError or ValueError naming the argument, HandlersError, and what the modules of handlers raise.
         """
@@ -78,7 +79,7 @@ class Worker:
             raise ValueError(f"on_error must be 'retry' or 'fail', not {on_error!r:.100}")
         self._rules = RunRules(on_error, _not_negative("job_timeout", job_timeout))
         self._drain_s = _not_negative("drain_timeout", drain_timeout)
-        self._ttl_s = None if lease_ttl is None else _not_negative("lease_ttl", lease_ttl)
+        self._ttl_s = None if lease_ttl is None else _lease_ttl(lease_ttl)
         self._is_used = False
 
     @property
@@ -179,11 +180,18 @@ class Worker:
 def _started(what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     def ended(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the worker has ended: %s", error, exc_info=error)
+            log.error("%s has ended: %s", task.get_name(), error, exc_info=error)
 
     task = asyncio.create_task(work, name=f"leasehold {what}")
     task.add_done_callback(ended)
     return task
+
+
+def _lease_ttl(value: Duration) -> float:
+    seconds = checked_seconds("lease_ttl", value)
+    if not SHORTEST_LEASE_S <= seconds <= LONGEST_LEASE_S:
+        raise ValueError(f"lease_ttl must be between 1s and 24h: {value!r}")
+    return seconds
 
 
 def _not_negative(argument: str, value: Duration) -> float:

@@ -400,6 +400,7 @@ def test_a_worker_serves_once(application):
         ({"concurrency": 0}, ValueError, "concurrency"),
         ({"concurrency": 1001}, ValueError, "concurrency"),
         ({"drain_timeout": -1}, ValueError, "drain_timeout must be 0 or more"),
+        ({"lease_ttl": 0}, ValueError, "lease_ttl must be between 1s and 24h: 0"),
         ({"job_timeout": "soon"}, ValueError, "job_timeout"),
         ({"on_error": "ignore"}, ValueError, "on_error must be 'retry' or 'fail'"),
     ],

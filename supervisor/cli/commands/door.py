@@ -49,12 +49,22 @@ def run(args: argparse.Namespace) -> int:
     if args.act == "list":
         if args.name is not None:
             raise UsageError("list shows all doors: give it no NAME")
+        _refuse_settings(args)
         return _list(args)
     if args.name is None:
         raise UsageError("NAME is missing: which door?")
     if args.json:
         raise UsageError("--json shows the doors: give it without add or remove")
-    return _add(args) if args.act == "add" else _remove(args)
+    if args.act == "add":
+        return _add(args)
+    _refuse_settings(args)
+    return _remove(args)
+
+
+def _refuse_settings(args: argparse.Namespace) -> None:
+    for flag in ("format", "source", "queue", "klass", "klass_map"):
+        if getattr(args, flag) is not None:
+            raise UsageError(f"--{flag.replace('_', '-')} is for `door add`")
 
 
 def _list(args: argparse.Namespace) -> int:

@@ -211,6 +211,8 @@ WRONG = [
     (["limit", "--running", "5"], "KEY"),
     (["door", "open"], "open"),
     (["door", "list", "d"], "NAME"),
+    (["door", "list", "--format", "rwq"], "--format is for `door add`"),
+    (["door", "remove", "d", "--klass-map", "gone"], "--klass-map is for `door add`"),
     (["door", "add"], "NAME"),
     (["door", "remove", "d", "--json"], "--json"),
     (["door", "add", "d", "--format", "rwq", "--queue", "q"], "--source"),
