@@ -33,9 +33,9 @@
 --           any call, or belong to a batch that is not the job's own: nothing has changed for it; likewise "#" for one
 --           that needs a new queue above 100,000, "~" for a complete or advance of a persistent job, or a suspend of
 --           one or of an at-most-once job, and "+" for one whose follow-ups are too much work beside what this call has
---           done before, or that comes after ends of batches that are enough work for a call: it is to be sent again;
---           retry "=" and the retries remaining; died, unknown and misfit the new state; an empty answer for a stale
---           retry, died, unknown or misfit.
+--           done before, or that comes after ends of batches, or of jobs behind doors, that are enough work for a call:
+--           it is to be sent again; retry "=" and the retries remaining; died, unknown and misfit the new state; an
+--           empty answer for a stale retry, died, unknown or misfit.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include this_layout
@@ -317,11 +317,11 @@ local function held_job(jid, owner)
   return rec and rec.owner == owner and rec.state == "running" and rec
 end
 
--- Return the answer to an outcome, and the batch of its job.
+-- Return the answer to an outcome, and its job.
 local function settle(verb, jid, token, at)
   local rec = held_job(jid, token .. ":" .. worker)
   if not rec then return STALE[verb] end
-  return verbs[verb](rec, at), rec.batch
+  return verbs[verb](rec, at), rec
 end
 
 local exchange = P .. "worker:" .. worker
@@ -343,7 +343,7 @@ if n > 0 then
     answers[i] = not rec and "0" or rec.persistent and ENDLESS or finish(rec, results[i] or "")
   end
 end
-local has_room = true -- to end batches
+local has_room = true -- to end batches, and to tell other programs
 while at <= #ARGV do
   local verb = ARGV[at]
   local following = at + 3 + ARGUMENTS[verb]
@@ -351,7 +351,7 @@ while at <= #ARGV do
   if ARGV[following] == "follow" then
     after, why = follow_ups(following, ARGV[at + 1], verb == "advance" and lines_of(ARGV[at + 7]) or {})
   end
-  local answer, batch = STALE[verb], nil
+  local answer, rec = STALE[verb], nil
   if late then
     -- another exchange came first
   elseif not has_room then
@@ -359,12 +359,12 @@ while at <= #ARGV do
   elseif why and held_job(ARGV[at + 1], ARGV[at + 2] .. ":" .. worker) then
     answer = why
   else
-    answer, batch = settle(verb, ARGV[at + 1], ARGV[at + 2], at + 3)
+    answer, rec = settle(verb, ARGV[at + 1], ARGV[at + 2], at + 3)
   end
   if answer ~= STALE[verb] and not WITHOUT_EFFECT[answer] then
     while following < after do following = select(2, stage.put_one(following + 1, true)) end
   end
-  if batch then has_room = not batches.evaluate() end
+  if rec then has_room = not (rec.batch and batches.evaluate()) and moves.told_bytes < moves.MOST_TOLD end
   answers[#answers + 1], at = answer, after
 end
 local reply = table.concat(answers, ",")

@@ -7,6 +7,9 @@ import json
 import pytest
 
 from supervisor import LeaseholdError
+from supervisor.engine.client.sync_calls import calls_of
+from supervisor.engine.commands import writes
+from supervisor.engine.model.outcomes import LATER, Completed
 
 UUID = "0f14d0ab-9605-4a62-a9e4-5ed26688389b"
 
@@ -259,12 +262,21 @@ def test_broken_hworker_entries_are_kept_as_they_were(client, hworker):
 # Worqr.
 
 
-def test_a_worqr_task_ends_with_its_event_and_its_unique_key(client, server, foreign):
+@pytest.fixture
+def to_worqr(client, server, foreign):
     client.doors.add("worqr", format="worqr", source=f"{foreign}:queues:mail", queue="q", klass="k")
+
+    def enqueue(*tasks):
+        for task in tasks:
+            server.redis.set(f"{foreign}:uniqueTasks:{hashlib.md5(task.encode()).hexdigest()}", "1")
+        server.redis.lpush(f"{foreign}:queues:mail", *tasks)
+
+    return enqueue
+
+
+def test_a_worqr_task_ends_with_its_event_and_its_unique_key(client, server, to_worqr, foreign):
     tasks = ["", "a task", "x" * 200, "ü" * 60]
-    for task in tasks:
-        server.redis.set(f"{foreign}:uniqueTasks:{hashlib.md5(task.encode()).hexdigest()}", "1")
-        server.redis.lpush(f"{foreign}:queues:mail", task)
+    to_worqr(*tasks)
     client.doors.take("worqr")
     with server.redis.pubsub(ignore_subscribe_messages=True) as channel:
         channel.subscribe(f"{foreign}_mail_done")
@@ -275,6 +287,38 @@ def test_a_worqr_task_ends_with_its_event_and_its_unique_key(client, server, for
             lease.complete()
         said = [json.loads(channel.get_message(timeout=5)["data"]) for _ in tasks]
     assert said == [{"workerId": "w", "task": task} for task in tasks]
+    assert list(server.redis.scan_iter(f"{foreign}:*")) == []
+
+
+def test_a_call_digests_only_so_many_tasks(client, server, to_worqr, foreign):
+    to_worqr(*(f"{number:04}" + "x" * 1000 for number in range(200)))
+    takes = [client.doors.take("worqr", 1000)]
+    while takes[-1].has_more:
+        takes.append(client.doors.take("worqr", 1000))
+    assert [taken.count for taken in takes[:-1]] == [takes[0].count] * (len(takes) - 1)
+    assert 10 <= takes[0].count <= 50
+    assert sum(taken.count for taken in takes) == 200
+    assert {lease.complete() for lease in leases(client, 200)} == {True}
+    assert list(server.redis.scan_iter(f"{foreign}:*")) == []
+
+
+def test_one_settle_tells_only_so_much_and_the_next_one_the_rest(client, server, to_worqr, foreign, clock):
+    to_worqr(*(f"{number:03}" + "x" * 60_000 for number in range(40)))
+    while client.doors.take("worqr").count:
+        pass
+    held = []
+    while more := leases(client):
+        held += more
+    outcomes = [Completed(lease) for lease in held]
+    with server.redis.pubsub(ignore_subscribe_messages=True) as channel:
+        channel.subscribe(f"{foreign}_mail_done")
+        channel.get_message(timeout=5)
+        answers = calls_of(client).run(writes.settle("w", outcomes, now=clock.now))
+        assert 10 <= answers.count(True) <= 20
+        assert answers.count(LATER) == len(held) - answers.count(True)
+        assert client.settle(outcomes) == [answer == LATER for answer in answers]
+        said = [json.loads(channel.get_message(timeout=5)["data"])["task"][:3] for _ in held]
+    assert said == [f"{number:03}" for number in range(40)]
     assert list(server.redis.scan_iter(f"{foreign}:*")) == []
 
 

@@ -408,6 +408,16 @@ def leases_that_are_given_back(stage):
     calls_of(stage.client).call(writes.deregister, "w")
 
 
+def tasks_behind_a_door(stage):
+    source = f"{stage.prefix}foreign:queues:mail"
+    stage.client.doors.add("d", format="worqr", source=source, queue="q", klass="k")
+    stage.redis.lpush(source, *(f"{i:04}" + "x" * 1_000 for i in range(MANY)))
+    while stage.client.doors.take("d", MANY).count:
+        pass
+    while leases := stage.client.lease("w", ["q"], MANY):
+        stage.client.settle([Completed(lease) for lease in leases])
+
+
 SHAPES = {
     "put": put,
     "put again": lambda stage: (put(stage), put(stage)),
@@ -437,6 +447,7 @@ SHAPES = {
         jobs_that_are_left_to_others,
         what_ten_listen_to,
         leases_that_are_given_back,
+        tasks_behind_a_door,
     )
 }
 

@@ -3,46 +3,18 @@
 --- @include record
 local MOST_FAILED = 1000 -- entries in hworker's list of failed jobs, its own default
 local RESULT_S = 86400 -- for which Celery keeps a result by default
+local END_COST = 2048 -- as how many bytes an end counts beside those that it tells, by the time that it takes
 local ends = {}
 door_ends.LEASE = "leasehold" -- in the lease of a redis-work-queue item, while its job lives here
 
 -- Have a command on keys of the other program carried out, last of all. An error in it is passed over: no foreign key,
 -- and no right to one, may hold up a job.
-local function foreign(...) messages[#messages + 1] = { ... } end
-door_ends.plan = foreign
-
--- Return the MD5 digest in hex, by which Worqr names the key of a unique task. Return nil for a long text.
-local function md5_of(text)
-  if #text > 65536 then return nil end -- this takes 20 ms
-  local band, bor, bxor, bnot, rol, tobit = bit.band, bit.bor, bit.bxor, bit.bnot, bit.rol, bit.tobit
-  local SHIFTS = { { 7, 12, 17, 22 }, { 5, 9, 14, 20 }, { 4, 11, 16, 23 }, { 6, 10, 15, 21 } }
-  local padded = text .. "\128" .. string.rep("\0", (55 - #text) % 64)
-  padded = padded .. struct.pack("<I8", #text * 8)
-  local a, b, c, d = 0x67452301, tobit(0xefcdab89), tobit(0x98badcfe), 0x10325476
-  local constants, words = {}, {}
-  for i = 1, 64 do constants[i] = math.floor(math.abs(math.sin(i)) * 2 ^ 32) end
-  for first = 1, #padded, 64 do
-    for i = 0, 15 do words[i] = struct.unpack("<I4", padded, first + 4 * i) end
-    local a0, b0, c0, d0 = a, b, c, d
-    for i = 0, 63 do
-      local round, f, at = math.floor(i / 16), nil, nil
-      if round == 0 then
-        f, at = bor(band(b, c), band(bnot(b), d)), i
-      elseif round == 1 then
-        f, at = bor(band(d, b), band(bnot(d), c)), (5 * i + 1) % 16
-      elseif round == 2 then
-        f, at = bxor(b, c, d), (3 * i + 5) % 16
-      else
-        f, at = bxor(c, bor(b, bnot(d))), 7 * i % 16
-      end
-      local sum = tobit(tobit(a + f) + tobit(constants[i + 1]) + tobit(words[at]))
-      a, d, c, b = d, c, b, tobit(b + rol(sum, SHIFTS[round + 1][i % 4 + 1]))
-    end
-    a, b, c, d = tobit(a + a0), tobit(b + b0), tobit(c + c0), tobit(d + d0)
-  end
-  local bytes = struct.pack("<I4I4I4I4", a % 2 ^ 32, b % 2 ^ 32, c % 2 ^ 32, d % 2 ^ 32)
-  return (string.gsub(bytes, ".", function(byte) return string.format("%02x", string.byte(byte)) end))
+local function foreign(...)
+  local command = { ... }
+  for _, word in ipairs(command) do moves.told_bytes = moves.told_bytes + #tostring(word) end
+  messages[#messages + 1] = command
 end
+door_ends.plan = foreign
 
 -- Return a unix time in ms as Python's isoformat writes it, with the time zone of UTC.
 local function iso_of(ms)
@@ -68,19 +40,20 @@ function ends.rwq(_, _, prefix, id)
   foreign("LREM", prefix .. ":processing", 0, id)
 end
 
+-- Jobs that a sweep or an act fails together, beyond what one call may tell, are listed by us only.
 function ends.hworker(rec, state, name, id)
-  if state ~= "failed" then return end
+  if state ~= "failed" or moves.told_bytes > moves.MOST_TOLD then return end
   foreign("LPUSH", "hworker-failed-" .. name, '["' .. id .. '",' .. (data_of(rec.jid) or "null") .. "]")
   foreign("LTRIM", "hworker-failed-" .. name, 0, MOST_FAILED - 1)
 end
 
 -- The end of a process frees the key of a unique task.
-function ends.worqr(rec, state, list)
+function ends.worqr(rec, state, list, digest)
   local prefix, queue = string.match(list, "^(.*):queues:(.*)$")
-  local task, _, worker = data_of(rec.jid) or "", owner_of(rec)
-  local digest = md5_of(task)
-  if digest then foreign("UNLINK", prefix .. ":uniqueTasks:" .. digest) end
+  if digest ~= "" then foreign("UNLINK", prefix .. ":uniqueTasks:" .. digest) end
   if state ~= "complete" then return end
+  local _, worker = owner_of(rec)
+  local task = data_of(rec.jid) or ""
   foreign("PUBLISH", prefix .. "_" .. queue .. "_done", cjson.encode({ workerId = worker, task = task }))
 end
 
@@ -116,5 +89,6 @@ end
 function door_ends.tell(rec, state, said)
   local format, source, id = string.match(rec.door, "^([^\n]*)\n([^\n]*)\n(.*)$")
   if ends[format] then ends[format](rec, state, source, id, said) end
+  moves.told_bytes = moves.told_bytes + END_COST
   if state ~= "failed" then rec.door = nil end
 end

@@ -2,13 +2,18 @@
 --- @module
 --- @include entries
 --- @include door_ends
+--- @include md5
 --- @include allowed
 local MOST_DUE, LOOK_MS = 1000, 5000 -- of a schedule; Sidekiq's own workers look as often
+local MOST_DIGESTED = 65536 -- bytes
+-- As how many bytes an entry counts beside its own, and how many a byte to digest: by the time that they take.
+local ENTRY_COST, DIGEST_COST = 1024, 12
 local READ, GONE = {}, {}
 local read_bytes = 0 -- by this call, of all doors
 
 -- Each returns what an entry says: id, data, and what else it has; or nil, and why it is invalid. GONE: nothing is
--- there any more.
+-- there any more. `told`: what the end of its job needs to know, if it is not the id. `cost`: as how many bytes it
+-- counts, if not as those of its data.
 
 -- redis-work-queue drops an id without an item, too.
 function READ.rwq(door, id)
@@ -25,7 +30,14 @@ function READ.hworker(_, entry)
   return { id = id, data = data, kind = "json" }
 end
 
-function READ.worqr(_, entry) return { data = entry, kind = "bytes" } end
+-- The key of a unique task is named by this digest. No entry says whether its task is unique.
+function READ.worqr(_, entry)
+  local is_short = #entry <= MOST_DIGESTED
+  return {
+    data = entry, kind = "bytes", told = is_short and md5.hex(entry) or "",
+    cost = is_short and DIGEST_COST * (#entry + 64) or nil,
+  }
+end
 
 local function retries_of(value)
   if value == false then return "0" end
@@ -157,7 +169,7 @@ local function put(door, entry)
   if not answer then return nil, refusal, klass end
   read_job(jid).door = mark .. (said.told or id or "")
   if NOTE[door.format] then NOTE[door.format](door, id) end
-  read_bytes = read_bytes + #said.data
+  read_bytes = read_bytes + (said.cost or #said.data)
   return true
 end
 
@@ -165,7 +177,7 @@ local function take_one(door, key, entry)
   local is_put, answer, why, klass = pcall(put, door, entry)
   if not is_put then entries.blame(answer, key, key, door.queue, entry, entry) end
   if answer == nil then entries.fail(key, door.queue, entry, why, klass) end
-  read_bytes = read_bytes + #entry
+  read_bytes = read_bytes + #entry + ENTRY_COST
 end
 
 local function may(...) return redis.acl_check_cmd(...) end
