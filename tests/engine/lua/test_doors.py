@@ -358,6 +358,57 @@ def test_due_entries_of_the_sidekiq_schedule_of_its_queue_are_taken(client, serv
     assert [lease.jid for lease in leases(client)] == ["later"]
 
 
+def test_due_entries_of_the_sidekiq_retry_set_have_the_retries_left(client, server, to_sidekiq, foreign, clock):
+    entries = {
+        sidekiq("third", retry=5, retry_count=1): clock() - 1,
+        sidekiq("last", retry=1, retry_count=0): clock() - 2,
+        sidekiq("later", retry_count=0): clock() + 60,
+    }
+    server.redis.zadd(f"{foreign}:retry", entries)
+    assert client.doors.take("sidekiq").count == 2
+    assert [(lease.jid, lease.retries) for lease in leases(client)] == [("last", 0), ("third", 3)]
+    assert server.redis.zcard(f"{foreign}:retry") == 1
+
+
+@pytest.mark.parametrize(("number", "size"), [(10_000, 10), (60, 100_000)])
+def test_due_entries_of_other_queues_hide_none(client, server, to_sidekiq, foreign, clock, number, size):
+    elsewhere = {sidekiq(str(n), "low", args=["x" * size]): clock() - 2 for n in range(number)}
+    server.redis.zadd(f"{foreign}:schedule", elsewhere)
+    server.redis.zadd(f"{foreign}:schedule", {sidekiq("own"): clock() - 1})
+    looks = 1
+    while client.doors.take("sidekiq").count == 0:
+        clock.tick(5.003)
+        looks += 1
+        assert looks < 100
+    assert [lease.jid for lease in leases(client)] == ["own"]
+    assert server.redis.zcard(f"{foreign}:schedule") == number
+
+
+def test_a_due_entry_whose_job_meets_a_foreign_key_fails_alone(client, server, namespace, to_sidekiq, foreign, clock):
+    server.redis.lpush(f"{{{namespace}}}:job:1", "a list")
+    server.redis.zadd(f"{foreign}:schedule", {sidekiq("1"): clock() - 2, sidekiq("2"): clock() - 1})
+    while client.doors.take("sidekiq").count:
+        pass
+    assert [lease.jid for lease in leases(client)] == ["2"]
+    assert sidekiq("1").encode() in broken(client)
+    server.redis.unlink(f"{{{namespace}}}:job:1")
+
+
+def test_the_numbers_of_sidekiq_count_each_run_by_date(client, server, to_sidekiq, foreign, clock):
+    clock.now = 1_700_000_000.0  # 2023-11-14
+    to_sidekiq(sidekiq("well", retry=1), sidekiq("badly", retry=1), sidekiq("at once", retry=1))
+    client.doors.take("sidekiq")
+    well, badly, at_once = leases(client)
+    at_once.fail("g", "m")
+    assert [each.retry(0, "g", "m") for each in (well, badly)] == [0, 0]
+    well, badly = leases(client)
+    well.complete()
+    badly.retry(0, "g", "m")
+    keys = [f"{foreign}:stat:{what}{day}" for what in ("processed", "failed") for day in ("", ":2023-11-14")]
+    assert server.redis.mget(keys) == [b"5", b"5", b"4", b"4"]
+    assert server.redis.ttl(keys[1]) > 4 * 365 * 86400
+
+
 def test_broken_sidekiq_entries_are_kept_as_they_were(client, to_sidekiq):
     entries = [b"[]", b'{"class":"A"}', b'{"class":"A","args":[]}', b'{"class":"","args":[],"jid":"j"}']
     to_sidekiq(*entries)

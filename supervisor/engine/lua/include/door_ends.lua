@@ -3,6 +3,7 @@
 --- @include record
 local MOST_FAILED = 1000 -- entries in hworker's list of failed jobs, its own default
 local RESULT_S = 86400 -- for which Celery keeps a result by default
+local STATS_S = 157680000 -- five years, for which Sidekiq keeps the numbers of a day
 local END_COST = 2048 -- as how many bytes an end counts beside those that it tells, by the time that it takes
 local ends = {}
 door_ends.LEASE = "leasehold" -- in the lease of a redis-work-queue item, while its job lives here
@@ -57,11 +58,21 @@ function ends.worqr(rec, state, list, digest)
   foreign("PUBLISH", prefix .. "_" .. queue .. "_done", cjson.encode({ workerId = worker, task = task }))
 end
 
-function ends.sidekiq(_, state, list)
-  local prefix = string.match(list, "^(.*)queue:")
+local function count(key, by)
+  local of_day = key .. ":" .. string.sub(iso_of(now), 1, 10)
+  foreign("INCRBY", key, by)
+  foreign("INCRBY", of_day, by)
+  foreign("EXPIRE", of_day, STATS_S)
+end
+
+-- Sidekiq counts each run. Those before are counted with the last one. A retry that is refused has raised `failures`.
+function ends.sidekiq(rec, state, list)
   if state == "cancelled" then return end
-  foreign("INCR", prefix .. "stat:processed")
-  if state == "failed" then foreign("INCR", prefix .. "stat:failed") end
+  local prefix, failures = string.match(list, "^(.*)queue:"), tonumber(rec.failures) or 0
+  local runs = failures + (failures > (tonumber(rec.retries) or 0) and 0 or 1)
+  if state == "failed" then failures = runs end
+  count(prefix .. "stat:processed", runs)
+  if failures > 0 then count(prefix .. "stat:failed", failures) end
 end
 
 -- Return the status that Celery gives a task with this end, and its result as JSON.

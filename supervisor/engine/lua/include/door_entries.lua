@@ -4,12 +4,14 @@
 --- @include door_ends
 --- @include md5
 --- @include allowed
-local MOST_DUE, LOOK_MS = 1000, 5000 -- of a schedule; Sidekiq's own workers look as often
+local LOOK_MS = 5000 -- Sidekiq's own workers look as often at what is due
 local MOST_DIGESTED = 65536 -- bytes
--- As how many bytes an entry counts beside its own, and how many a byte to digest: by the time that they take.
-local ENTRY_COST, DIGEST_COST = 1024, 12
+-- As how many bytes an entry counts beside its own, also if it is only looked at, and one to decode or to digest: by
+-- the time that they take.
+local ENTRY_COST, DUE_COST, DECODE_COST, DIGEST_COST = 1024, 128, 8, 12
 local READ, GONE = {}, {}
 local read_bytes = 0 -- by this call, of all doors
+local put_jid = nil -- of the entry that is being put, as soon as it is known
 
 -- Each returns what an entry says: id, data, and what else it has; or nil, and why it is invalid. GONE: nothing is
 -- there any more. `told`: what the end of its job needs to know, if it is not the id. `cost`: as how many bytes it
@@ -39,9 +41,11 @@ function READ.worqr(_, entry)
   }
 end
 
-local function retries_of(value)
-  if value == false then return "0" end
-  return type(value) == "number" and value >= 0 and string.format("%d", value) or "25"
+-- Return how many retries a job has left. Its first one is number 0.
+local function retries_of(found)
+  local most = found.retry == false and 0 or type(found.retry) == "number" and found.retry >= 0 and found.retry or 25
+  local used = type(found.retry_count) == "number" and found.retry_count + 1 or 0
+  return string.format("%d", math.max(most - used, 0))
 end
 
 function READ.sidekiq(_, entry)
@@ -53,7 +57,7 @@ function READ.sidekiq(_, entry)
   local due = type(found.at) == "number" and found.at * 1000 or nil
   return {
     id = found.jid, data = entry, kind = "sidekiq", klass = klass, due = due,
-    options = { retries = retries_of(found.retry) },
+    options = { retries = retries_of(found) },
   }
 end
 
@@ -159,6 +163,7 @@ local function put(door, entry)
   if not entries.is_name(klass) then return nil, "its klass is no name of 1 to 64 bytes" end
   local jid = not id and stage.free_jid("door-" .. digits(next_seq())) or entries.is_name(id) and id
     or redis.sha1hex(id)
+  put_jid = jid
   local rec, mark = read_job(jid), door.format .. "\n" .. door.source .. "\n"
   if rec and rec.state ~= "complete" and rec.state ~= "failed" then
     if string.sub(rec.door or "", 1, #mark) == mark then return false end
@@ -174,8 +179,9 @@ local function put(door, entry)
 end
 
 local function take_one(door, key, entry)
+  put_jid = nil
   local is_put, answer, why, klass = pcall(put, door, entry)
-  if not is_put then entries.blame(answer, key, key, door.queue, entry, entry) end
+  if not is_put then entries.blame(answer, key, key, door.queue, entry, put_jid or entry) end
   if answer == nil then entries.fail(key, door.queue, entry, why, klass) end
   read_bytes = read_bytes + #entry + ENTRY_COST
 end
@@ -196,22 +202,32 @@ local function take_list(door, most)
   return n, n > 0 and redis.call("LLEN", key) > n
 end
 
--- Sidekiq's workers move due entries of the schedule to the lists of their queues. A door takes those of its own one.
-local function take_due(door, most)
-  if most <= 0 then return 0 end
-  local prefix, queue = string.match(door.list, "^(.*)queue:(.*)$")
-  local key, n = prefix .. "schedule", 0
-  local members = may("ZREM", key, "") and redis.pcall("ZRANGEBYSCORE", key, "-inf", now / 1000, "LIMIT", 0, MOST_DUE)
-  for _, entry in ipairs(members and not members.err and members or {}) do
-    if n >= most or read_bytes >= entries.MOST_BYTES then break end
-    local found = string.find(entry, queue, 1, true) and entries.parsed(entry)
+-- Take this door's own entries out of the due ones of a sorted set, from a rank on, until enough bytes of all of them
+-- are read. Return how many, and the next rank.
+local function take_from(door, key, rank, due, most)
+  local n, bytes, queue = 0, 0, string.match(door.list, "^.*queue:(.*)$")
+  while rank < due and n < most and bytes < entries.MOST_BYTES and read_bytes < entries.MOST_BYTES do
+    local entry = redis.call("ZRANGE", key, rank, rank)[1]
+    local found = string.find(entry, '"' .. queue .. '"', 1, true) and entries.parsed(entry)
+    rank, bytes = rank + 1, bytes + DUE_COST + #entry * (found and DECODE_COST or 1)
     if found and found.queue == queue then
       take_one(door, key, entry)
       place(key, entry, false)
       n = n + 1
     end
   end
-  return n
+  return n, rank
+end
+
+-- Sidekiq's workers move due entries to the lists of their queues. A door takes those of its own queue. Others may lie
+-- before these, and no call reads all: it reads the first ones, and some from another rank each time.
+local function take_due(door, key, most)
+  local due = most > 0 and may("ZREM", key, "") and redis.pcall("ZCOUNT", key, "-inf", now / 1000)
+  if type(due) ~= "number" then return 0 end
+  local n, rank = take_from(door, key, 0, due, most)
+  if rank >= due then return n end
+  local at_random = tonumber(string.sub(redis.sha1hex(now), 1, 8), 16) % due
+  return n + take_from(door, key, math.max(at_random, rank), due, most - n)
 end
 
 -- Make jobs of up to `most` entries of a door. Return how many entries went, whether there are more, and when to look
@@ -219,7 +235,12 @@ end
 function door_entries.take(name, most)
   local door = door_entries.door(name)
   if not door or not READ[door.format] or setting("paused", door.queue) > 0 then return 0, false, 0 end
-  local due = door.format == "sidekiq" and take_due(door, most) or 0
-  local n, is_more = take_list(door, most - due)
-  return due + n, is_more or due > 0 and due == most, door.format == "sidekiq" and now + LOOK_MS or 0
+  local n, look_at = 0, 0
+  if door.format == "sidekiq" then
+    local prefix = string.match(door.list, "^(.*)queue:")
+    n = take_due(door, prefix .. "retry", most)
+    n, look_at = n + take_due(door, prefix .. "schedule", most - n), now + LOOK_MS
+  end
+  local listed, is_more = take_list(door, most - n)
+  return n + listed, is_more or n > 0 and n == most, look_at
 end

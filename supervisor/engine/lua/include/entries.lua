@@ -282,7 +282,8 @@ function entries.handle_error(problem)
   place(P .. "failed:broken", jid, now)
   place(P .. "groups", "broken", now)
   place(P .. "queues", queue, redis.call("ZSCORE", P .. "queues", queue) or now)
-  strike(problem.key, entry)
+  local kind = redis.call("TYPE", problem.key).ok
+  if kind == "zset" then place(problem.key, entry, false) else strike(problem.key, entry) end
   local job = { jid = jid, queue = queue, klass = "broken" }
   publish_job_event("job.failed", job, { group = "broken" }, moves.message_in(failure))
   commit()
