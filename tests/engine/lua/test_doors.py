@@ -8,7 +8,7 @@ import pytest
 
 from supervisor import LeaseholdError
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import doors, writes
 from supervisor.engine.model.outcomes import LATER, Completed
 
 UUID = "0f14d0ab-9605-4a62-a9e4-5ed26688389b"
@@ -117,6 +117,15 @@ def test_a_take_is_bounded_and_says_that_there_is_more(client, rwq):
     taken = client.doors.take("rwq", 3)
     assert (taken.count, taken.has_more) == (3, True)
     assert [lease.jid for lease in leases(client)] == ["0", "1", "2"]
+
+
+def test_a_take_says_that_there_is_more_behind_a_door_that_had_no_turn(client, server, rwq, foreign):
+    client.doors.add("first", format="hworker", source=foreign, queue="q", klass="k")
+    server.redis.lpush(f"hworker-jobs-{foreign}", f'["large","{"x" * 600_000}"]')
+    rwq("1", b"x")
+    for is_left in (True, False):
+        taken = calls_of(client).run(doors.take(["first", "rwq"], 100))
+        assert (taken.count, taken.has_more) == (1, is_left)
 
 
 # redis-work-queue.

@@ -188,18 +188,19 @@ end
 
 local function may(...) return redis.acl_check_cmd(...) end
 
--- Return the entries of a list, the oldest first.
+-- Take entries of the list, the oldest first. Return how many, and whether it has more.
 local function take_list(door, most)
   local n, key = 0, door.list
-  if not may("LTRIM", key, "0", "-1") then return 0, false end
-  while n < most and read_bytes < entries.MOST_BYTES do
-    local entry = redis.pcall("LINDEX", key, -n - 1)
-    if type(entry) ~= "string" or read_bytes > 0 and read_bytes + #entry > entries.MOST_BYTES then break end
+  local length = may("LTRIM", key, "0", "-1") and redis.pcall("LLEN", key)
+  if type(length) ~= "number" then return 0, false end
+  while n < most and n < length and read_bytes < entries.MOST_BYTES do
+    local entry = redis.call("LINDEX", key, -n - 1)
+    if read_bytes > 0 and read_bytes + #entry > entries.MOST_BYTES then break end
     take_one(door, key, entry)
     n = n + 1
   end
   if n > 0 then shift(key, n) end
-  return n, n > 0 and redis.call("LLEN", key) > n
+  return n, length > n
 end
 
 -- Take this door's own entries out of the due ones of a sorted set, from a rank on, until enough bytes of all of them
