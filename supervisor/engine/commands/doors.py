@@ -61,12 +61,12 @@ def take(names: Sequence[str], most: int, *, now: float | None = None) -> Comman
 
 def _text(door: Door) -> str:
     """Return a door as the scripts keep it."""
-    lines = [door.format, door.list, door.source, door.queue, door.klass or ""]
+    lines = [door.format, "\t".join(door.lists), door.source, door.queue, door.klass or ""]
     return "\n".join([*lines, *(f"{foreign}\t{klass}" for foreign, klass in (door.klasses or {}).items())])
 
 
 def _door(name: bytes, text: bytes, waiting: int) -> Door:
-    format, _list, source, queue, klass, *mapped = text.decode().split("\n")
+    format, _lists, source, queue, klass, *mapped = text.decode().split("\n")
     klasses = dict(line.split("\t", 1) for line in mapped) or None
     return Door(name.decode(), format, source, queue, klass or None, klasses, None if waiting < 0 else waiting)
 

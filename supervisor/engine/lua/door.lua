@@ -7,9 +7,9 @@
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   name
--- ARGV[3]   its format, list, source, queue, klass ("" = as the entry says), and foreign class, a tab and klass for
---           each that is mapped; a line each; "" = remove the door
--- ARGV[4]   the list
+-- ARGV[3]   its format, lists, source, queue, klass ("" = as the entry says), and foreign class, a tab and klass for
+--           each that is mapped; a line each, with tabs between the lists; "" = remove the door
+-- ARGV[4]   the first list
 -- ARGV[5]   name of the actor; "" = unknown
 --
 -- Returns   1, or 0 if nothing has changed.
@@ -38,7 +38,7 @@ if text ~= "" then
   refuse_if(not redis.acl_check_cmd("LTRIM", list, "0", "-1"), "this account may not change " .. list)
   local doors = redis.call("HGETALL", key)
   for i = 1, #doors, 2 do
-    local its_list = string.match(doors[i + 1], "^[^\n]*\n([^\n]*)\n")
+    local its_list = string.match(doors[i + 1], "^[^\n]*\n([^\t\n]*)")
     refuse_if(doors[i] ~= name and its_list == list, "door " .. doors[i] .. " has the list " .. list .. " already")
   end
   refuse_if(had == "" and #doors >= 2 * MOST, "there are " .. MOST .. " doors already")

@@ -17,7 +17,7 @@ MOST_KLASSES: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A kind of other program. Its `list` has {} in the place of the door's source.
+    """A kind of other program. Its `lists`, the most urgent one first, have {} in the place of the door's source.
 
     `names_klass`: an entry says of which class its job is.
     """
@@ -25,18 +25,20 @@ class Format:
     program: str
     source: str
     pattern: re.Pattern[str]
-    list: str
+    lists: tuple[str, ...]
     names_klass: bool
 
 
 _ANY: Final = re.compile(r".+")
+#: As kombu names the lists of the priorities 0 to 9.
+_OF_PRIORITIES: Final = ("{}", *(f"{{}}\x06\x16{priority}" for priority in range(1, 10)))
 
 FORMATS: Final[Mapping[str, Format]] = {
-    "rwq": Format("redis-work-queue", "the prefix of its keys", _ANY, "{}:queue", names_klass=False),
-    "hworker": Format("hworker", "its name", _ANY, "hworker-jobs-{}", names_klass=False),
-    "worqr": Format("Worqr", "a list <prefix>:queues:<queue>", re.compile(r".+:queues:.+"), "{}", names_klass=False),
-    "sidekiq": Format("Sidekiq", "a list queue:<queue>", re.compile(r"(?:.+:)?queue:.+"), "{}", names_klass=True),
-    "celery": Format("Celery", "a list, the queue's name", _ANY, "{}", names_klass=True),
+    "rwq": Format("redis-work-queue", "the prefix of its keys", _ANY, ("{}:queue",), names_klass=False),
+    "hworker": Format("hworker", "its name", _ANY, ("hworker-jobs-{}",), names_klass=False),
+    "worqr": Format("Worqr", "a list <prefix>:queues:<queue>", re.compile(r".+:queues:.+"), ("{}",), names_klass=False),
+    "sidekiq": Format("Sidekiq", "a list queue:<queue>", re.compile(r"(?:.+:)?queue:.+"), ("{}",), names_klass=True),
+    "celery": Format("Celery", "a list, the queue's name", _ANY, _OF_PRIORITIES, names_klass=True),
 }
 #: Known formats for which there is no door, and why.
 NOT_YET: Final[Mapping[str, str]] = {
@@ -47,10 +49,10 @@ NOT_YET: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """A list of another program, whose entries become jobs of a queue.
+    """A list of another program, or several of one queue, whose entries become jobs of a queue.
 
     `klass`: of all its jobs; None: each entry names its own, or that in `klasses` in its place. `waiting`: how many
-    entries are in the list; None: it is no list any more, or this account may not read it.
+    entries are in the lists; None: one is no list any more, or this account may not read it.
     """
 
     name: str
@@ -63,8 +65,18 @@ class Door:
 
     @property
     def list(self) -> str:
-        """The key of the list."""
-        return FORMATS[self.format].list.format(self.source)
+        """The key of the list, or of the most urgent one."""
+        return self.lists[0]
+
+    @property
+    def lists(self) -> tuple[str, ...]:
+        """The keys of all lists, the most urgent one first."""
+        return tuple(each.format(self.source) for each in FORMATS[self.format].lists)
+
+    @property
+    def usual_lists(self) -> tuple[str, ...]:
+        """Those where a push must be noticed at once. kombu uses the priorities 0, 3, 6 and 9 by default."""
+        return self.lists[::3]
 
 
 def checked_door(name: object, format: object, source: object, queue: object, klass: object, klasses: object) -> Door:

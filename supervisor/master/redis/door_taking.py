@@ -57,7 +57,7 @@ class DoorTaking(TimedSpeaker):
     def listen(self) -> None:
         """Wait for what is pushed: called while the master waits for jobs."""
         if self._known:
-            self._listeners.listen([door.list for door in self._served])
+            self._listeners.listen(self._lists)
 
     def hear(self) -> None:
         """Before an exchange: see what was pushed."""
@@ -91,7 +91,13 @@ class DoorTaking(TimedSpeaker):
         if self._leads() != had:
             self._is_asked = bool(known)
             self._look_at = math.inf
-            self._listeners.listen([door.list for door in self._served])
+            self._listeners.listen(self._lists)
+
+    @property
+    def _lists(self) -> list[str]:
+        """Return the first list of each door, and then the others."""
+        served = self._served
+        return [door.list for door in served] + [each for door in served for each in door.usual_lists[1:]]
 
     def _leads(self) -> list[tuple[str, str, str]]:
         return [(door.name, door.list, door.queue) for door in self._known]

@@ -496,6 +496,28 @@ def test_times_of_a_celery_task_are_kept(client, to_celery, clock):
     assert [lease.jid for lease in leases(client)] == ["eta"]
 
 
+def test_the_lists_of_all_priorities_are_taken_the_most_urgent_first(client, server, to_celery, foreign):
+    for priority in (9, 3, 1):
+        message = celery(f"of-{priority}", properties={"priority": priority})
+        server.redis.lpush(f"{foreign}\x06\x16{priority}", message)
+    to_celery(celery("of-0", properties={"priority": 0}))
+    assert [door.waiting for door in client.doors.list()] == [4]
+    assert client.doors.take("celery", 1).has_more is True
+    assert client.doors.take("celery").count == 3
+    assert [(lease.jid, client.job(lease.jid).priority) for lease in leases(client)] == [
+        ("of-0", 0), ("of-1", 1), ("of-3", 3), ("of-9", 9),
+    ]  # fmt: skip
+    assert list(server.redis.scan_iter(f"{foreign}*")) == []
+
+
+def test_a_task_that_is_more_urgent_overtakes_those_that_were_taken_before(client, server, to_celery, foreign):
+    server.redis.lpush(f"{foreign}\x06\x163", celery("later", properties={"priority": 4}))
+    client.doors.take("celery")
+    to_celery(celery("first", properties={"priority": 0}))
+    client.doors.take("celery")
+    assert [lease.jid for lease in leases(client)] == ["first", "later"]
+
+
 def test_what_only_celery_can_do_is_broken_with_the_reason(client, to_celery):
     refused = {
         celery("a", tail='"chain": [{}]'): "callbacks, chains and chords",

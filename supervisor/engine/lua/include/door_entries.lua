@@ -112,6 +112,11 @@ end
 
 local function time_of(value) return type(value) == "string" and ms_of(value) or nil end
 
+-- Both count from 0, which is the most urgent one.
+local function priority_of(value)
+  return type(value) == "number" and value > 0 and value < 256 and string.format("%d", value) or nil
+end
+
 function READ.celery(_, entry)
   local found, why = entries.parsed(entry)
   if not found then return nil, why end
@@ -120,6 +125,7 @@ function READ.celery(_, entry)
   if why then return nil, why end
   local options, expires, limits_s = {}, time_of(headers.expires), headers.timelimit
   if expires then options.expires = string.format("%.0f", math.max(expires - now, 1)) end
+  options.priority = priority_of(found.properties.priority)
   local hard_s = type(limits_s) == "table" and tonumber(limits_s[1])
   if hard_s and hard_s > 0 then options.timeout = string.format("%.0f", hard_s * 1000) end
   return {
@@ -142,10 +148,10 @@ function door_entries.door(name)
   local text = redis.call("HGET", P .. "doors", name)
   if not text then return nil end
   local door, klasses = {}, {}
-  door.format, door.list, door.source, door.queue, door.klass, door.by_klass =
+  door.format, door.lists, door.source, door.queue, door.klass, door.by_klass =
     string.match(text, "^([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n?(.*)$")
   for foreign, klass in string.gmatch(door.by_klass or "", "([^\t\n]+)\t([^\n]+)") do klasses[foreign] = klass end
-  door.klasses = klasses
+  door.klasses, door.list = klasses, string.match(door.lists, "^[^\t]+")
   return door
 end
 
@@ -188,9 +194,9 @@ end
 
 local function may(...) return redis.acl_check_cmd(...) end
 
--- Take entries of the list, the oldest first. Return how many, and whether it has more.
-local function take_list(door, most)
-  local n, key = 0, door.list
+-- Take entries of a list, the oldest first. Return how many, and whether it has more.
+local function take_list(door, key, most)
+  local n = 0
   local length = may("LTRIM", key, "0", "-1") and redis.pcall("LLEN", key)
   if type(length) ~= "number" then return 0, false end
   while n < most and n < length and read_bytes < entries.MOST_BYTES do
@@ -236,12 +242,16 @@ end
 function door_entries.take(name, most)
   local door = door_entries.door(name)
   if not door or not READ[door.format] or setting("paused", door.queue) > 0 then return 0, false, 0 end
-  local n, look_at = 0, 0
+  local n, is_more, look_at = 0, false, 0
   if door.format == "sidekiq" then
     local prefix = string.match(door.list, "^(.*)queue:")
     n = take_due(door, prefix .. "retry", most)
     n, look_at = n + take_due(door, prefix .. "schedule", most - n), now + LOOK_MS
+    is_more = n == most
   end
-  local listed, is_more = take_list(door, most - n)
-  return n + listed, is_more or n > 0 and n == most, look_at
+  for list in string.gmatch(door.lists, "[^\t]+") do
+    local listed, has_more = take_list(door, list, most - n)
+    n, is_more = n + listed, is_more or has_more
+  end
+  return n, is_more, look_at
 end
