@@ -143,7 +143,7 @@ def test_an_item_counts_as_processing_until_its_job_ends(client, server, rwq, fo
     rwq("1", b"x")
     client.doors.take("rwq")
     assert server.redis.lrange(f"{foreign}:processing", 0, -1) == [b"1"]
-    assert server.redis.exists(f"{foreign}:lease:1", f"{foreign}:item:1") == 2
+    assert server.redis.exists(*(f"{foreign}:{key}:1" for key in ("item", "lease", "leased_by_session"))) == 3
     assert rwq("1", b"again") is False
     (lease,) = leases(client)
     lease.complete()

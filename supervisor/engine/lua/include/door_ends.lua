@@ -6,7 +6,9 @@ local RESULT_S = 86400 -- for which Celery keeps a result by default
 local STATS_S = 157680000 -- five years, for which Sidekiq keeps the numbers of a day
 local END_COST = 2048 -- as how many bytes an end counts beside those that it tells, by the time that it takes
 local ends = {}
-door_ends.LEASE = "leasehold" -- in the lease of a redis-work-queue item, while its job lives here
+door_ends.LEASE = "leasehold" -- in the leases of a redis-work-queue item, while its job lives here
+-- Its published clients for Python and Node look at the second one, the others and its documents at the first.
+door_ends.LEASES = { ":lease:", ":leased_by_session:" }
 
 -- Have a command on keys of the other program carried out, last of all. An error in it is passed over: no foreign key,
 -- and no right to one, may hold up a job.
@@ -35,9 +37,9 @@ end
 
 -- An item that its producer has added anew is not ours.
 function ends.rwq(_, _, prefix, id)
-  local lease = prefix .. ":lease:" .. id
-  if redis.pcall("GET", lease) ~= door_ends.LEASE then return end
-  foreign("UNLINK", prefix .. ":item:" .. id, lease)
+  local first, second = prefix .. door_ends.LEASES[1] .. id, prefix .. door_ends.LEASES[2] .. id
+  if redis.pcall("GET", first) ~= door_ends.LEASE then return end
+  foreign("UNLINK", prefix .. ":item:" .. id, first, second)
   foreign("LREM", prefix .. ":processing", 0, id)
 end
 

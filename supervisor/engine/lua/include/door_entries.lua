@@ -139,7 +139,7 @@ local NOTE = {}
 
 -- The cleaners of redis-work-queue leave an item alone that has a lease.
 function NOTE.rwq(door, id)
-  door_ends.plan("SET", door.source .. ":lease:" .. id, door_ends.LEASE)
+  for _, lease in ipairs(door_ends.LEASES) do door_ends.plan("SET", door.source .. lease .. id, door_ends.LEASE) end
   door_ends.plan("LPUSH", door.source .. ":processing", id)
 end
 
