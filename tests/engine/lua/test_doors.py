@@ -151,6 +151,19 @@ def test_an_item_counts_as_processing_until_its_job_ends(client, server, rwq, fo
     assert rwq("1", b"again") is True
 
 
+def test_fewer_items_end_at_once_where_many_are_processed(client, server, rwq, foreign, clock):
+    server.redis.lpush(f"{foreign}:processing", *range(20_000))
+    for number in range(200):
+        rwq(f"own-{number}", b"x")
+    client.doors.take("rwq", 200)
+    outcomes = [Completed(lease) for lease in leases(client, 200)]
+    answers = calls_of(client).run(writes.settle("w", outcomes, now=clock.now))
+    assert 20 <= answers.count(True) <= 150
+    assert client.settle(outcomes) == [answer == LATER for answer in answers]
+    assert list(server.redis.scan_iter(f"{foreign}:*")) == [f"{foreign}:processing".encode()]
+    assert server.redis.llen(f"{foreign}:processing") == 20_000
+
+
 @pytest.mark.parametrize("end", ["fail", "cancel"])
 def test_an_item_goes_however_its_job_ends(client, server, rwq, foreign, end):
     rwq("1", b"x")
