@@ -65,6 +65,7 @@ def test_task_of_a_lower_priority_starts_at_once(stage, foreign):
     stage.assert_nothing_left()
 
 
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("program", producers.ALL, ids=lambda program: program.__name__)
 def test_entries_behind_a_door_run_once_each_while_all_is_killed(stage, foreign, program):
     stage.config(heartbeat=1, grace=0.5)
