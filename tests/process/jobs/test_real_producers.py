@@ -33,6 +33,27 @@ except Exception as error:
     why = str(error)
 print(json.dumps([[each.get(timeout={LONGEST_S}) for each in sent], named.get(timeout={LONGEST_S}), why]))
 """
+#: The counter is raised by each task that runs at Celery's own worker.
+SHARED = f"""
+import json, sys
+from tasks import app
+
+while not app.control.ping(timeout=5):
+    pass
+sent = [app.send_task("good.echo", [n]) for n in range({COUNT})]
+results = [each.get(timeout={LONGEST_S}) for each in sent]
+print(json.dumps([results, int(app.backend.client.get("theirs") or 0)]))
+"""
+TASKS = """
+from celery import Celery
+
+app = Celery("tasks", broker="{url}", backend="{url}")
+
+@app.task(name="good.echo")
+def echo(n):
+    app.backend.client.incr("theirs")
+    return "theirs"
+"""
 REDIS_WORK_QUEUE = f"""
 import contextlib, io, json, sys, time
 import redis
@@ -99,6 +120,27 @@ def test_celery_gets_its_results(said, python, own_server):
     results, named, why = said({"format": "celery", "source": "celery"}, python, "-c", CELERY, url)
     assert results == [[n] for n in range(COUNT)]
     assert (named, why) == ({"name": "Ada"}, "there is none")
+
+
+@pytest.fixture
+def celery_worker(python, own_server, tmp_path_factory, monkeypatch):
+    """Celery's own worker, which takes from the same list."""
+    folder = tmp_path_factory.mktemp("celery")
+    (folder / "tasks.py").write_text(TASKS.format(url=f"redis+socket://{own_server.socket}"))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    command = [python, "-m", "celery", "-A", "tasks", "worker", "--pool", "solo", "--loglevel", "info"]
+    with (folder / "log").open("w+") as log:
+        worker = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+        yield worker
+        worker.terminate()
+        worker.wait(LONGEST_S)
+
+
+def test_celery_and_a_door_share_a_list_and_run_each_task_once(said, python, celery_worker, own_stage):
+    results, theirs = said({"format": "celery", "source": "celery"}, python, "-c", SHARED)
+    assert all(result in ("theirs", [n]) for n, result in enumerate(results))
+    assert theirs == results.count("theirs") > 0
+    assert own_stage.queue.stats().run.count == COUNT - theirs > 0
 
 
 def test_cleaner_of_redis_work_queue_leaves_items_alone_until_they_are_done(said, python, own_server):
