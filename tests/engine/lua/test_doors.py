@@ -392,6 +392,15 @@ def test_due_entries_of_the_sidekiq_retry_set_have_the_retries_left(client, serv
     assert server.redis.zcard(f"{foreign}:retry") == 1
 
 
+def test_many_due_entries_are_taken_one_call_after_the_other(client, server, to_sidekiq, foreign, clock):
+    server.redis.zadd(f"{foreign}:schedule", {sidekiq(str(n)): clock() - 1 for n in range(1_000)})
+    takes = [client.doors.take("sidekiq", 1_000)]
+    while takes[-1].has_more:
+        takes.append(client.doors.take("sidekiq", 1_000))
+    assert sum(taken.count for taken in takes) == 1_000
+    assert 2 <= len(takes) <= 4
+
+
 @pytest.mark.parametrize(("number", "size"), [(10_000, 10), (60, 100_000)])
 def test_due_entries_of_other_queues_hide_none(client, server, to_sidekiq, foreign, clock, number, size):
     elsewhere = {sidekiq(str(n), "low", args=["x" * size]): clock() - 2 for n in range(number)}

@@ -8,7 +8,7 @@ local LOOK_MS = 5000 -- Sidekiq's own workers look as often at what is due
 local MOST_DIGESTED = 65536 -- bytes
 -- As how many bytes an entry counts beside its own, also if it is only looked at, and one to decode or to digest: by
 -- the time that they take.
-local ENTRY_COST, DUE_COST, DECODE_COST, DIGEST_COST = 1024, 128, 8, 12
+local ENTRY_COST, DUE_COST, DECODE_COST, DIGEST_COST = 1024, 256, 8, 12
 local READ, GONE = {}, {}
 local read_bytes = 0 -- by this call, of all doors
 local put_jid = nil -- of the entry that is being put, as soon as it is known
@@ -247,7 +247,7 @@ function door_entries.take(name, most)
     local prefix = string.match(door.list, "^(.*)queue:")
     n = take_due(door, prefix .. "retry", most)
     n, look_at = n + take_due(door, prefix .. "schedule", most - n), now + LOOK_MS
-    is_more = n == most
+    is_more = n == most or read_bytes >= entries.MOST_BYTES
   end
   for list in string.gmatch(door.lists, "[^\t]+") do
     local listed, has_more = take_list(door, list, most - n)
