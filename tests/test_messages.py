@@ -68,13 +68,13 @@ def test_a_job_comes_back_the_same(payload, is_bytes):
     meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True, 0.25)
     packet = messages.pack_job(2**53, meta, payload, is_bytes)
     assert messages.token_of(packet) == 2**53
-    assert messages.unpack_job(packet) == (2**53, *meta, is_bytes, payload, None, 0, None, False, None, 0, None)
+    assert messages.unpack_job(packet) == (2**53, *meta, is_bytes, payload, None, 0, None, False, None, 0, None, False)
 
 
 def test_a_job_comes_with_its_last_checkpoint():
     meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True, 0.25)
     job = messages.unpack_job(messages.pack_job(7, meta, b"payload", True, b"[1,2]"))
-    assert job == (7, *meta, True, b"payload", b"[1,2]", 5, None, False, None, 0, None)
+    assert job == (7, *meta, True, b"payload", b"[1,2]", 5, None, False, None, 0, None, False)
 
 
 @pytest.mark.parametrize("saved", [None, b"[1,2]"])
@@ -107,6 +107,13 @@ def test_a_job_comes_with_its_batch():
     meta = ("jid", "k", "q", 0, 0, 0, 0, [], None, False, 0.25)
     job = messages.unpack_job(messages.pack_job(7, meta, b"payload", False, batch="b"))
     assert (job.batch, job.trace, job.saved, job.payload) == ("b", None, None, b"payload")
+
+
+@pytest.mark.parametrize("trace", [None, "00-a-b-01"])
+def test_a_job_tells_whether_its_data_are_arguments_of_a_call(trace):
+    meta = ("jid", "k", "q", 0, 0, 0, 0, [], None, False, 0.25)
+    job = messages.unpack_job(messages.pack_job(7, meta, b"[1]", False, trace=trace, is_call=True))
+    assert (job.is_call, job.is_bytes, job.payload) == (True, False, b"[1]")
 
 
 def test_a_step_comes_back_the_same():

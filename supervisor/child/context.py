@@ -5,6 +5,7 @@ Must not import redis, nor send anything itself: `child/talk.py` does.
 
 import contextlib
 import inspect
+import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -116,7 +117,7 @@ class JobContext:
         (
             self.token, self.jid, self.klass, self.queue, self.priority, self.failures, self.deaths, self.interruptions,
             self.tags, self.lane, self._persistent, self.waited_s, self._is_bytes, payload, self._saved, _, self.trace,
-            self._at_most_once, self._replay, _, self._batch_id,
+            self._at_most_once, self._replay, _, self._batch_id, self._is_call,
         ) = message  # fmt: skip
         self.raw = payload or b""
         self._workdir = workdir
@@ -138,6 +139,14 @@ class JobContext:
     def data(self) -> Any:
         """The decoded payload. Bytes where bytes were put."""
         return self.raw if self._is_bytes else orjson.loads(self.raw)
+
+    @property
+    def call(self) -> tuple[list[Any], dict[str, Any]] | None:
+        """The arguments by position and by name. None: the data have none by position."""
+        if not self._is_call:
+            return None
+        data = json.loads(self.raw)  # of integers, orjson keeps no more than 64 bits
+        return (data, {}) if isinstance(data, list) else (data["args"], data["kwargs"])
 
     @_Once
     def saved(self) -> Any:

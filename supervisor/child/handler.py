@@ -209,6 +209,8 @@ class Handler(Generic[P, R]):
             return {}
         if job.raw is job.data:  # bytes were put
             raise WrongShape(f"the data must be JSON with the keys {', '.join(self.parameters.names)}, and is bytes")
+        if (call := job.call) is not None:
+            return self.parameters.taken_call(*call)
         return (self.parameters.taken_list if self.collects else self.parameters.taken)(job.raw, job.data)
 
     def gives_up(self, error: BaseException, on_error: str) -> bool:

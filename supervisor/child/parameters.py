@@ -4,6 +4,7 @@ Owns the names; `child/annotations.py` owns the types. Must not call a handler.
 """
 
 import inspect
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -62,10 +63,10 @@ class Parameters:
         given = dict(kwargs)
         if args:
             if len(args) > len(self.names):
-                raise WrongShape(f"{len(args)} values were given for the parameters {self._listed()}")
+                raise WrongShape(f"{len(args)} values were given by position for the parameters {self._listed()}")
             for name, value in zip(self.names, args, strict=False):
                 if name in given:
-                    raise WrongShape(f"{name} was given twice")
+                    raise WrongShape(f"{name}: was given twice, by position and by name")
                 given[name] = value
         self._check_names(given)
         return given
@@ -90,6 +91,11 @@ class Parameters:
         if self.context in data or self.shape is None:
             self._check_names(data)
         return data if self.shape is None else self.shape.taken(raw)
+
+    def taken_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a handler from those of a call. Raises WrongShape naming each wrong one."""
+        given = self.given(args, kwargs)
+        return given if self.shape is None else self.shape.taken(json.dumps(given).encode())
 
     def one_dumped(self, given: Mapping[str, Any]) -> bytes:
         """Return the one member of a list as JSON: what one put gives to a job that collects.

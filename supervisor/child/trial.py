@@ -17,12 +17,13 @@ from supervisor.child.handler import Handler
 from supervisor.child.parameters import WrongShape
 from supervisor.messages import JobMessage
 
-Jobs = Iterator[tuple[str, str, bool, bytes]]
+Jobs = Iterator[tuple[str, str, bool, bool, bytes]]
 
 
 def main(root: str) -> None:
     """Write a line to stdout: null, or why the handlers cannot be imported. Then read jobs from stdin, each a line with
-    klass, jid, whether the data are bytes, and their length, and behind it the data. At the end write the findings.
+    klass, jid, whether the data are bytes or a call, and their length, and behind it the data. At the end write the
+    findings.
     """
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -36,8 +37,8 @@ def main(root: str) -> None:
 
 def _jobs(source: BinaryIO) -> Jobs:
     while head := source.readline():
-        klass, jid, is_bytes, size_bytes = orjson.loads(head)
-        yield klass, jid, is_bytes, source.read(size_bytes)
+        klass, jid, is_bytes, is_call, size_bytes = orjson.loads(head)
+        yield klass, jid, is_bytes, is_call, source.read(size_bytes)
 
 
 def tried(handlers: Mapping[str, Handler[..., Any]], jobs: Jobs) -> dict[str, Any]:
@@ -46,18 +47,18 @@ def tried(handlers: Mapping[str, Handler[..., Any]], jobs: Jobs) -> dict[str, An
     A klass without a handler has no number of the latter.
     """
     found: dict[str, Any] = {}
-    for klass, jid, is_bytes, raw in jobs:
+    for klass, jid, is_bytes, is_call, raw in jobs:
         about = found.setdefault(klass, {"jobs": 0, "refused": 0 if klass in handlers else None, "first": None})
         about["jobs"] += 1
-        if klass in handlers and (why := refusal(handlers[klass], is_bytes, raw)) is not None:
+        if klass in handlers and (why := refusal(handlers[klass], is_bytes, is_call, raw)) is not None:
             about["refused"] += 1
             about["first"] = about["first"] or (jid, why)
     return found
 
 
-def refusal(handler: Handler[..., Any], is_bytes: bool, raw: bytes) -> str | None:
+def refusal(handler: Handler[..., Any], is_bytes: bool, is_call: bool, raw: bytes) -> str | None:
     """Return why a handler cannot take the data of a job. None: it can."""
-    message = JobMessage(0, "", "", "", 0, 0, 0, 0, [], None, False, 0.0, is_bytes, raw)
+    message = JobMessage(0, "", "", "", 0, 0, 0, 0, [], None, False, 0.0, is_bytes, raw, is_call=is_call)
     job = JobContext(message, "", JobCalls())
     try:
         job.data  # noqa: B018  decoded first, as a child does

@@ -30,7 +30,7 @@ def message_of(lease: LeaseRecord) -> JobMessage:
     return JobMessage(
         lease.token, lease.jid, lease.klass, lease.queue, lease.priority, lease.failures, lease.deaths,
         lease.interruptions, lease.tags, lease.lane, lease.persistent, lease.waited_s, lease.is_bytes, lease.raw,
-        lease.raw_saved, 0, lease.trace, lease.at_most_once, lease.raw_replay, 0, lease.batch,
+        lease.raw_saved, 0, lease.trace, lease.at_most_once, lease.raw_replay, 0, lease.batch, lease.is_call,
     )  # fmt: skip
 
 

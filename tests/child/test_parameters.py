@@ -354,14 +354,67 @@ def test_only_the_first_of_many_wrong_fields_are_named():
     assert len(str(refused.value)) < 5000
 
 
+# arguments by position
+
+
+def called(function, data):
+    raw = orjson.dumps(data)
+    message = JobMessage(0, "", "", "", 0, 0, 0, 0, [], None, False, 0.0, False, raw, is_call=True)
+    return Handler(function, None, HandlerSettings()).arguments_of(JobContext(message, "", JobCalls()))
+
+
+@pytest.mark.parametrize(
+    ("data", "arguments"),
+    [
+        ([7, "rich"], {"user": 7, "template": "rich"}),
+        ([7], {"user": 7}),
+        ({"args": [7], "kwargs": {"template": "rich"}}, {"user": 7, "template": "rich"}),
+    ],
+)
+@pytest.mark.parametrize("function", [untyped, typed])
+def test_arguments_of_a_call_are_given_by_position_and_by_name(function, data, arguments, either):
+    assert called(function, data) == arguments
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ([], "user: is missing"),
+        ([7, "rich", 1], "3 values were given by position for the parameters user, template"),
+        ({"args": [7], "kwargs": {"user": 8}}, "user: was given twice, by position and by name"),
+        ({"args": [7], "kwargs": {"tmplate": "x"}}, "tmplate: is no parameter"),
+        ({"args": ["rich"], "kwargs": {"job": 1}}, "job: is no parameter, but the job itself"),
+    ],
+)
+@pytest.mark.parametrize("function", [untyped, typed])
+def test_wrong_arguments_of_a_call_are_named(function, data, problem, either):
+    with pytest.raises(WrongShape, match=problem):
+        called(function, data)
+
+
+def test_annotations_hold_for_arguments_of_a_call():
+    assert called(typed, ["7"]) == {"user": 7}
+    assert called(open_ended, {"args": [7], "kwargs": {"more": [1]}}) == {"user": 7, "more": [1]}
+    with pytest.raises(WrongShape, match="user: Input should be a valid integer"):
+        called(typed, ["seven"])
+
+
+def test_handler_without_parameters_gets_the_arguments_of_a_call_as_data():
+    assert called(plain, [7, "rich"]) == {}
+    message = JobMessage(0, "", "", "", 0, 0, 0, 0, [], None, False, 0.0, False, b"[12345678901234567890]")
+    job = JobContext(message._replace(is_call=True), "", JobCalls())
+    assert (job.data, job.call) == ([12345678901234567890], ([12345678901234567890], {}))
+    assert JobContext(message, "", JobCalls()).call is None
+
+
 # what a put gives
 
 
 def test_values_by_position_have_names():
     assert of(typed).given((7, "x"), {}) == {"user": 7, "template": "x"}
     for args, kwargs, match in [
-        ((1, "x", 2), {}, "3 values were given"),
-        ((1,), {"user": 2}, "user was given twice"),
+        ((1, "x", 2), {}, "3 values were given by position"),
+        ((1,), {"user": 2}, "user: was given twice"),
         ((), {}, "user: is missing"),
         ((1,), {"tmplate": "x"}, "tmplate: is no parameter"),
     ]:

@@ -85,7 +85,7 @@ def test_each_put_of_a_collecting_handler_gives_one_member_of_its_list(index, cl
     client.queue("default").put_many([index.job([9])])
     job = client.job(jid)
     assert job.data == [7, "8", 9]
-    assert index.arguments_of(job) == {"pages": [7, 8, 9]}
+    assert index.parameters.taken_list(job.raw, job.data) == {"pages": [7, 8, 9]}
     assert index.plain_options == {"unique": "index", "collect": 3600, "most": 9}
 
 
@@ -98,7 +98,7 @@ def test_put_of_a_collecting_handler_is_checked_by_itself(index, pages):
 def test_collected_data_that_are_no_list_are_broken(index, client):
     job = client.job(client.queue("default").put("search.index", {"pages": [1]}))
     with pytest.raises(ValueError, match="the data must be a list, as collect makes it, not dict"):
-        index.arguments_of(job)
+        index.parameters.taken_list(job.raw, job.data)
 
 
 def test_only_the_handler_says_whether_it_collects(index, welcome):

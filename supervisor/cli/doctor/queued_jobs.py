@@ -18,6 +18,7 @@ from supervisor.cli.lib.terminal import counted
 from supervisor.config import Exit, RunConfig
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
+from supervisor.engine.client.sync_handles import Job
 from supervisor.engine.commands import entries
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.transport.credentials import load
@@ -56,8 +57,8 @@ def _tried(config: RunConfig, jobs: IO[bytes], answers: IO[bytes]) -> dict[str, 
     """Show all jobs to the process. Raises OSError or ValueError if it ends before its answer."""
     credentials = load(config.redis_credentials)
     with Client(config.redis_url, config.namespace, credentials=credentials, poll=config.redis_poll_s) as client:
-        for klass, jid, is_bytes, raw in chain(_jobs(client), _pushed(client)):
-            jobs.write(orjson.dumps((klass, jid, is_bytes, len(raw))) + b"\n" + raw)
+        for klass, jid, is_bytes, is_call, raw in chain(_jobs(client), _pushed(client)):
+            jobs.write(orjson.dumps((klass, jid, is_bytes, is_call, len(raw))) + b"\n" + raw)
     jobs.close()
     if not select.select([answers], [], [], _END_S)[0]:
         raise ValueError(f"it does not answer within {_END_S:g} s")
@@ -65,17 +66,18 @@ def _tried(config: RunConfig, jobs: IO[bytes], answers: IO[bytes]) -> dict[str, 
     return found
 
 
-def _jobs(client: Client) -> Iterator[tuple[str, str, bool, bytes]]:
+def _jobs(client: Client) -> Iterator[tuple[str, str, bool, bool, bytes]]:
     for name in client.queues():
         queue = client.queue(name)
         for state in (*_STATES, "recurring"):
             offset = 0
             while page := queue.jobs(state, offset, _PAGE):
-                yield from ((one.klass, one.jid, one.is_bytes, one.raw) for one in page)
+                for one in page:
+                    yield one.klass, one.jid, one.is_bytes, isinstance(one, Job) and one.is_call, one.raw
                 offset += len(page)
 
 
-def _pushed(client: Client) -> Iterator[tuple[str, str, bool, bytes]]:
+def _pushed(client: Client) -> Iterator[tuple[str, str, bool, bool, bytes]]:
     """Yield the jobs that leases will make of pushed entries. What names no klass is `broken` for any code."""
     calls, options = calls_of(client), client.config.all()
     for name in sorted(calls.follow(entries.queues())):
@@ -85,7 +87,7 @@ def _pushed(client: Client) -> Iterator[tuple[str, str, bool, bytes]]:
         while page := calls.run(entries.page(name, offset)):
             for one in page:
                 if klass := one.klass or default_klass:
-                    yield str(klass), one.jid or f"an entry of in:{queue}", one.is_bytes, one.raw
+                    yield str(klass), one.jid or f"an entry of in:{queue}", one.is_bytes, False, one.raw
             offset += len(page)
 
 

@@ -60,4 +60,5 @@ def _read(entry: bytes) -> Entry:
     if not isinstance(klass, str):
         return Entry(None, None, entry, True)
     jid = said.get("jid")
-    return Entry(klass, jid if isinstance(jid, str) else None, *payload_of(b"entry", entry))
+    payload = payload_of(b"entry", entry)
+    return Entry(klass, jid if isinstance(jid, str) else None, payload.raw, payload.is_bytes)

@@ -478,7 +478,7 @@ def parse_row(row: list[Any]) -> JobRecord:
     left_out = {name: row[column] for name, (column, _) in LARGE.items() if isinstance(row[column], int)}
     data, failure, result, saved = (None if isinstance(text, int) else text for text in (data, failure, result, saved))
     entries, parents, children = ([] if isinstance(lines, int) else lines for lines in (entries, parents, children))
-    raw, is_bytes = payload_of_kind(fields.get("bytes"), data or b"")
+    payload = payload_of_kind(fields.get("bytes"), data or b"")
     token, _, worker = fields.get("owner", "").partition(":")
     held = fields.get("state") == "running"
     return JobRecord(
@@ -486,8 +486,9 @@ def parse_row(row: list[Any]) -> JobRecord:
         state=state.decode(),
         queue=fields["queue"],
         klass=fields["klass"],
-        raw=raw,
-        is_bytes=is_bytes,
+        raw=payload.raw,
+        is_bytes=payload.is_bytes,
+        is_call=payload.is_call,
         priority=int(fields.get("priority", 0)),
         retries=int(fields.get("retries", DEFAULT_RETRIES)),
         timeout_s=int(fields["timeout"]) / 1000 if "timeout" in fields else None,

@@ -8,6 +8,7 @@ import base64
 import json
 import re
 from json.decoder import scanstring  # type: ignore[attr-defined]  # the function that every decoder of objects calls
+from typing import NamedTuple
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SCALAR = re.compile(r"[^,:\[\]{}\s\"]+")
@@ -15,29 +16,43 @@ _SCALAR = re.compile(r"[^,:\[\]{}\s\"]+")
 _NESTING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 
 
-def payload_of_kind(kind: str | None, stored: bytes) -> tuple[bytes, bool]:
+class Payload(NamedTuple):
+    """The payload of a job, which is JSON unless it `is_bytes`.
+
+    `is_call`: it has arguments by position, as a list, or as `{"args": [...], "kwargs": {...}}`.
+    """
+
+    raw: bytes
+    is_bytes: bool = False
+    is_call: bool = False
+
+
+def payload_of_kind(kind: str | None, stored: bytes) -> Payload:
     """Return `payload_of` for the kind that a record names. None stands for JSON."""
-    return payload_of(kind.encode(), stored) if kind else (stored, False)
+    return payload_of(kind.encode(), stored) if kind else Payload(stored)
 
 
-def payload_of(kind: bytes, stored: bytes) -> tuple[bytes, bool]:
-    """Return the payload of a job whose data is not plain JSON, and whether it is bytes instead of JSON.
+def payload_of(kind: bytes, stored: bytes) -> Payload:
+    """Return the payload of a job whose data is not plain JSON.
 
     The payload of an entry is the value of its "data", character by character, or its decoded "data_b64". That of a
     message of Sidekiq or Celery is its arguments, likewise. What only Lua accepts as JSON is returned whole, and its
     decoder reports the error.
     """
     if kind not in (b"entry", b"sidekiq", b"celery"):
-        return stored, True
+        return Payload(stored, is_bytes=True)
     try:
         if kind == b"sidekiq":
-            return _value(stored.decode(), "args")[0].encode(), False
+            args = _value(stored.decode(), "args")[0]
+            return Payload(args.encode(), is_call=args.startswith("["))
         if kind == b"celery":
-            return _celery_arguments(stored.decode()).encode(), False
+            return _celery_arguments(stored.decode())
         value, is_base64 = _value(stored.decode())
-        return (base64.b64decode(json.loads(value), validate=True), True) if is_base64 else (value.encode(), False)
+        if is_base64:
+            return Payload(base64.b64decode(json.loads(value), validate=True), is_bytes=True)
+        return Payload(value.encode())
     except (ValueError, TypeError, IndexError, RecursionError):
-        return stored, False
+        return Payload(stored)
 
 
 def _value(text: str, wanted: str = "data") -> tuple[str, bool]:
@@ -56,7 +71,7 @@ def _value(text: str, wanted: str = "data") -> tuple[str, bool]:
     return found
 
 
-def _celery_arguments(text: str) -> str:
+def _celery_arguments(text: str) -> Payload:
     """Return the arguments of a Celery task: by name as an object, by position as a list, or both under their names."""
     body = base64.b64decode(json.loads(_value(text, "body")[0]), validate=True).decode()
     start = _skip(body, _skip(body, 0) + 1)
@@ -65,8 +80,8 @@ def _celery_arguments(text: str) -> str:
     start = _skip(body, _skip(body, end) + 1)
     kwargs = body[start : _end_of(body, start)]
     if len(args) > 2 and len(kwargs) > 2:
-        return f'{{"args":{args},"kwargs":{kwargs}}}'
-    return args if len(args) > 2 else kwargs
+        return Payload(f'{{"args":{args},"kwargs":{kwargs}}}'.encode(), is_call=True)
+    return Payload(args.encode(), is_call=True) if len(args) > 2 else Payload(kwargs.encode())
 
 
 def _end_of(text: str, start: int) -> int:

@@ -346,8 +346,9 @@ class LeaseRecord:
 
     __slots__ = (
         "_data", "at_most_once", "batch", "came_back", "deaths", "expires_unix", "failures", "granted_ms",
-        "interruptions", "is_bytes", "jid", "klass", "lane", "limited", "max_deaths", "persistent", "priority", "queue",
-        "raw", "raw_replay", "raw_saved", "retries", "tags", "timeout_s", "token", "trace", "waited_s", "worker",
+        "interruptions", "is_bytes", "is_call", "jid", "klass", "lane", "limited", "max_deaths", "persistent",
+        "priority", "queue", "raw", "raw_replay", "raw_saved", "retries", "tags", "timeout_s", "token", "trace",
+        "waited_s", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -371,7 +372,7 @@ class LeaseRecord:
         self.klass: str = klass.decode()
         self.queue: str = queue.decode()
         self.raw: bytes = raw
-        self.is_bytes = False
+        self.is_bytes = self.is_call = False  # see entries.Payload
         self.expires_unix = expires_unix
         self.waited_s: float = waited_ms / 1000  # since the job became due; its delay is not counted
         self._data: Any = UNSET
@@ -412,7 +413,7 @@ class LeaseRecord:
     ) -> None:
         """Set what few jobs have. lease.lua returns these values in the same order."""
         if kind:
-            self.raw, self.is_bytes = payload_of(kind, self.raw)
+            self.raw, self.is_bytes, self.is_call = payload_of(kind, self.raw)
         self.priority = int(priority or 0)
         self.failures = int(failures or 0)
         self.deaths = int(deaths or 0)
@@ -557,6 +558,7 @@ class JobRecord:
     #: Attributes that were too large for the reply are empty: attribute → size, in bytes or list elements.
     left_out: Mapping[str, int] = field(default_factory=dict, compare=False)
     kind: str | None = field(default=None, compare=False)  # of the stored data; see entries.payload_of_kind
+    is_call: bool = field(default=False, compare=False)  # its data has arguments by position; see entries.Payload
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.jid} {self.klass} {self.state} queue={self.queue}>"

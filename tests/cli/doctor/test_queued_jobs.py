@@ -110,6 +110,20 @@ def test_entries_of_other_programs_count_as_jobs(doctor, server, namespace):
         assert rest == ("ok", f"{TAKES} 1")
 
 
+def test_arguments_by_position_count_as_the_parameters_in_their_order(doctor, server, namespace):
+    from supervisor import Client
+
+    source = f"foreign-{namespace}:queue:mail"
+    with Client(server.url, namespace) as client:
+        client.doors.add("mail", format="sidekiq", source=source, queue="mail")
+        for jid, args in (("one", [1]), ("two", [1, 2])):
+            server.redis.lpush(source, json.dumps({"class": "work.welcome", "args": args, "jid": jid, "queue": "mail"}))
+        client.doors.take("mail")
+        _, [(_, said)] = doctor(named(OLD))
+        assert said.startswith("1 of 2 jobs of work.welcome could not be taken by this code; the first is two: ")
+        client.queue("mail").delete()
+
+
 def test_empty_queue_and_broken_code_are_told(doctor):
     assert doctor(named(OLD)) == (0, [("ok", f"{TAKES} 0")])
     code, found = doctor("import nothing_of_this_name")

@@ -63,8 +63,8 @@ OF_LEASE = (
 )  # fmt: skip
 IN_SCRIPT = re.compile(r" script: \S*,? ?on @user_script:\d+")
 OF_GRANT = ("now_unix", "next_at_unix", "leases", "due", "unreadable", "wish_number")
-#: What only newer engines show of a worker: left out, so that older ones can be played beside them.
-NEW = ("release",)
+#: What only newer engines show of a worker or a job: left out, so that older ones can be played beside them.
+NEW = ("release", "is_call")
 
 
 class Player:

@@ -457,19 +457,21 @@ def to_celery(client, server, foreign):
 
 
 @pytest.mark.parametrize(
-    ("args", "kwargs", "data"),
+    ("args", "kwargs", "data", "is_call"),
     [
-        ("[]", "{}", {}),
-        ("[2, 3]", "{}", [2, 3]),
-        ("[]", '{"x": 12345678901234567890}', {"x": 12345678901234567890}),
-        ("[1]", '{"y": "]"}', {"args": [1], "kwargs": {"y": "]"}}),
+        ("[]", "{}", {}, False),
+        ("[2, 3]", "{}", [2, 3], True),
+        ("[]", '{"x": 12345678901234567890}', {"x": 12345678901234567890}, False),
+        ("[]", '{"args": [], "kwargs": {}}', {"args": [], "kwargs": {}}, False),
+        ("[1]", '{"y": "]"}', {"args": [1], "kwargs": {"y": "]"}}, True),
     ],
 )
-def test_the_arguments_of_a_celery_task_are_the_data(client, to_celery, args, kwargs, data):
+def test_the_arguments_of_a_celery_task_are_the_data(client, to_celery, args, kwargs, data, is_call):
     to_celery(celery("t-1", args, kwargs))
     client.doors.take("celery")
     (lease,) = leases(client)
-    assert (lease.jid, lease.klass, lease.data) == ("t-1", "proj.add", data)
+    assert (lease.jid, lease.klass, lease.data, lease.is_call) == ("t-1", "proj.add", data, is_call)
+    assert client.job("t-1").is_call is is_call
 
 
 def ends_of_celery(client, server, foreign):
