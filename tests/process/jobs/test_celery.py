@@ -1,0 +1,221 @@
+"""The tasks of a Celery application run in our children, and its own callers put them and get the results."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from supervised import ROOT
+
+from tests.environment import without_settings
+from tests.process.apps import start_app
+
+pytest.importorskip("celery", reason="the extra `celery` is not installed")
+
+TASKS, KILLS = 200, 6
+
+SHOP = """
+from datetime import date
+from celery import Celery, Task
+from celery.exceptions import Ignore, Reject
+from supervisor.contrib.celery import adopt
+
+app = Celery("shop", broker=os.environ.get("SHOP_BROKER"), backend=os.environ.get("SHOP_BROKER"))
+app.conf.task_default_queue = os.environ.get("SHOP_QUEUE", "celery")
+
+class Hooked(Task):
+    def on_failure(self, *args): count("hooked")
+
+@app.task
+def add(x, y=1):
+    return x + y
+
+@app.task
+def day_after(day):
+    return date.fromordinal(day.toordinal() + 1)
+
+@app.task(bind=True)
+def described(self, *args, **kwargs):
+    request = self.request
+    return [request.id == self.request.root_id, request.retries, request.args, request.kwargs, args, kwargs]
+
+@app.task(bind=True, max_retries=2)
+def thrice(self):
+    try:
+        raise KeyError("again")
+    except KeyError as error:
+        raise self.retry(countdown=0, exc=error)
+    finally:
+        count("thrice")
+
+@app.task(bind=True)
+def patient(self, most):
+    count("patient")
+    self.retry(countdown=0, max_retries=most)
+
+@app.task(bind=True)
+def changing(self, left, seen=0):
+    if left:
+        self.retry((left - 1,), {"seen": seen + 1}, countdown=0)
+    return seen
+
+@app.task(autoretry_for=(Exception,), dont_autoretry_for=(ValueError,), retry_kwargs={"max_retries": 3, "countdown": 0})
+def auto(error):
+    if count(f"auto-{error}") < 3 or error == "ValueError":
+        raise {"OSError": OSError, "ValueError": ValueError}[error](error)
+    return "in the end"
+
+@app.task(base=Hooked, rate_limit="1/s", soft_time_limit=5, serializer="pickle")
+def lacking(): ...
+
+@app.task
+def once():
+    raise RuntimeError("not again")
+
+@app.task(ignore_result=True)
+def quiet():
+    return 1
+
+@app.task
+def ignored():
+    raise Ignore()
+
+@app.task
+def rejected():
+    raise Reject("no more", requeue=False)
+
+@app.task(name="a" * 65)
+def long_named(): ...
+
+adopt(app)
+"""
+#: Prints what each call gets, or why it failed. A call is a task's name, its arguments, and those by name.
+CALLER = """
+import datetime, json, sys
+from celery.exceptions import TimeoutError
+import app
+sent = [getattr(app, name).delay(*args, **kwargs) for name, args, kwargs in json.load(sys.stdin)]
+sent.append(app.day_after.delay(datetime.date(2026, 12, 31)))
+got = [each.get(timeout=60, propagate=False) for each in sent]
+print(json.dumps([[each.id, each.state, str(value)] for each, value in zip(sent, got)]))
+"""
+
+
+@pytest.fixture
+def shop(stage):
+    """Return a function that calls tasks as the application does, and the environment of both sides."""
+    redis, queue = stage.server.redis, f"foreign-{stage.namespace}"
+    broker = stage.server.url.replace("unix://", "redis+socket://")
+    environment = {"SHOP_BROKER": broker, "SHOP_QUEUE": queue}
+
+    def begin(*calls):
+        process = subprocess.Popen(
+            [sys.executable, "-c", CALLER], cwd=stage.directory, text=True,
+            env={**without_settings(), "PYTHONPATH": f"{ROOT}:{stage.directory}", **environment},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        process.stdin.write(json.dumps(calls))
+        process.stdin.close()
+        process.stdin = None
+        return process
+
+    def answers(process):
+        out, err = process.communicate(timeout=90)
+        assert process.returncode == 0, err
+        sent = json.loads(out)
+        redis.unlink(*(f"celery-task-meta-{id}" for id, *_ in sent))
+        return [(id, state, value) for id, state, value in sent]
+
+    stage.client.doors.add("tasks", format="celery", source=queue, queue="default")
+    yield begin, answers, environment
+    stage.client.doors.remove("tasks")
+    redis.unlink(queue, f"_kombu.binding.{queue}")
+
+
+def start(stage, environment):
+    return start_app(stage, SHOP, processes=1, jobs_per_child=0, environment=environment)
+
+
+def calls_of(stage, name):
+    return os.path.getsize(stage.directory / name)
+
+
+def finish(stage, pool):
+    stage.client.doors.remove("tasks")
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_tasks_run_in_our_children_and_their_callers_get_the_results(stage, shop):
+    begin, answers, environment = shop
+    pool = start(stage, environment)
+    *ended, (_, _, day) = answers(begin(
+        ("add", [1, 2], {}), ("add", [1], {"y": 5}), ("add", [], {"x": 1}), ("described", [1], {"of": "x"}),
+        ("quiet", [], {}), ("once", [], {}), ("ignored", [], {}), ("rejected", [], {}),
+    ))  # fmt: skip
+    assert day == "2027-01-01"
+    values = [value for _, _, value in ended]
+    assert values[:4] == ["3", "6", "2", "[True, 0, [1], {'of': 'x'}, [1], {'of': 'x'}]"]
+    assert [(state, value) for _, state, value in ended[4:]] == [
+        ("PENDING", "None"), ("FAILURE", "not again"), ("SUCCESS", "None"), ("FAILURE", "no more"),
+    ]  # fmt: skip
+    failed = stage.client.job(ended[5][0])
+    assert (failed.failure["group"], failed.failures) == ("RuntimeError", 0)
+    finish(stage, pool)
+
+
+def test_task_orders_its_next_try_as_in_celery(stage, shop):
+    begin, answers, environment = shop
+    pool = start(stage, environment)
+    *ended, _ = answers(begin(
+        ("thrice", [], {}), ("patient", [1], {}), ("changing", [2], {}), ("auto", ["OSError"], {}),
+        ("auto", ["ValueError"], {}),
+    ))  # fmt: skip
+    said = [(state, value) for _, state, value in ended]
+    assert said[0] == ("FAILURE", "'again'") and calls_of(stage, "thrice") == 3
+    assert said[1][0] == "FAILURE" and "tried 1 times again" in said[1][1] and calls_of(stage, "patient") == 2
+    assert said[2:] == [("SUCCESS", "2"), ("SUCCESS", "in the end"), ("FAILURE", "ValueError")]
+    assert calls_of(stage, "auto-ValueError") == 1
+    finish(stage, pool)
+
+
+def test_each_caller_gets_its_result_while_children_and_a_master_are_killed(stage, shop):
+    begin, answers, environment = shop
+    stage.config(heartbeat=1, grace=0.5)
+    stage.client.config.set("max-deaths", 0)
+    pool = killed = start(stage, environment)
+    calling = begin(*(("add", [number], {"y": 1}) for number in range(TASKS)))
+    seen = 0  # of this pool's completions
+    for number in range(KILLS):
+        seen += TASKS // 2 // KILLS
+        pool.wait_for("job.completed", nth=seen)
+        for pid in pool.child_pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if number == KILLS // 2:
+            pool.send(signal.SIGKILL)
+            pool.wait()
+            pool, seen = start(stage, environment), 0
+    *ended, _ = answers(calling)
+    assert [value for _, _, value in ended] == [str(number + 1) for number in range(TASKS)]
+    assert stage.queue.stats().run.count == TASKS + 1
+    stage.forget(killed)
+    finish(stage, pool)
+
+
+def test_what_a_task_does_not_get_is_said_at_boot(stage, shop):
+    _, _, environment = shop
+    pool = start(stage, environment).wait_ready()
+    finish(stage, pool)
+    lines = [line.strip() for line in pool.said if line.startswith("leasehold: task ")]
+    lacks = "; ".join([
+        "its messages are pickle, so they will be `broken`", "rate_limit is not followed",
+        "soft_time_limit is not followed", "on_failure of its class will not be called",
+    ])  # fmt: skip
+    assert lines == [
+        f"leasehold: task {'a' * 65} is not adopted: its name has more than 64 bytes",
+        f"leasehold: task app.lacking: {lacks}",
+    ]
