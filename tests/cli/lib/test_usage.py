@@ -108,7 +108,8 @@ def test_what_reads_takes_json(command):
 
 def test_all_commands_are_looked_at_here():
     assert set(SHORTEST) == set(COMMANDS) - {
-        *("run", "demo", "doctor", "healthcheck", "completion", "bench", "handlers", "stubs", "outbox")
+        *("run", "demo", "doctor", "healthcheck", "completion", "bench", "handlers", "stubs", "outbox"),
+        "adopt",  # its URL is the server's
     }
     assert set(STATES) == {*queries.STATES, "recurring"}
 
@@ -117,6 +118,11 @@ def test_all_commands_are_looked_at_here():
 def test_no_server_is_69_without_the_password(shell, monkeypatch, command):
     monkeypatch.setenv("LEASEHOLD_REDIS_URL", "redis://:geheim@127.0.0.1:1/0")
     said = shell.refused(69, command, *SHORTEST[command])
+    assert "127.0.0.1:1" in said and "geheim" not in said
+
+
+def test_adopt_of_no_server_is_69_without_the_password(shell):
+    said = shell.refused(69, "adopt", "celery://:geheim@127.0.0.1:1/0")
     assert "127.0.0.1:1" in said and "geheim" not in said
 
 
@@ -218,6 +224,10 @@ WRONG = [
     (["door", "add", "d", "--format", "rwq", "--queue", "q"], "--source"),
     (["door", "add", "d", "--format", "tube", "--source", "s", "--queue", "q"], "format must be one of"),
     (["door", "add", "d", "--format", "celery", "--source", "s", "--queue", "q", "--klass-map", "gone"], "--klass-map"),
+    (["adopt"], "URL"),
+    (["adopt", "redis://localhost"], "URL must begin with one of celery://"),
+    (["adopt", "celery"], "URL must begin with one of celery://"),
+    (["adopt", "celery://localhost", "--redis-url", "redis://localhost"], "give one of them"),
     (["limit", "--remove"], "KEY"),
     (["limit", BAD_NAME], "key"),
     (["limit", "k", "--running", "-1"], "--running '-1'"),

@@ -1,0 +1,138 @@
+"""`leasehold adopt` looks at a running system of another program, and adds doors only when it is told to."""
+
+import base64
+import json
+import pickle
+import zlib
+
+import pytest
+
+from tests import servers
+
+NONE = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+
+
+@pytest.fixture(scope="module")
+def other():
+    """A server of its own: the other programs' keys have fixed names. Return its socket and a connection."""
+    with servers.running(servers.binary()) as socket, servers.connected(socket) as connection:
+        yield socket, connection
+
+
+@pytest.fixture
+def redis(other, namespace, monkeypatch):
+    _, connection = other
+    monkeypatch.setenv("LEASEHOLD_NAMESPACE", namespace)
+    connection.flushall()
+    return connection
+
+
+@pytest.fixture
+def adopt(other, redis, shell):
+    """Run the command for a program on that server."""
+    socket, _ = other
+    return lambda program, *words: shell("adopt", f"{program}+unix://{socket}", *words)
+
+
+def message(name, *args, content="application/json", chain=None, **headers):
+    body = base64.b64encode(json.dumps([args, {}, NONE | {"chain": chain}]).encode()).decode()
+    properties = {"body_encoding": "base64"}
+    headers = {"task": name, "id": "t", **headers}
+    return json.dumps({"body": body, "content-type": content, "headers": headers, "properties": properties})
+
+
+def rows(said):
+    assert said.code == 0, said
+    return {row["queue"]: row for row in json.loads(said.out)}
+
+
+def test_queues_of_celery_are_shown_with_what_would_not_work(adopt, redis):
+    redis.sadd("_kombu.binding.celery", "celery\x06\x16\x06\x16celery", "mail\x06\x16\x06\x16mail")
+    redis.sadd("_kombu.binding.celery.pidbox", "\x06\x16\x06\x16web-1.celery.pidbox")
+    redis.sadd("_kombu.binding.celeryev", "worker.#\x06\x16\x06\x16celeryev")
+    good = [message("shop.add", 1, 2)] * 3
+    bad = [
+        message("shop.add", chain=[{}]),
+        message("shop.load", content="application/x-python-serialize"),
+        message("shop.zip", compression="gzip"),
+        message("shop.yaml", content="application/x-yaml"),
+        json.dumps({"body": "", "headers": {}}),
+        pickle.dumps({"headers": {}}),
+        "{",
+    ]
+    redis.lpush("celery", *good, *bad)
+    redis.lpush("celery\x06\x163", message("shop.add"))
+    before = {key: redis.dump(key) for key in redis.keys("*")}
+    found = rows(adopt("celery", "--json"))
+    assert found["celery"] | {"problems": {}} == {
+        "queue": "celery", "list": "celery", "waiting": 10, "looked_at": 10, "door": "celery-celery", "why_not": None,
+        "names": {"shop.add": 4, "shop.load": 1, "shop.zip": 1, "shop.yaml": 1}, "problems": {},
+    }  # fmt: skip
+    assert found["celery"]["problems"] == {
+        "callbacks, chains and chords are for Celery's own worker": 1,
+        "it is pickled, which is never loaded": 2,
+        "it is compressed": 1,
+        "its content is not JSON": 1,
+        "it is of message protocol 1: set task_protocol = 2": 1,
+        "it is no message of Celery": 1,
+    }
+    assert (found["mail"]["waiting"], found["mail"]["names"], len(found)) == (0, {}, 2)
+    said = adopt("celery")
+    assert "nothing is changed; --apply adds the doors" in said.out
+    assert "celery with priority 3: 1 entry, not taken by a door" in said.err
+    assert {key: redis.dump(key) for key in redis.keys("*")} == before
+
+
+def test_doors_are_added_when_that_is_wanted(adopt, redis, other, namespace):
+    from supervisor import Client
+
+    job = {"class": "Hard", "args": [1], "jid": "abc", "queue": "low"}
+    redis.sadd("queues", "low")
+    redis.lpush("queue:low", json.dumps(job), json.dumps({"class": "Hard"}))
+    redis.zadd("schedule", {json.dumps(job): 1})
+    with Client(f"unix://{other[0]}", namespace) as client:
+        found = rows(adopt("sidekiq", "--json"))["low"]
+        assert (found["names"], found["problems"]) == ({"Hard": 2}, {"it is no job of Sidekiq": 1})
+        assert "no door to low: entries would be broken" in adopt("sidekiq", "--apply").err
+        assert client.doors.list() == []
+        redis.lrem("queue:low", 0, json.dumps({"class": "Hard"}))
+        for _ in range(2):
+            assert "door sidekiq-low leads to queue low" in adopt("sidekiq", "--apply").err
+        (door,) = client.doors.list()
+        assert (door.name, door.format, door.source, door.queue) == ("sidekiq-low", "sidekiq", "queue:low", "low")
+        assert client.doors.take("sidekiq-low").count == 2
+        assert client.job("abc").klass == "Hard"
+
+
+def test_pickled_jobs_of_rq_are_told_by_their_first_byte(adopt, redis):
+    redis.sadd("rq:queues", "rq:queue:default")
+    redis.rpush("rq:queue:default", "a", "b", "gone")
+    redis.hset("rq:job:a", "data", zlib.compress(pickle.dumps(("shop.add", None, [1], {}))))
+    redis.hset("rq:job:b", "data", zlib.compress(b'["shop.add", null, [1], {}]'))
+    found = rows(adopt("rq", "--json"))["default"]
+    assert (found["names"], found["door"]) == ({"shop.add": 1}, None)
+    assert found["problems"] == {"it is pickled, which is never loaded": 1, "its job is gone": 1}
+    assert found["why_not"]
+    assert "no door yet" in adopt("rq", "--apply").out
+
+
+def test_look_at_many_and_large_entries_is_bounded(adopt, redis):
+    redis.lpush("celery", message("a" * 65), *[message("shop.add", "x" * 100_000)] * 15, *[message("shop.add")] * 500)
+    found = rows(adopt("celery", "--json"))["celery"]
+    assert (found["waiting"], found["looked_at"]) == (516, 10)
+    assert found["problems"] == {"its name is too long: it needs a --klass-map": 1}
+    redis.delete("celery")
+    redis.lpush("celery", *[message("shop.add")] * 500)
+    assert rows(adopt("celery", "--json"))["celery"]["looked_at"] == 100
+
+
+def test_keys_of_another_type_are_told_in_one_sentence(adopt, redis):
+    redis.set("queues", "no set")
+    said = adopt("sidekiq")
+    assert said.code == 69 and said.err.count("\n") == 1 and "WRONGTYPE" in said.err
+
+
+@pytest.mark.parametrize("program", ["celery", "sidekiq", "rq"])
+def test_nothing_to_adopt_is_refused(adopt, program):
+    said = adopt(program)
+    assert said.code == 1 and f"there is no queue of {program}" in said.err
