@@ -6,10 +6,12 @@ They run in the command's process. `failed` reads only. Must not put back a job 
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor import clock
-from supervisor.cli.lib.bulk import HELP, Operation, add_choice, choice, is_choice, run_bulk
+from supervisor.cli.lib.bulk import HELP, add_choice, choice, is_choice, run_bulk
+from supervisor.cli.lib.bulk_words import Operation
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.lookup import jobs_of
 from supervisor.cli.lib.options import MOST, add_json, read_options, within
@@ -104,13 +106,13 @@ class _Filter:
         return self.since_unix is not None and when < self.since_unix
 
 
-def _filter(args: argparse.Namespace) -> _Filter | None:
+def _filter(args: argparse.Namespace, klass: str | None) -> _Filter | None:
     """Return the filter that the flags describe; None where neither was given."""
-    if args.klass is None and args.since is None:
+    if klass is None and args.since is None:
         return None
     since_s = read_options(args, {"since": parse_duration}).get("since")
-    words = ([f"klass {args.klass}"] if args.klass else []) + ([f"the last {args.since}"] if args.since else [])
-    return _Filter(args.klass, None if since_s is None else clock.unix() - since_s, f", of {' and '.join(words)}")
+    words = ([f"klass {klass}"] if klass else []) + ([f"the last {args.since}"] if args.since else [])
+    return _Filter(klass, None if since_s is None else clock.unix() - since_s, f", of {' and '.join(words)}")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -122,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
     limit, offset = within("--limit", args.limit, 1, MOST), within("--offset", args.offset, 0, 2**53)
     if args.group is None and offset:
         raise UsageError("--offset needs GROUP")
-    if args.group is None and _filter(args):
+    if args.group is None and _filter(args, args.klass):
         raise UsageError("--klass and --since need GROUP")
     return _groups(args) if args.group is None else _jobs(args, offset, limit)
 
@@ -158,7 +160,7 @@ def _jobs(args: argparse.Namespace, offset: int, limit: int) -> int:
 
 def _found(client: "Client", args: argparse.Namespace, offset: int, limit: int) -> "tuple[int, list[Job]]":
     """Return the group's size and the jobs to show. A filter reads the newest _MOST_SIFTED jobs from `offset` on."""
-    wanted = _filter(args)
+    wanted = _filter(args, args.klass)
     if wanted is None:
         return client.failed(args.group, offset, limit)
     found: list[Job] = []
@@ -173,7 +175,7 @@ def _found(client: "Client", args: argparse.Namespace, offset: int, limit: int) 
 def _retry(args: argparse.Namespace) -> int:
     if bool(args.jids) == is_choice(args):
         raise UsageError("give JID, or --group, --queue or --tag, one of the two")
-    if args.jids and _filter(args):
+    if args.jids and _filter(args, args.klass):
         raise UsageError("--klass and --since go with --queue, --tag or --group, and not with JID")
     return _retry_named(args) if args.jids else _retry_chosen(args)
 
@@ -196,15 +198,14 @@ def _retry_named(args: argparse.Namespace) -> int:
 
 
 def _retry_chosen(args: argparse.Namespace) -> int:
-    from supervisor.engine.commands import writes
-    from supervisor.engine.commands.bulk import BulkResult
+    from supervisor.engine.commands import bulk
 
     with connect(args) as client, arguments():
         chosen = choice(args, ("failed",))
-        wanted = _filter(args)
+        wanted = _filter(args, None)  # the choice has the klass
         run_bulk(
             args, client, chosen, Operation("retry", "put back", wanted.words if wanted else ""),
-            lambda jids: BulkResult(calls_of(client).act(writes.unfail_jobs, jids, group=args.group), []),
+            partial(bulk.retry, chosen),
             None if wanted is None else lambda jids: _sifted(client, wanted, jids),
         )  # fmt: skip
     return 0

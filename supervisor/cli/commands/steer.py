@@ -6,9 +6,11 @@ chosen.
 """
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING
 
-from supervisor.cli.lib.bulk import HELP, NOT_BEGUN, NOT_ENDED, Operation, add_choice, choice, is_choice, run_bulk
+from supervisor.cli.lib.bulk import HELP, NOT_BEGUN, NOT_ENDED, add_choice, choice, is_choice, run_bulk
+from supervisor.cli.lib.bulk_words import Operation
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.lookup import job_of, jobs_of, no_queue
 from supervisor.cli.lib.options import read_options, whole
@@ -16,7 +18,6 @@ from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError
 from supervisor.cli.lib.payload import add_data_flag, is_given, read_payload
 from supervisor.cli.lib.terminal import note, say
 from supervisor.config import parse_duration
-from supervisor.engine.client.sync_calls import calls_of
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
@@ -127,14 +128,7 @@ def _cancel_chosen(args: argparse.Namespace) -> None:
 
     with connect(args) as client, arguments():
         chosen = choice(args, NOT_ENDED)
-        operation = Operation("cancel", "cancelled")
-        run_bulk(
-            args,
-            client,
-            chosen,
-            operation,
-            lambda jids: calls_of(client).act(bulk.cancel, chosen, jids),
-        )
+        run_bulk(args, client, chosen, Operation("cancel", "cancelled"), partial(bulk.cancel, chosen))
 
 
 def _cancel_named(args: argparse.Namespace) -> None:
@@ -188,7 +182,7 @@ def _fail_chosen(args: argparse.Namespace) -> None:
         chosen = choice(args, NOT_ENDED)
         run_bulk(
             args, client, chosen, Operation("fail", "failed", f" in group {args.into}"),
-            lambda jids: calls_of(client).act(bulk.fail, chosen, jids, args.into, args.message),
+            partial(bulk.fail, chosen, group=args.into, message=args.message),
         )  # fmt: skip
 
 
@@ -231,7 +225,7 @@ def _move_chosen(args: argparse.Namespace, client: "Client") -> None:
     chosen = choice(args, NOT_BEGUN)
     run_bulk(
         args, client, chosen, Operation("move", "moved", f" into queue {args.into}"),
-        lambda jids: calls_of(client).act(bulk.move, chosen, jids, args.into),
+        partial(bulk.move, chosen, queue=args.into),
     )  # fmt: skip
 
 
@@ -253,6 +247,4 @@ def _prefer_chosen(args: argparse.Namespace, client: "Client", number: int) -> N
 
     chosen = choice(args, NOT_BEGUN)
     operation = Operation("give", "gave", f" priority {number}")
-    run_bulk(
-        args, client, chosen, operation, lambda jids: calls_of(client).act(bulk.set_priority, chosen, jids, number)
-    )
+    run_bulk(args, client, chosen, operation, partial(bulk.set_priority, chosen, priority=number))

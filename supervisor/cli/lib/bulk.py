@@ -4,11 +4,18 @@ Must not touch a job that no longer matches the choice.
 """
 
 import argparse
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from supervisor.cli.lib.bulk_words import (
+    Operation,
+    changed_words,
+    choice_words,
+    chosen_words,
+    needed_words,
+    past_words,
+    perhaps_words,
+)
 from supervisor.cli.lib.consent import confirm
 from supervisor.cli.lib.lookup import no_queue
 from supervisor.cli.lib.parser import Refusal, UsageError, near
@@ -19,9 +26,8 @@ from supervisor.engine.client.sync_calls import calls_of
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
     from supervisor.engine.commands.bulk import BulkResult, Choice
+    from supervisor.engine.commands.writes import Command
 
-#: Jobs per call. Redis does nothing else during the few milliseconds of a call.
-STEP = 250
 #: States that can be chosen. No operation touches complete jobs.
 STATES = ("waiting", "scheduled", "depends", "parked", "running", "failed")
 NOT_ENDED = STATES[:-1]
@@ -31,18 +37,10 @@ HELP = """\
 Jobs that match all given flags are counted first. On a terminal the command asks; --yes skips the question, --dry-run
 only counts. It works in steps while other jobs run; jobs that no longer match are left. Ctrl-C reports the progress."""
 
-Apply = Callable[[Sequence[str]], "BulkResult"]
+#: Makes the command that changes some jids: `by` and `now` come by name.
+Build = Callable[..., "Command[BulkResult]"]
 #: Returns those of some jids that pass a filter.
 Filter = Callable[[Sequence[str]], Sequence[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """The words for an operation. `how` ends a sentence, for example with the target queue."""
-
-    verb: str
-    past: str
-    how: str = ""
 
 
 def add_choice(parser: argparse.ArgumentParser, *kinds: str, queue: str, state: bool = True) -> None:
@@ -83,7 +81,8 @@ def choice(args: argparse.Namespace, states: Sequence[str]) -> "Choice":
         raise UsageError("--group is of failed jobs: no --state goes with it")
     if group is not None:
         states = ("failed",)
-    return Choice(args.queue, getattr(args, "tag", None), group, tuple(dict.fromkeys(wanted or states)))
+    klass = getattr(args, "klass", None)
+    return Choice(args.queue, getattr(args, "tag", None), group, tuple(dict.fromkeys(wanted or states)), klass)
 
 
 def run_bulk(
@@ -91,7 +90,7 @@ def run_bulk(
     client: "Client",
     chosen: "Choice",
     operation: Operation,
-    act: Apply,
+    build: Build,
     passing: Filter | None = None,
 ) -> None:
     """Count the jobs, ask, and apply the operation in steps. Refuse at the end if jobs were left because others need
@@ -108,68 +107,43 @@ def run_bulk(
     if not jobs and not (entries and operation.verb == "cancel"):
         note(_none(client, chosen))
         return
-    what = _what(jobs, chosen, entries if operation.verb == "cancel" else 0)
+    what = chosen_words(jobs, chosen)
+    if entries and operation.verb == "cancel":
+        what += f" and {_pushed(entries)}"
     if args.dry_run:
         say(f"would {operation.verb} {what}{operation.how}")
         return
     confirm(args, f"{operation.verb.capitalize()} {what}{operation.how}?", "nothing was changed")
-    _do(jobs, operation, act)
+    _do(client, jobs, operation, build)
     if entries and operation.verb == "cancel":
         say(f"dropped {_pushed(_drop_entries(client, str(chosen.queue), entries))}")
     elif entries:
         note(f"{_pushed(entries)} are not jobs yet, and are left")
 
 
-def _do(jobs: dict[str, str], operation: Operation, act: Apply) -> None:
-    # Dependent jobs are mostly put after their dependencies, and must be cancelled first.
-    left = list(reversed(jobs)) if operation.verb == "cancel" else list(jobs)
-    done, sent = 0, 0
+def _do(client: "Client", jobs: dict[str, str], operation: Operation, build: Build) -> None:
+    from supervisor.engine.commands.bulk import BulkChange
+
+    calls = calls_of(client)
+    change = BulkChange(operation.verb, jobs, lambda jids: build(jids, by=calls.actor, now=calls.clock()))
+    of_all = f"of {counted(len(jobs), 'job')}"
     try:
         with ProgressLine(len(jobs)) as progress:
-            while left:
-                needed, before = list[str](), done
-                for first in range(0, len(left), STEP):
-                    step = left[first : first + STEP]
-                    sent = len(step)
-                    answer = act(step)
-                    sent = 0
-                    done += answer.number
-                    needed += answer.needed
-                    progress.show(done, f"{operation.past} {done:,} of {counted(len(jobs), 'job')}")
-                left = needed
-                if done == before:
-                    break
+            calls.follow(change.steps(lambda done: progress.show(done, f"{operation.past} {done:,} {of_all}")))
     except BaseException as error:  # Ctrl-C and a lost Redis too: the progress is reported before the error goes on
-        so_far = f"{operation.past} {done:,} of {counted(len(jobs), 'job')}{operation.how}"
-        note(f"{_ended(error)}: {so_far}{_perhaps(error, sent)}")
+        so_far = f"{operation.past} {change.done:,} {of_all}{operation.how}"
+        note(f"{_ended(error)}: {so_far}{perhaps_words(error, change.under_way)}; the rest is as it was")
         raise
-    of_all = f"{done:,} of {counted(len(jobs), 'job')}" if done < len(jobs) else counted(done, "job")
-    say(f"{operation.past} {of_all}{operation.how}")
-    changed = len(jobs) - done - len(left)
+    say(past_words(change.done, len(jobs), operation))
+    changed = len(jobs) - change.done - len(change.left)
     if changed:
-        note(_changed(changed, operation))
-    if left:
-        raise Refusal(
-            f"not {operation.past}, for other jobs wait for {'it' if len(left) == 1 else 'them'}: {_some(left)}"
-        )
+        note(changed_words(changed, operation))
+    if change.left:
+        raise Refusal(needed_words(change.left, operation))
 
 
 def _ended(error: BaseException) -> str:
     return "interrupted" if isinstance(error, KeyboardInterrupt) else "it did not come to its end"
-
-
-def _perhaps(error: BaseException, sent: int) -> str:
-    """Say what is known about the step under way and the jobs after it."""
-    from supervisor.engine.model.errors import StoreUnavailable
-
-    unknown = sent and not isinstance(error, StoreUnavailable)  # StoreUnavailable means that nothing was sent
-    return (f", perhaps {sent:,} more" if unknown else "") + "; the rest is as it was"
-
-
-def _changed(count: int, operation: Operation) -> str:
-    if operation.verb == "retry":
-        return f"{counted(count, 'job')} cannot be put back as it is, or had been put back meanwhile"
-    return f"{counted(count, 'job')} had become something else meanwhile, and {'is' if count == 1 else 'are'} left"
 
 
 def _entries(client: "Client", chosen: "Choice") -> int:
@@ -183,6 +157,7 @@ def _entries(client: "Client", chosen: "Choice") -> int:
 
 def _drop_entries(client: "Client", queue: str, count: int) -> int:
     from supervisor.engine.commands import lanes
+    from supervisor.engine.commands.bulk import STEP
 
     dropped = 0
     while dropped < count:
@@ -197,28 +172,11 @@ def _pushed(count: int) -> str:
     return f"{count:,} {'entry' if count == 1 else 'entries'} of other programs"
 
 
-def _what(jobs: dict[str, str], chosen: "Choice", entries: int) -> str:
-    """Return, for example, `1,234 jobs of queue emails (1,200 waiting, 34 running) and 2 entries of other programs`."""
-    states = Counter(jobs.values())
-    listed = ", ".join(f"{states[state]:,} {state}" for state in chosen.states if states[state])
-    words = f"{counted(len(jobs), 'job')}{_of(chosen)}" + (f" ({listed})" if listed else "")
-    return words + (f" and {_pushed(entries)}" if entries else "")
-
-
-def _of(chosen: "Choice") -> str:
-    parts = (("of queue", chosen.queue), ("with tag", chosen.tag), ("of group", chosen.group))
-    return "".join(f" {words} {name}" for words, name in parts if name is not None)
-
-
 def _none(client: "Client", chosen: "Choice") -> str:
     """Say why there is nothing to do."""
     if chosen.group is not None:
-        return f"there is no failed job{_of(chosen)}{near(chosen.group, client.failed())}"
+        return f"there is no failed job{choice_words(chosen)}{near(chosen.group, client.failed())}"
     if chosen.tag is not None:
-        return f"no job{_of(chosen)} is {' or '.join(chosen.states)}{near(chosen.tag, client.tags(0, 1000))}"
+        return f"no job{choice_words(chosen)} is {' or '.join(chosen.states)}{near(chosen.tag, client.tags(0, 1000))}"
     unknown = no_queue(client, str(chosen.queue))
-    return unknown or f"no job{_of(chosen)} is {' or '.join(chosen.states)}"
-
-
-def _some(jids: Sequence[str]) -> str:
-    return " ".join(jids[:10]) + (f" and {len(jids) - 10:,} more" if len(jids) > 10 else "")
+    return unknown or f"no job{choice_words(chosen)} is {' or '.join(chosen.states)}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from supervisor.engine.commands import writes
-from supervisor.engine.commands.steps import Steps
+from supervisor.engine.commands.steps import Steps, Told, ignored
 from supervisor.engine.commands.writes import MOST, Argument, Command, checked_by, now_ms, parse_by
 from supervisor.engine.model import scripts
 from supervisor.engine.model.jobs import new_job
@@ -198,7 +198,7 @@ def checked_description(description: object) -> str:
     return text
 
 
-def cancel(batch_id: str, by: str | None, now: Callable[[], float | None]) -> Steps[int]:
+def cancel(batch_id: str, by: str | None, now: Callable[[], float | None], told: Told = ignored) -> Steps[int]:
     """Cancel all jobs of a batch and of the batches in it that have not ended. Return how many.
 
     An interrupted call can be repeated.
@@ -208,11 +208,16 @@ def cancel(batch_id: str, by: str | None, now: Callable[[], float | None]) -> St
         n: int
         n, left, nested = yield cancelled(batch_id, by, now=now())
         total += n
+        told(total)
         for inner in nested:
-            total += yield from cancel(inner, by, now)
+            total += yield from cancel(inner, by, now, _after(total, told))
         if left == 0 or left == before:
             return total
         before = left
+
+
+def _after(total: int, told: Told) -> Told:
+    return lambda number: told(total + number)
 
 
 def resume(batch_id: str, by: str | None, now: Callable[[], float | None]) -> Steps[bool]:
@@ -223,7 +228,7 @@ def resume(batch_id: str, by: str | None, now: Callable[[], float | None]) -> St
     return bool(was_paused)
 
 
-def retry(batch_id: str, now: Callable[[], float | None], by: str | None = None) -> Steps[int]:
+def retry(batch_id: str, now: Callable[[], float | None], by: str | None = None, told: Told = ignored) -> Steps[int]:
     """Put the failed jobs of a batch, and of the batches in it, back into their queues. Return how many.
 
     `by` names who asks.
@@ -240,6 +245,7 @@ def retry(batch_id: str, now: Callable[[], float | None], by: str | None = None)
         skipped += len(jobs.intersection(looked.failed)) + len(inner.intersection(looked.nested))
         failed = [jid for jid in looked.failed if jid not in jobs]
         total += (yield writes.unfail_jobs(failed, by=by, now=now())) if failed else 0
+        told(total)
         for nested in looked.nested:
-            total += 0 if nested in inner else (yield from retry(nested, now, by))
+            total += 0 if nested in inner else (yield from retry(nested, now, by, _after(total, told)))
         jobs, inner = {*looked.failed}, {*looked.nested}

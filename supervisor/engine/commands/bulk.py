@@ -1,15 +1,16 @@
-"""Chooses jobs by queue, tag, group and state, and changes them in bulk. Runs in applications and commands.
+"""Chooses jobs by queue, tag, group, klass and state, and changes them in bulk. Runs in applications and commands.
 
 Must not do I/O. Each change applies only to jobs that still match the choice.
 """
 
+import math
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from supervisor import clock
-from supervisor.engine.commands import lanes
-from supervisor.engine.commands.steps import Steps, all_pages
+from supervisor.engine.commands import lanes, writes
+from supervisor.engine.commands.steps import Steps, Told, all_pages, ignored
 from supervisor.engine.commands.writes import MOST, Argument, Command, checked_by, checked_names, now_ms, parse_names
 from supervisor.engine.model import scripts
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
@@ -20,6 +21,8 @@ from supervisor.engine.model.validation import EXACT_INT, checked_int
 STATES: Final = ("waiting", "scheduled", "depends", "parked", "running", "failed", "complete")
 #: The most jobs that one call changes.
 MOST_CHANGED: Final = 500
+#: Jobs that a step changes. Redis does nothing else during the few milliseconds of a step.
+STEP: Final = 250
 #: The places of a queue that hold jobs of a state, in the order in which jobs move through them.
 _PLACES: Final = {
     "depends": ("depends",),
@@ -33,7 +36,7 @@ _PLACES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A choice of jobs: of a queue, with a tag, in a group of failed ones.
+    """A choice of jobs: of a queue, with a tag, in a group of failed ones, and among these of a klass.
 
     All conditions given must hold, and the state.
     """
@@ -42,6 +45,7 @@ class Choice:
     tag: str | None = None
     group: str | None = None
     states: Sequence[str] = STATES
+    klass: str | None = None
 
     def __post_init__(self) -> None:
         if self.queue is None and self.tag is None and self.group is None:
@@ -49,14 +53,16 @@ class Choice:
         for state in self.states:
             if state not in STATES:
                 raise ValueError(f"states must be some of {', '.join(STATES)}: {state!r:.100}")
-        for name, value, most in (("queue", self.queue, 64), ("tag", self.tag, 64), ("group", self.group, GROUP_BYTES)):
+        for name, value in (("queue", self.queue), ("tag", self.tag), ("klass", self.klass)):
             if value is not None:
-                checked_name(name, value, most)
+                checked_name(name, value)
+        if self.group is not None:
+            checked_name("group", self.group, GROUP_BYTES)
 
     @property
-    def words(self) -> tuple[str, str, str]:
-        """Return what the scripts compare: queue, states, group."""
-        return self.queue or "", f",{','.join(self.states)},", self.group or ""
+    def words(self) -> tuple[str, str, str, str]:
+        """Return what the scripts compare: queue, states, group, klass."""
+        return self.queue or "", f",{','.join(self.states)},", self.group or "", self.klass or ""
 
 
 class PlacePage(NamedTuple):
@@ -83,20 +89,55 @@ def find(choice: Choice, place: str, offset: int = 0, *, now: float | None = Non
     return Command(scripts.FIND, args, _parse_place_page)
 
 
-def found(choice: Choice, now: Callable[[], float | None]) -> Steps[dict[str, str]]:
-    """Return the states of all jobs that are chosen now, first come first. Jobs put meanwhile may be among them."""
+def found(
+    choice: Choice, now: Callable[[], float | None], most: float = math.inf, told: Told = ignored
+) -> Steps[dict[str, str]]:
+    """Return the states of all jobs that are chosen now, first come first. Jobs put meanwhile may be among them.
+
+    If there are more than `most`, only some are returned: as many, or up to 1,000 more.
+    """
     chosen: dict[str, str] = {}
     for place in (yield from _places(choice, now)):
         of_place: dict[str, str] = {}
         offset = 0
-        while True:
+        while len(chosen) + len(of_place) <= most:
             page: PlacePage = yield find(choice, place, offset, now=now())
             of_place |= page.states
+            told(len(chosen) + len(of_place))
             offset += MOST
             if offset >= page.total:
                 break
         chosen.update(reversed(of_place.items()))
     return chosen
+
+
+class BulkChange:
+    """A change of chosen jobs, in steps. It can be left between two of them: what is done stays."""
+
+    def __init__(self, verb: str, jids: Iterable[str], build: Callable[[Sequence[str]], Command[BulkResult]]) -> None:
+        """`jids` come from `found`. `build` returns the command that changes some of them."""
+        jids = list(jids)
+        # Dependent jobs are mostly put after their dependencies, and must be cancelled first.
+        self.left = jids[::-1] if verb == "cancel" else jids
+        self.done = 0
+        self.under_way = 0
+        self._build = build
+
+    def steps(self, told: Told = ignored) -> Steps[None]:
+        """Change the jobs. `left` has then those that others wait for."""
+        while self.left:
+            needed, before = list[str](), self.done
+            for first in range(0, len(self.left), STEP):
+                step = self.left[first : first + STEP]
+                self.under_way = len(step)
+                answer: BulkResult = yield self._build(step)
+                self.under_way = 0
+                self.done += answer.number
+                needed += answer.needed
+                told(self.done)
+            self.left = needed
+            if self.done == before:
+                break
 
 
 def _places(choice: Choice, now: Callable[[], float | None]) -> Generator[Command[Any], Any, Iterable[str]]:
@@ -118,6 +159,17 @@ def cancel(
 ) -> Command[BulkResult]:
     """Cancel up to 500 jobs that still match, except those that others wait for. `by` names who asks."""
     return _each("cancel", choice, "", b"", jids, by, now)
+
+
+def retry(
+    choice: Choice, jids: Sequence[str], *, by: str | None = None, now: float | None = None
+) -> Command[BulkResult]:
+    """Put those of up to 1,000 jobs back that have failed, in the group of the choice if it has one.
+
+    `by` names who asks.
+    """
+    command = writes.unfail_jobs(jids, group=choice.group, by=by, now=now)
+    return Command(command.script, command.args, lambda reply: BulkResult(reply, []))
 
 
 def fail(

@@ -22,9 +22,15 @@ from supervisor.engine.model.validation import to_data
 T = TypeVar("T")
 #: A generator that yields each command, receives its answer or its exception, and returns the result of the call.
 Steps = Generator[Command[Any], Any, T]
+#: Is called after each step with the number of jobs so far. What it raises ends the call between two steps.
+Told = Callable[[int], object]
 
 _JUDGED = 20  # entries read in one call; each may have some megabytes
 _PASSES = 5  # over all places; producers may add jobs during each pass
+
+
+def ignored(_number: int) -> None:
+    """Take a number that nobody wants."""
 
 
 def all_pages(page: Callable[[int], Command[dict[str, T]]], least: int = MOST) -> Steps[dict[str, T]]:
@@ -125,14 +131,14 @@ def cancel_equal(queue: str, data: object, now: Callable[[], float], by: str | N
 
 
 def delete(
-    queue: str, lane: str | None, running: str, now: Callable[[], float], by: str | None = None
+    queue: str, lane: str | None, running: str, now: Callable[[], float], by: str | None = None, told: Told = ignored
 ) -> Steps[Deleted]:
     """Drop all jobs of a queue or lane that do not run, and the persistent ones. "stop" drops running jobs, too.
 
     An emptied queue is forgotten. `by` names who asks.
     """
     stop = checked_ending(running) == "stop"
-    sweep = _Sweep(queue, lane, None, by, now)
+    sweep = _Sweep(queue, lane, None, by, now, told)
     dropped = stopped = 0
     for _ in range(_PASSES):
         found = yield from sweep.once()
@@ -170,13 +176,21 @@ class _Sweep:
     """Drops the wanted jobs from all places of a queue, slice by slice."""
 
     def __init__(
-        self, queue: str, lane: str | None, content: Content | None, by: str | None, now: Callable[[], float]
+        self,
+        queue: str,
+        lane: str | None,
+        content: Content | None,
+        by: str | None,
+        now: Callable[[], float],
+        told: Told = ignored,
     ) -> None:
         self._queue = queue
         self._lane = lane
         self._content = content
         self._by = by
         self._now = now
+        self._told = told
+        self._number = 0
         self.jids: dict[str, None] = {}
 
     def once(self) -> Steps[int]:
@@ -209,6 +223,8 @@ class _Sweep:
                 judged = yield from self._judge(found.unjudged)
                 self.jids.update(dict.fromkeys((*found.jids, *judged)))
                 dropped += found.dropped + len(judged)
+                self._number += found.dropped + len(judged)
+                self._told(self._number)
                 if found.next_offset < 0:
                     break
                 offset = max(found.next_offset - len(judged), 0)

@@ -10,10 +10,11 @@
 -- ARGV[3]   queue; "" = any
 -- ARGV[4]   states, a comma around each, as in find.lua
 -- ARGV[5]   group; "" = any
--- ARGV[6]   argument of the verb: "", group, queue, or priority
--- ARGV[7]   for fail: the failure as JSON
--- ARGV[8]   name of the actor; "" = unknown
--- ARGV[9..] jids
+-- ARGV[6]   klass; "" = any
+-- ARGV[7]   argument of the verb: "", group, queue, or priority
+-- ARGV[8]   for fail: the failure as JSON
+-- ARGV[9]   name of the actor; "" = unknown
+-- ARGV[10..] jids
 --
 -- Returns   array: how many jobs were changed, then the jids not cancelled: those that others wait for, and those left
 --           to another call because the jobs before them have 5,000 parents and tags.
@@ -25,12 +26,12 @@
 --- @include retention
 --- @include chosen
 --- @include acts
-local queue, states, group, argument, failure = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local queue, states, group, klass, argument, failure = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local MOST_CHILDREN = 5000 -- read within 20 ms; jobs may depend on the rest
 local chosen, order, needed, cancelled = {}, {}, {}, {}
-for i = 9, #ARGV do
+for i = 10, #ARGV do
   local rec = read_job(ARGV[i])
-  if rec and not chosen[rec.jid] and chosen_as(rec, queue, states, group) then
+  if rec and not chosen[rec.jid] and chosen_as(rec, queue, states, group, klass) then
     chosen[rec.jid], order[#order + 1] = true, rec
   end
 end
@@ -76,7 +77,7 @@ end
 local verbs = {}
 
 function verbs.cancel(rec)
-  retention.cancel(rec, ARGV[8])
+  retention.cancel(rec, ARGV[9])
   cancelled[#cancelled + 1] = rec
   return true
 end
@@ -110,6 +111,6 @@ for _, rec in ipairs(order) do
   if chosen[rec.jid] and verbs[ARGV[2]](rec) then done[#done + 1] = rec.jid end
 end
 retention.propagate(cancelled, "was cancelled")
-if #done > 0 then acts.note(ARGV[8], ARGV[2], "job", done, "", argument) end
+if #done > 0 then acts.note(ARGV[9], ARGV[2], "job", done, "", argument) end
 commit()
 return { #done, unpack(needed) }

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- find.lua — the ids of the jobs of one place that match a queue, a group and some states.
+-- find.lua — the ids of the jobs of one place that match a queue, a group, a klass and some states.
 --
 -- Called by: bulk.find (supervisor/engine/commands/bulk.py)
 -- Holds:     nothing is written
@@ -11,8 +11,9 @@
 -- ARGV[3]   queue; "" = any
 -- ARGV[4]   states, a comma around each: waiting, scheduled, depends, parked, running, failed, complete
 -- ARGV[5]   group; "" = any
--- ARGV[6]   offset from the end of the place
--- ARGV[7]   count, the most jobs to examine, 1 to 1000
+-- ARGV[6]   klass; "" = any
+-- ARGV[7]   offset from the end of the place
+-- ARGV[8]   count, the most jobs to examine, 1 to 1000
 --
 -- Returns   array: size of the place, then jid, state, jid, state …, the last one first. Jobs leave a place at its
 --           front, so counting from the end may return one twice but skips none.
@@ -23,8 +24,8 @@
 --- @include lanes
 --- @include chosen
 --- @include stored
-local place_name, queue, states, group = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local offset, count = tonumber(ARGV[6]), tonumber(ARGV[7])
+local place_name, queue, states, group, klass = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local offset, count = tonumber(ARGV[7]), tonumber(ARGV[8])
 local lane = string.match(place_name, "^lane:(.*)$")
 local is_index = string.match(place_name, "^tag:") or string.match(place_name, "^failed")
 local key = lane and lanes.line(queue, lane) or is_index and P .. place_name or queue_key(queue, place_name)
@@ -33,12 +34,12 @@ local answer, jids = { redis.call("ZCARD", key) }, {}
 for i, member in ipairs(redis.call("ZREVRANGE", key, offset, offset + count - 1)) do
   jids[i] = has_number and string.sub(member, 14) or member
 end
-for i, found in ipairs(peek(jids, "queue", "state", "parked", "group", "seq")) do
+for i, found in ipairs(peek(jids, "queue", "state", "parked", "group", "seq", "klass")) do
   local rec = {
     jid = jids[i], queue = found[1], state = found[2] or nil, parked = found[3], group = found[4] or "",
-    seq = found[5],
+    seq = found[5], klass = found[6],
   }
-  local as = rec.queue and chosen_as(rec, queue, states, group)
+  local as = rec.queue and chosen_as(rec, queue, states, group, klass)
   if as then
     answer[#answer + 1] = jids[i]
     answer[#answer + 1] = as

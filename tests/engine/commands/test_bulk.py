@@ -71,6 +71,41 @@ def test_choice_of_thousands_is_complete(client, queue):
     assert len(found) == 2_500 and [jid for jid in found if int(jid[1:]) % 2 == 0][:3] == ["j0", "j2", "j4"]
 
 
+def test_choice_by_klass_finds_and_changes_only_its_jobs(client, queue):
+    queue.put_many({"klass": klass, "jid": f"{klass}-{n}"} for n in range(2) for klass in ("mail", "sum"))
+    choice = Choice("q", klass="mail")
+    assert list(chosen(client, queue="q", klass="mail")) == ["mail-0", "mail-1"]
+    moved = calls_of(client).call(bulk.move, choice, ["mail-0", "sum-0"], "other")
+    assert moved.number == 1 and client.job("sum-0").queue == "q"
+
+
+def test_choice_of_too_many_ends_with_some(client, queue):
+    queue.put_many({"klass": "k", "lane": "ab"[n % 2]} for n in range(3_500))
+    calls, told = calls_of(client), []
+    some = calls.follow(bulk.found(Choice("q"), calls.clock, 1_500, told.append))
+    assert 1_500 < len(some) <= 2_500 and told[-1] == len(some)
+
+
+def test_change_can_be_left_between_two_steps(client, queue, monkeypatch):
+    class Left(Exception):
+        pass
+
+    def leave(done):
+        if done == 4:
+            raise Left
+
+    monkeypatch.setattr(bulk, "STEP", 2)
+    queue.put_many({"klass": "k", "jid": f"j{n}"} for n in range(6))
+    calls, choice = calls_of(client), Choice("q")
+    change = bulk.BulkChange(
+        "cancel", chosen(client, queue="q"), lambda jids: bulk.cancel(choice, jids, now=calls.clock())
+    )
+    with pytest.raises(Left):
+        calls.follow(change.steps(leave))
+    assert (change.done, change.under_way) == (4, 0)
+    assert list(chosen(client, queue="q")) == ["j0", "j1"]
+
+
 @pytest.mark.parametrize("act", ["cancel", "fail", "move", "set_priority"])
 def test_changed_job_is_left_alone(client, queue, act, server, namespace):
     queue.put_many({"klass": "k", "jid": jid} for jid in ("runs", "waits", "moved"))

@@ -11,9 +11,11 @@ local function chosen_state(rec)
   return rec.state or waits_for(rec.parked) == "limit" and "parked" or "waiting"
 end
 
--- Return the state of a job of the queue and the group ("" = any) if it is one of `states` (a comma around each).
-local function chosen_as(rec, queue, states, group)
+-- Return the state of a job of the queue, the group and the klass ("" = any) if it is one of `states` (a comma around
+-- each).
+local function chosen_as(rec, queue, states, group, klass)
   if queue ~= "" and rec.queue ~= queue or group ~= "" and rec.group ~= group then return nil end
+  if klass ~= "" and rec.klass ~= klass then return nil end
   local state = chosen_state(rec)
   return string.find(states, "," .. state .. ",", 1, true) and state
 end
