@@ -249,6 +249,7 @@ def test_asyncio_is_for_async_handlers_and_asyncio_applications_alone():
         "supervisor.in_process.upkeep",
         "supervisor.in_process.waits",
         "supervisor.in_process.worker",
+        "supervisor.web.bulk_acts",
         "supervisor.web.event_hub",
         "supervisor.web.poller",
         "supervisor.web.server",

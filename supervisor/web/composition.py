@@ -21,6 +21,7 @@ from supervisor.web import login
 from supervisor.web.acts.act import OPERATORS, ActCall, WebAct, from_form, from_json
 from supervisor.web.acts.table import ACTS
 from supervisor.web.auth import Auth, Loopback, Visitor
+from supervisor.web.bulk_acts import BulkActs
 from supervisor.web.event_hub import EventHub
 from supervisor.web.export import as_csv
 from supervisor.web.forms import FormKeys, read_form, read_json
@@ -86,7 +87,7 @@ class _Website:
         self._acts = acts
         self._keys = FormKeys()
         self._auth = auth
-        self._site = Site(client, SharedModel(client))
+        self._site = Site(client, SharedModel(client), BulkActs())
         self._hiding = hiding
         self._hub = EventHub(client, hiding)
         self._templates = environment()
@@ -118,6 +119,7 @@ class _Website:
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
         yield
         await self._hub.close()
+        await self._site.bulk.close()
         await self._site.model.close()
 
     # pages
@@ -125,7 +127,7 @@ class _Website:
     def _page_of(self, page: WebPage) -> Any:
         async def answer(request: Request) -> Response:
             shown = await self._read(page, dict(request.query_params))
-            return self._html(request, page.name, shown, is_live=page.is_live)
+            return self._html(request, page.name, shown, is_live=page.is_live or bool(shown.get("is_live")))
 
         return answer
 
@@ -212,7 +214,8 @@ class _Website:
             if "why" in shown:
                 raise HTTPException(504, str(shown["why"]))
             page, *names = act.page
-            asked = "&".join(f"{name}={quote(form[name][-1], safe='')}" for name in names if name in form)
+            told = {**shown, **{name: values[-1] for name, values in form.items()}}
+            asked = "&".join(f"{name}={quote(told[name], safe='')}" for name in names if name in told)
             return RedirectResponse(f"{base(request)}/{page}?{asked}", 303)
 
         return answer
@@ -227,7 +230,8 @@ class _Website:
 
     async def _do(self, act: WebAct, visitor: Visitor, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         try:
-            shown = await act.do(ActCall(self._site.client.acting_as(visitor.name), visitor.name, read()))
+            client = self._site.client.acting_as(visitor.name)
+            shown = await act.do(ActCall(client, visitor.name, read(), self._site.bulk))
         except (Missing, BadParameter, TypeError, ValueError, LeaseholdError) as error:
             raise _status_of(error) from error
         hidden: dict[str, Any] = self._hiding.hide(shown) if act.hides else shown

@@ -8,12 +8,23 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from supervisor.clock import monotonic
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_client import Client
-from supervisor.web import Loopback, app
+from supervisor.web import Loopback, Tokens, app
+from supervisor.web.auth import ROLES
+from tests.lengths import SOON_S
 
 #: What somebody may put to do harm to those who look.
 HOSTILE = """"'><script>a()</script><img src=x onerror=b()>{{7*7}}"""
+
+
+TOKENS = {role: role[0] * 20 for role in ROLES}
+LINES = [f"{role}:{role}-1:{token}" for role, token in TOKENS.items()]
+
+
+def bearer(role: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {TOKENS[role]}"}
 
 
 class Visitor:
@@ -70,6 +81,22 @@ def words(text: str) -> str:
     return re.sub(r"\s+", " ", " ".join(parts.words))
 
 
+def key_of(text: str) -> str:
+    """Return the key that the forms of a page carry."""
+    [key] = {each["value"] for tag, each in tags(text) if tag == "input" and each.get("name") == "csrf"}
+    return str(key)
+
+
+def ended(site: Visitor, act: str) -> dict[str, Any]:
+    """Wait until an act on many jobs goes on no more, and return it."""
+    give_up_at = monotonic() + SOON_S
+    while True:
+        [shown] = site.http.get(f"/api/v1/bulk?act={act}", headers=bearer("operator")).json()["acts"]
+        if shown["state"] not in ("counting", "acting"):
+            return dict(shown)
+        assert monotonic() < give_up_at, shown
+
+
 @pytest.fixture
 def jobs(server, namespace) -> Iterator[Client]:
     with Client(server.url, namespace) as client:
@@ -105,6 +132,19 @@ def visitor(visiting) -> Visitor:
 
 
 @pytest.fixture
+def site(visiting, filled):
+    """A filled namespace in which visitors may act."""
+    return visiting(auth=Tokens(LINES), allow_actions=True)
+
+
+@pytest.fixture
+def operator(site):
+    """A browser in which an operator has logged in."""
+    site.http.post("/login", data={"token": TOKENS["operator"]})
+    return site
+
+
+@pytest.fixture
 def filled(jobs: Client) -> Client:
     """A namespace with something on every page."""
     mail = jobs.queue("mail")
@@ -124,4 +164,8 @@ def filled(jobs: Client) -> Client:
     jobs.queue("quiet").lease("w-1")
     jobs.queue("quiet").pause(by="kim@web-1")
     jobs.limit("smtp", running=1, rate="100/m")
+    with jobs.batch("import", on_success={"queue": "batched", "klass": "ends"}, description="of July") as batch:
+        batch.put("batched", "k", {}, jid="member")
+        batch.put("batched", "k", {}, jid="lost-member")
+    jobs.job("lost-member").fail("Late", "it came too late")
     return jobs

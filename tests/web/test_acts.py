@@ -11,29 +11,16 @@ from supervisor.web.acts.table import ACTS
 from supervisor.web.auth import ROLES
 from tests.engine.played import PlayedWorker
 from tests.lengths import FULL
-from tests.web.conftest import HOSTILE, tags, words
+from tests.web.conftest import HOSTILE, LINES, TOKENS, bearer, ended, key_of, tags, words
 
-TOKENS = {role: role[0] * 20 for role in ROLES}
-LINES = [f"{role}:{role}-1:{token}" for role, token in TOKENS.items()]
 #: Fields with which each act is asked for.
 FIELDS = {
     "jid": "first", "queue": "mail", "klass": "k", "data": {"n": 1}, "priority": 3, "name": "go", "value": 1,
     "timeout": 0, "jids": ["first"], "confirm": "mail", "stop": True, "lane": "acme", "weight": 2, "key": "smtp",
-    "running": 2, "rate": "5/s", "id": "b", "worker": "w-1", "processes": "2", "queues": ["mail"], "count": 1,
-    "ttl": 30, "order": "strict", "block": 0, "leases": [], "outcomes": [],
+    "running": 2, "rate": "5/s", "batch": "import", "worker": "w-1", "processes": "2", "queues": ["mail"], "count": 1,
+    "ttl": 30, "order": "strict", "block": 0, "leases": [], "outcomes": [], "do": "retry", "tag": "vip",
+    "group": "ValueError", "state": "failed", "into": "slow", "act": "x",
 }  # fmt: skip
-
-
-@pytest.fixture
-def site(visiting, filled):
-    return visiting(auth=Tokens(LINES), allow_actions=True)
-
-
-@pytest.fixture
-def operator(site):
-    """A browser in which an operator has logged in."""
-    site.http.post("/login", data={"token": TOKENS["operator"]})
-    return site
 
 
 def ask(site, act, role, fields=None):
@@ -45,18 +32,8 @@ def ask(site, act, role, fields=None):
     return site.http.post(f"/api/v1{path}", json=body, headers=bearer(role))
 
 
-def bearer(role):
-    return {"authorization": f"Bearer {TOKENS[role]}"}
-
-
 def act_of(name):
     return next(act for act in ACTS if act.name == name)
-
-
-def key_of(text):
-    """Return the key that the forms of a page carry."""
-    [key] = {each["value"] for tag, each in tags(text) if tag == "input" and each.get("name") == "csrf"}
-    return key
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -124,6 +101,10 @@ def test_every_act_is_recorded_with_the_login(filled, operator):
         ("limit", {"key": "smtp", "running": "4"}, lambda jobs: jobs.limit("smtp").running == 4),
         ("unlimit", {"key": "smtp"}, lambda jobs: "smtp" not in jobs.limits()),
         ("unrecur", {"jid": "daily"}, lambda jobs: jobs.recurring("daily") is None),
+        ("cancel_batch", {"batch": "import"}, lambda jobs: jobs.job("member") is None),
+        ("retry_batch", {"batch": "import"}, lambda jobs: jobs.job("lost-member").state == "waiting"),
+        ("pause_batch", {"batch": "import"}, lambda jobs: jobs.batch("import").look().paused),
+        ("resume_batch", {"batch": "import"}, lambda jobs: not jobs.batch("import").look().paused),
         ("cancel_all", {"jids": ["second", "later"]}, lambda jobs: jobs.jobs("second", "later") == [None, None]),
         ("retry_all", {"jids": ["broken", "first"]}, lambda jobs: jobs.job("broken").state == "waiting"),
     ],
@@ -132,6 +113,8 @@ def test_a_form_does_what_its_button_says(filled, operator, name, fields, shown)
     key = key_of(operator.page("/queue?queue=mail"))
     answer = operator.http.post(f"/act/{name}", data={"csrf": key, **fields}, follow_redirects=False)
     assert answer.status_code == 303, answer.text
+    if answer.headers["location"].startswith("/bulk?"):
+        ended(operator, answer.headers["location"].partition("act=")[2])
     assert shown(filled)
 
 

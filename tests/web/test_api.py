@@ -15,7 +15,7 @@ from supervisor.web.pages.table import PAGES
 from tests.lengths import FULL
 from tests.web.conftest import HOSTILE
 
-NAMES = {"queue": "mail", "jid": "first", "key": "smtp", "worker": "w-1"}
+NAMES = {"queue": "mail", "jid": "first", "key": "smtp", "worker": "w-1", "batch": "import"}
 
 
 def test_every_operation_of_the_document_answers(filled, visitor):

@@ -12,6 +12,7 @@ from supervisor.web.pages.page import BadParameter
 
 if TYPE_CHECKING:
     from supervisor.engine.client.async_client import AsyncClient
+    from supervisor.web.bulk_acts import BulkActs
 
 OPERATORS: Final = frozenset({"operator"})
 PRODUCERS: Final = frozenset({"operator", "producer"})
@@ -32,6 +33,7 @@ class ActCall:
     client: "AsyncClient"
     visitor: str
     fields: Fields
+    bulk: "BulkActs"
 
     def wait_s(self, name: str, default_s: int) -> int:
         """Return the field that says how long to wait. Raises BadParameter if that is too long."""
@@ -53,7 +55,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class WebAct:
-    """One act. `page`: where a form leads when it is done, with these of its fields in the query."""
+    """One act. `page`: where a form leads when it is done, with these of its fields, or of its answer, in the query."""
 
     name: str
     api: str  # below /api/v1, by POST

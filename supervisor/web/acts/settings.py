@@ -3,13 +3,17 @@
 from dataclasses import asdict
 from typing import Any, Final
 
+from supervisor.cli.lib.terminal import counted
+from supervisor.engine.client.async_calls import calls_of
+from supervisor.engine.commands import batches, steps
+from supervisor.engine.commands.lanes import Deleted
 from supervisor.web.acts.act import ActCall, Field, WebAct
 from supervisor.web.pages.page import BadParameter, Missing
 
 _QUEUE: Final = Field("queue", "its name", is_required=True)
 _LANE: Final = Field("lane", "the lane", is_required=True)
 _KEY: Final = Field("key", "its key", is_required=True)
-_ID: Final = Field("id", "the batch", is_required=True)
+_BATCH: Final = Field("batch", "its id", is_required=True)
 
 
 async def pause_queue(call: ActCall) -> dict[str, Any]:
@@ -25,11 +29,24 @@ async def unpause_queue(call: ActCall) -> dict[str, Any]:
 
 
 async def delete_queue(call: ActCall) -> dict[str, Any]:
-    """Delete the jobs of a queue that do not run. `confirm` repeats its name."""
+    """Delete the jobs of a queue that do not run, in steps. `confirm` repeats its name."""
     queue = call.fields["queue"]
     if call.fields["confirm"] != queue:
         raise BadParameter(f"confirm must be the name of the queue, {queue}, not {call.fields['confirm']!r:.100}")
-    return asdict(await call.client.queue(queue).delete("stop" if call.fields.get("stop") else "finish"))
+    calls, stop = calls_of(call.client), call.fields.get("stop", False)
+
+    def ended(result: Deleted) -> str:
+        ran = f"{result.running:,} {'stopped' if stop else 'still running'}"
+        return f"{counted(result.dropped, 'job')} dropped, {ran}"
+
+    act = await call.bulk.follow(
+        call.client,
+        call.visitor,
+        f"delete the jobs of queue {queue}",
+        lambda told: steps.delete(queue, None, "stop" if stop else "finish", calls.clock, calls.actor, told),
+        ended,
+    )
+    return act.shown()
 
 
 async def pause_lane(call: ActCall) -> dict[str, Any]:
@@ -73,13 +90,41 @@ async def unrecur(call: ActCall) -> dict[str, Any]:
 
 
 async def cancel_batch(call: ActCall) -> dict[str, Any]:
-    """Close a batch, and delete its jobs that have not ended."""
-    return {"cancelled": await call.client.batch(call.fields["id"]).cancel()}
+    """Close a batch, and delete its jobs that have not ended, in steps."""
+    calls, batch_id = calls_of(call.client), batches.checked_id(call.fields["batch"])
+    act = await call.bulk.follow(
+        call.client,
+        call.visitor,
+        f"cancel batch {batch_id}",
+        lambda told: batches.cancel(batch_id, calls.actor, calls.clock, told),
+        lambda number: f"cancelled {counted(number, 'job')}",
+    )
+    return act.shown()
 
 
 async def retry_batch(call: ActCall) -> dict[str, Any]:
-    """Put the failed jobs of a batch back."""
-    return {"retried": await call.client.batch(call.fields["id"]).retry()}
+    """Put the failed jobs of a batch back, in steps."""
+    calls, batch_id = calls_of(call.client), batches.checked_id(call.fields["batch"])
+    act = await call.bulk.follow(
+        call.client,
+        call.visitor,
+        f"retry batch {batch_id}",
+        lambda told: batches.retry(batch_id, calls.clock, calls.actor, told),
+        lambda number: f"put back {counted(number, 'failed job')}",
+    )
+    return act.shown()
+
+
+async def pause_batch(call: ActCall) -> dict[str, Any]:
+    """Let none of a batch's waiting jobs start."""
+    await call.client.batch(call.fields["batch"]).pause()
+    return {"paused": True}
+
+
+async def resume_batch(call: ActCall) -> dict[str, Any]:
+    """End the pause of a batch."""
+    await call.client.batch(call.fields["batch"]).resume()
+    return {"paused": False}
 
 
 ACTS: Final = (
@@ -88,7 +133,7 @@ ACTS: Final = (
     WebAct(
         "delete_queue", "/queues/{queue}/delete", delete_queue,
         (_QUEUE, Field("confirm", "its name again", is_required=True), Field("stop", "running jobs, too", "yes")),
-        page=("queues",),
+        page=("bulk", "act"),
     ),
     WebAct("pause_lane", "/lanes/{queue}/pause", pause_lane, (_QUEUE, _LANE), page=("lanes", "queue")),
     WebAct("unpause_lane", "/lanes/{queue}/unpause", unpause_lane, (_QUEUE, _LANE), page=("lanes", "queue")),
@@ -106,6 +151,8 @@ ACTS: Final = (
         "unrecur", "/recurrences/{jid}/remove", unrecur, (Field("jid", "its id", is_required=True),),
         page=("recurrences",),
     ),
-    WebAct("cancel_batch", "/batches/{id}/cancel", cancel_batch, (_ID,)),
-    WebAct("retry_batch", "/batches/{id}/retry", retry_batch, (_ID,)),
+    WebAct("cancel_batch", "/batches/{batch}/cancel", cancel_batch, (_BATCH,), page=("bulk", "act")),
+    WebAct("retry_batch", "/batches/{batch}/retry", retry_batch, (_BATCH,), page=("bulk", "act")),
+    WebAct("pause_batch", "/batches/{batch}/pause", pause_batch, (_BATCH,), page=("batch", "batch")),
+    WebAct("resume_batch", "/batches/{batch}/resume", resume_batch, (_BATCH,), page=("batch", "batch")),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from supervisor.web.acts import jobs, settings, supervisors, work
+from supervisor.web.acts import bulk, jobs, settings, supervisors, work
 from supervisor.web.acts.act import WebAct
 
-ACTS: Final[tuple[WebAct, ...]] = (*jobs.ACTS, *settings.ACTS, *supervisors.ACTS, *work.ACTS)
+ACTS: Final[tuple[WebAct, ...]] = (*jobs.ACTS, *bulk.ACTS, *settings.ACTS, *supervisors.ACTS, *work.ACTS)

@@ -32,7 +32,7 @@ async def read(site: Site, asked: Parameters) -> dict[str, Any]:
         return {"jobs": [], "offset": 0, "next": None, "looked_at": 0, "count": count, **_chosen(asked)}
     jobs, next_offset = await _found(what, offset, max(count, 1), klass)
     return {
-        "jobs": [_shown(job) for job in jobs],
+        "jobs": [row(job) for job in jobs],
         "offset": offset,
         "next": next_offset,
         "looked_at": next_offset,
@@ -98,7 +98,8 @@ async def _found(what: List, offset: int, count: int, klass: str | None) -> tupl
             return found, offset
 
 
-def _shown(job: "JobRecord") -> dict[str, Any]:
+def row(job: "JobRecord") -> dict[str, Any]:
+    """Return what a list shows of a job."""
     # A property of a partial job raises for what a list has left out, so that only small fields may be read here.
     return {
         "jid": job.jid,

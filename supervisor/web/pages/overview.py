@@ -32,6 +32,7 @@ async def read(site: Site, _asked: Parameters) -> dict[str, Any]:
         "died_per_s": head.died_per_s,
         "rates": list(head.rates),
         "server": head.server,
+        "bulk": [act.shown() for act in site.bulk.under_way()],
         "queues": [row_dict(row) for row in model.rows(Pane.QUEUES, None)[:_MOST_OF_A_KIND]],
         "workers": [row_dict(row) for row in model.rows(Pane.SUPERVISORS, None)[:_MOST_OF_A_KIND]],
         "ends": [row_dict(row) for row in model.rows(Pane.ENDS, None)[:_MOST_OF_A_KIND]],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from supervisor.engine.client.async_client import AsyncClient
+    from supervisor.web.bulk_acts import BulkActs
     from supervisor.web.poller import SharedModel
 
 
@@ -25,6 +26,7 @@ class Site:
 
     client: "AsyncClient"
     model: "SharedModel"
+    bulk: "BulkActs"
 
 
 @dataclass(frozen=True, slots=True)

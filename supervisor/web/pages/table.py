@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from supervisor.web.pages import job, jobs, lists, overview, queues, why
+from supervisor.web.pages import bulk, job, jobs, lists, overview, queues, why
 from supervisor.web.pages.page import WebPage
 
 PAGES: Final[tuple[WebPage, ...]] = (
@@ -11,6 +11,7 @@ PAGES: Final[tuple[WebPage, ...]] = (
     queues.QUEUE,
     queues.LANES,
     jobs.PAGE,
+    bulk.PAGE,
     job.PAGE,
     why.PAGE,
     lists.FAILED,

@@ -1,0 +1,89 @@
+"""Acts on all jobs that match, counted first and then done in steps. Runs in the web server's process."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from supervisor.cli.lib.bulk import NOT_BEGUN, NOT_ENDED, STATES
+from supervisor.cli.lib.bulk_words import Operation
+from supervisor.engine.commands import bulk
+from supervisor.web.acts.act import ActCall, Field, Fields, WebAct
+from supervisor.web.bulk_acts import Build
+from supervisor.web.pages.page import BadParameter
+
+#: Returns the words, and what makes the commands.
+_Prepared = tuple[Operation, Build]
+
+
+def _cancel(chosen: bulk.Choice, _fields: Fields) -> _Prepared:
+    return Operation("cancel", "cancelled"), partial(bulk.cancel, chosen)
+
+
+def _retry(chosen: bulk.Choice, _fields: Fields) -> _Prepared:
+    return Operation("retry", "put back"), partial(bulk.retry, chosen)
+
+
+def _move(chosen: bulk.Choice, fields: Fields) -> _Prepared:
+    into = _needed(fields, "into")
+    return Operation("move", "moved", f" into queue {into}"), partial(bulk.move, chosen, queue=into)
+
+
+def _give(chosen: bulk.Choice, fields: Fields) -> _Prepared:
+    number = _needed(fields, "priority")
+    return Operation("give", "gave", f" priority {number}"), partial(bulk.set_priority, chosen, priority=number)
+
+
+def _needed(fields: Fields, name: str) -> Any:
+    if name not in fields:
+        raise BadParameter(f"{name} is missing")
+    return fields[name]
+
+
+#: What can be done, with the states in which jobs are chosen for it, unless one is asked for.
+_OPERATIONS: Final[Mapping[str, tuple[Callable[[bulk.Choice, Fields], _Prepared], tuple[str, ...]]]] = {
+    "cancel": (_cancel, NOT_ENDED),
+    "retry": (_retry, ("failed",)),
+    "move": (_move, NOT_BEGUN),
+    "priority": (_give, NOT_BEGUN),
+}
+
+
+async def choose(call: ActCall) -> dict[str, Any]:
+    """Count the jobs that match, in order to act on all of them. `start` goes on."""
+    fields = call.fields
+    if fields["do"] not in _OPERATIONS:
+        raise BadParameter(f"do must be one of {', '.join(_OPERATIONS)}, not {fields['do']!r:.100}")
+    prepare, states = _OPERATIONS[fields["do"]]
+    if "state" in fields:
+        if fields["state"] not in STATES:
+            raise BadParameter(f"state must be one of {', '.join(STATES)}, not {fields['state']!r:.100}")
+        states = (fields["state"],)
+    elif "group" in fields:
+        states = ("failed",)
+    chosen = bulk.Choice(fields.get("queue"), fields.get("tag"), fields.get("group"), states, fields.get("klass"))
+    return (await call.bulk.choose(call.client, call.visitor, chosen, *prepare(chosen, fields))).shown()
+
+
+async def start(call: ActCall) -> dict[str, Any]:
+    """Begin an act on the jobs that were counted."""
+    return (await call.bulk.start(call.fields["act"], call.client, call.visitor)).shown()
+
+
+async def stop(call: ActCall) -> dict[str, Any]:
+    """Stop an act on many jobs. What is done stays done."""
+    return (await call.bulk.stop(call.fields["act"])).shown()
+
+
+_ACT: Final = Field("act", "its id", is_required=True)
+ACTS: Final = (
+    WebAct("start_bulk", "/bulk/{act}/start", start, (_ACT,), page=("bulk", "act")),
+    WebAct("stop_bulk", "/bulk/{act}/stop", stop, (_ACT,), page=("bulk", "act")),
+    WebAct(
+        "bulk", "/bulk", choose,
+        (Field("do", "cancel, retry, move or priority", is_required=True), Field("queue", "jobs of this queue"),
+         Field("tag", "jobs with this tag"), Field("group", "failed jobs of this group"),
+         Field("klass", "of these the jobs of this klass"), Field("state", "of these the jobs in this state"),
+         Field("into", "for move: the new queue"), Field("priority", "for priority: lower runs sooner", "number")),
+        page=("bulk", "act"),
+    ),
+)  # fmt: skip
