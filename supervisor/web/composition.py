@@ -16,6 +16,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from supervisor.engine.client.async_calls import calls_of
+from supervisor.engine.commands import batches
 from supervisor.engine.model.errors import JobNotFound, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from supervisor.web import login
 from supervisor.web.acts.act import OPERATORS, ActCall, WebAct, from_form, from_json
@@ -135,7 +137,7 @@ class _Website:
         return self._html(request, "events", {})
 
     async def _search(self, request: Request) -> Response:
-        """Go to the job, queue, group, tag or supervisor of that name."""
+        """Go to the job, queue, group, tag, batch or supervisor of that name."""
         wanted, root = request.query_params.get("q", "").strip(), base(request)
         if not wanted:
             return RedirectResponse(f"{root}/overview")
@@ -149,13 +151,15 @@ class _Website:
                 return RedirectResponse(f"{root}/jobs?group={name}")
             if (await client.tagged(wanted, 0, 1))[0]:
                 return RedirectResponse(f"{root}/jobs?tag={name}")
+            if await calls_of(client).call(batches.look, wanted):
+                return RedirectResponse(f"{root}/batch?batch={name}")
             if (await client.worker(wanted)).seen_unix is not None:
                 return RedirectResponse(f"{root}/supervisor?worker={name}")
             if await client.cancelled(wanted):
                 return RedirectResponse(f"{root}/job?jid={name}")
         except (ValueError, LeaseholdError) as error:
             raise _status_of(error) from error
-        raise HTTPException(404, f"nothing is called {wanted}: no job, queue, group, tag or supervisor")
+        raise HTTPException(404, f"nothing is called {wanted}: no job, queue, group, tag, batch or supervisor")
 
     def _html(
         self, request: Request, name: str, shown: dict[str, Any], status: int = 200, *, is_live: bool = False

@@ -124,7 +124,15 @@ def test_a_program_removes_a_limit_at_the_address_of_that_act(filled, site):
 
 
 @pytest.mark.parametrize(
-    "path", ["/job?jid=first", "/job?jid=broken", "/queue?queue=mail", "/lanes?queue=mail", "/limit?key=smtp"]
+    "path",
+    [
+        "/job?jid=first",
+        "/job?jid=broken",
+        "/queue?queue=mail",
+        "/lanes?queue=mail",
+        "/limit?key=smtp",
+        "/batch?batch=import",
+    ],
 )
 def test_only_operators_see_buttons_which_all_lead_to_acts(site, path):
     site.http.post("/login", data={"token": TOKENS["viewer"]})

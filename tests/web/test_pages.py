@@ -20,6 +20,7 @@ ASKED = {
     "job": "?jid=first",
     "why": "?jid=first",
     "limit": "?key=smtp",
+    "batch": "?batch=import",
     "supervisor": "?worker=w-1",
 }
 PATHS = [f"/{name}{ASKED.get(name, '')}" for name in dict.fromkeys([*(page.name for page in PAGES), *BAR])]
@@ -32,7 +33,7 @@ def test_every_page_is_there(filled, visitor, path):
 
 
 @pytest.mark.parametrize(
-    "path", ["/overview", "/queues", "/failed", "/recurrences", "/limits", "/tags", "/supervisors"]
+    "path", ["/overview", "/queues", "/failed", "/batches", "/recurrences", "/limits", "/tags", "/supervisors"]
 )
 def test_pages_of_an_empty_namespace_say_so(visitor, path):
     assert re.search(r'class="(empty|well)"', visitor.page(path))
@@ -82,6 +83,27 @@ def test_a_job_that_was_cancelled_says_by_whom(filled, visitor):
     assert answer.status_code == 404 and "it was cancelled by kim@web-1" in words(answer.text)
 
 
+def test_a_batch_shows_its_jobs_by_state_pause_and_callbacks(filled, visitor):
+    assert "import running 1 2 1 0 1 0" in words(visitor.page("/batches"))
+    filled.batch("import").pause(by="kim@web-1")
+    text = words(visitor.page("/batch?batch=import"))
+    assert "running of July" in text and "Paused: kim@web-1" in text and "1 of 2 have ended" in text
+    assert "Pending 1 Complete 0 Failed 1 Cancelled 0" in text
+    assert "Callbacks to come on_success" in text
+    assert "lost-member" in text and "it came too late" in text
+    assert "/batch?batch=import" in visitor.page("/job?jid=member")
+    assert visitor.get("/batch?batch=nobody").status_code == 404
+
+
+def test_batches_are_listed_by_pages(jobs, visitor):
+    for n in range(60):
+        with jobs.batch(f"b{n:02}"):
+            pass
+    first, rest = visitor.json("/batches"), visitor.json("/batches?offset=50")
+    assert (len(first["batches"]), first["next"], len(rest["batches"]), rest["next"]) == (50, 50, 10, None)
+    assert {batch["id"] for batch in first["batches"] + rest["batches"]} == {f"b{n:02}" for n in range(60)}
+
+
 def test_jobs_are_listed_by_state_tag_and_group(filled, visitor):
     assert "later" in words(visitor.page("/jobs?queue=mail&state=scheduled"))
     assert "first" in words(visitor.page("/jobs?tag=vip"))
@@ -97,6 +119,7 @@ def test_jobs_are_listed_by_state_tag_and_group(filled, visitor):
         ("mail", "/queue?queue=mail"),
         ("ValueError", "/jobs?group=ValueError"),
         ("vip", "/jobs?tag=vip"),
+        ("import", "/batch?batch=import"),
         ("w-1", "/supervisor?worker=w-1"),
         ("", "/overview"),
     ],

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from supervisor.web.pages import bulk, job, jobs, lists, overview, queues, why
+from supervisor.web.pages import batches, bulk, job, jobs, lists, overview, queues, why
 from supervisor.web.pages.page import WebPage
 
 PAGES: Final[tuple[WebPage, ...]] = (
@@ -14,6 +14,8 @@ PAGES: Final[tuple[WebPage, ...]] = (
     bulk.PAGE,
     job.PAGE,
     why.PAGE,
+    batches.BATCHES,
+    batches.BATCH,
     lists.FAILED,
     lists.RECURRENCES,
     lists.LIMITS,
@@ -23,4 +25,15 @@ PAGES: Final[tuple[WebPage, ...]] = (
     lists.SUPERVISOR,
 )
 #: The pages that the bar at the top leads to. Events have no reading: they are a stream.
-BAR: Final = ("overview", "queues", "jobs", "failed", "recurrences", "limits", "tags", "supervisors", "events")
+BAR: Final = (
+    "overview",
+    "queues",
+    "jobs",
+    "failed",
+    "batches",
+    "recurrences",
+    "limits",
+    "tags",
+    "supervisors",
+    "events",
+)
