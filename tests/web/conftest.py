@@ -13,7 +13,7 @@ from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_client import Client
 from supervisor.web import Loopback, Tokens, app
 from supervisor.web.auth import ROLES
-from tests.lengths import SOON_S
+from tests.lengths import FULL, SOON_S
 
 #: What somebody may put to do harm to those who look.
 HOSTILE = """"'><script>a()</script><img src=x onerror=b()>{{7*7}}"""
@@ -89,7 +89,7 @@ def key_of(text: str) -> str:
 
 def ended(site: Visitor, act: str) -> dict[str, Any]:
     """Wait until an act on many jobs goes on no more, and return it."""
-    give_up_at = monotonic() + SOON_S
+    give_up_at = monotonic() + (30 if FULL else 1) * SOON_S
     while True:
         [shown] = site.http.get(f"/api/v1/bulk?act={act}", headers=bearer("operator")).json()["acts"]
         if shown["state"] not in ("counting", "acting"):

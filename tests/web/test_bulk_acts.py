@@ -7,6 +7,7 @@ import pytest
 
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import bulk
+from supervisor.engine.model.outcomes import Completed, Failed
 from supervisor.web import bulk_acts
 from tests.lengths import FULL
 from tests.web.conftest import bearer, ended, key_of, tags, words
@@ -121,25 +122,24 @@ def test_job_that_others_wait_for_is_left(filled, site):
 
 def test_each_failed_job_is_put_back_once_while_they_are_worked_on(server, namespace, jobs, site):
     """Half of the jobs fail again at once, in the same group."""
+    jobs.config.set("failed-history-count", 2 * COUNT)
     queue = jobs.queue("work")
     for first in range(0, COUNT, 1000):
         queue.put_many({"klass": "k", "jid": f"j{first + n}"} for n in range(1000))
-        for lease in queue.lease("w", 1000):
-            lease.fail("Again", "boom")
+        jobs.settle([Failed(lease, "Again", "boom") for lease in queue.lease("w", 1000)])
     worked: list[str] = []
     is_over = threading.Event()
+
+    def outcome(lease):
+        return Completed(lease) if int(lease.jid[1:]) % 2 else Failed(lease, "Again", "boom")
 
     def work():
         with Client(server.url, namespace) as client:
             while True:
                 last = is_over.is_set()
                 leases = client.queue("work").lease("w", 500)
-                for lease in leases:
-                    worked.append(lease.jid)
-                    if int(lease.jid[1:]) % 2:
-                        lease.complete()
-                    else:
-                        lease.fail("Again", "boom")
+                worked.extend(lease.jid for lease in leases)
+                client.settle([outcome(lease) for lease in leases])
                 if last and not leases:
                     return
 
