@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -30,6 +29,7 @@ from supervisor.web.forms import FormKeys, read_form, read_json
 from supervisor.web.hiding import Hiding
 from supervisor.web.login import base
 from supervisor.web.openapi import document
+from supervisor.web.packing import packed
 from supervisor.web.pages.page import BadParameter, Missing, Site, WebPage
 from supervisor.web.pages.table import BAR, PAGES
 from supervisor.web.poller import SharedModel
@@ -287,5 +287,4 @@ def _status_of(error: Exception) -> HTTPException:
 
 
 def _json(value: Any, status: int = 200) -> Response:
-    packed = orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
-    return Response(packed, status, media_type="application/json")
+    return Response(packed(value), status, media_type="application/json")

@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import orjson
+from supervisor.web.packing import packed
 
 #: A spreadsheet takes a cell that begins with one of these for a formula, and would run it.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -27,5 +27,5 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, bool | int | float):
         return str(value).lower() if isinstance(value, bool) else str(value)
-    text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
+    text = value if isinstance(value, str) else packed(value).decode()
     return f"'{text}" if text.startswith(_FORMULA) else text

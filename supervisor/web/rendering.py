@@ -14,6 +14,7 @@ from supervisor import clock
 from supervisor.cli.lib.shown import span
 from supervisor.cli.top.model import is_number
 from supervisor.config import megabytes
+from supervisor.web.packing import packed
 
 #: A text of this length is cut on pages. The API has all of it.
 _MOST_CHARS: Final = 65_536
@@ -78,13 +79,13 @@ def _ago(unix: Any) -> str:
 
 
 def _pretty(value: Any) -> str:
-    text = value if isinstance(value, str) else orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
+    text = value if isinstance(value, str) else _json(value)
     return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}…\n({len(text):,} characters; the API has all)"
 
 
 def _json(value: Any) -> str:
     """Return all of a value, to be edited."""
-    return orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
+    return packed(value, orjson.OPT_INDENT_2).decode()
 
 
 def _points(rates: list[float]) -> str:

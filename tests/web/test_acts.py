@@ -1,5 +1,7 @@
 """Acts of visitors, by their roles: through forms of the pages and through the API."""
 
+import base64
+import json
 import random
 import re
 
@@ -230,6 +232,14 @@ def test_a_worker_of_any_language_works(filled, visiting):
         wrong = {"worker": "php-1", "outcomes": [{"jid": "bytes", "token": 1, **wrong}]}
         assert ask(site, act_of("settle"), "worker", wrong).status_code == 400
     assert [act.act for act in filled.audit()] == ["limit", "pause"], "work is not recorded"
+
+
+@pytest.mark.parametrize("depth", [240, 250, 252, 254])
+def test_a_worker_gets_data_of_any_depth_whole(jobs, site, depth):
+    deep = json.loads("[" * depth + "]" * depth)
+    jobs.queue("deep").put("k", deep)
+    [lease] = ask(site, act_of("lease"), "worker", {"worker": "php-1", "queues": ["deep"]}).json()["leases"]
+    assert (lease["data"] if "data" in lease else json.loads(base64.b64decode(lease["data_b64"]))) == deep
 
 
 def test_requests_reach_a_supervisor(server, namespace, filled, site):

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import random
 import re
 from urllib.parse import quote
@@ -42,6 +43,20 @@ def test_a_jid_of_any_characters_can_be_asked_for(jobs, visitor):
     for jid in ("a/b", "...", "?x=1", "#", "a b", HOSTILE):
         jobs.queue("q").put("k", {}, jid=jid)
         assert visitor.json(f"/jobs/{quote(jid, safe='')}")["job"]["jid"] == jid
+
+
+@pytest.mark.parametrize("depth", [90, 150, 250, 252, 253, 254, 500, 1000])
+def test_values_of_any_depth_are_shown(server, namespace, jobs, visitor, depth):
+    """Those above 254 come from another program."""
+    deep = json.loads("[" * min(depth, 254) + "]" * min(depth, 254))
+    jobs.queue("q").put("k", deep, jid="deep", priority=1)
+    jobs.queue("q").put("k", {}, jid="done")
+    jobs.queue("q").lease("w")[0].complete(1)
+    server.redis.set(f"{{{namespace}}}:result:done", "[" * depth + "]" * depth)
+    for jid in ("deep", "done"):
+        assert visitor.json(f"/jobs/{jid}")["job"]["jid"] == jid
+        assert jid in visitor.page(f"/job?jid={jid}")
+        assert visitor.get(f"/api/v1/jobs?{'queue=q' if jid == 'deep' else 'state=complete'}").status_code == 200
 
 
 def test_lists_go_on_where_they_ended(jobs, visitor):

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.writes import MOST, Renewal
@@ -42,7 +44,8 @@ async def lease(call: ActCall) -> dict[str, Any]:
 def _shown(one: "AsyncLease") -> dict[str, Any]:
     try:
         data: dict[str, Any] = {} if one.is_bytes else {"data": one.data}
-    except ValueError:
+        orjson.dumps([[[data]]])  # as deep as it lies in the answer
+    except (ValueError, TypeError):
         data = {}
     return {
         "jid": one.jid,
