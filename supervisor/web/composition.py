@@ -253,7 +253,7 @@ class _Website:
 
     async def _refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return self._error(request, error.status_code, error.detail)
+        return self._error(request, error.status_code, self._hiding.hide(error.detail))  # it may name what was refused
 
     async def _broken(self, request: Request, _error: Exception) -> Response:
         return self._error(request, 500, "this is a bug of Leasehold; the log of the server has it")

@@ -22,6 +22,9 @@ def test_fields_are_hidden_at_any_depth():
         r"{\"token\": \"hunter2\"}",
         "https://x/?token=hunter2&n=1",
         'PASSWORD="hunter2 and more"',
+        "X-Token: Bearer hunter2",
+        "token=Basic hunter2, more",
+        '{"token": "Bearer hunter2 more"}',
     ],
 )
 def test_what_stands_behind_such_a_name_in_a_text_is_hidden(text):
