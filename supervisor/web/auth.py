@@ -59,7 +59,16 @@ class ProxyHeader(Auth):
                 return None
         except ValueError:
             return None
-        return Visitor(names[0], "operator" if names[0] in self._operators else "viewer")
+        name = _text(names[0])
+        return Visitor(name, "operator" if name in self._operators else "viewer")
+
+
+def _text(header: str) -> str:
+    """Return a header as its sender meant it: in UTF-8, as proxies send it, else as it came."""
+    try:
+        return header.encode("latin-1").decode()
+    except UnicodeError:
+        return header
 
 
 def is_loopback(host: str) -> bool:

@@ -15,6 +15,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from supervisor.cli.lib.actor import LOGIN
 from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.commands import batches
 from supervisor.engine.model.errors import JobNotFound, LeaseholdError, OutcomeUnknown, StoreUnavailable
@@ -234,7 +235,7 @@ class _Website:
 
     async def _do(self, act: WebAct, visitor: Visitor, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         try:
-            client = self._site.client.acting_as(visitor.name)
+            client = self._site.client.acting_as(f"{LOGIN}{visitor.name}")
             shown = await act.do(ActCall(client, visitor.name, read(), self._site.bulk))
         except (Missing, BadParameter, TypeError, ValueError, LeaseholdError) as error:
             raise _status_of(error) from error

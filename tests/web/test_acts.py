@@ -76,14 +76,17 @@ def test_a_proxy_names_those_who_may_act(visiting, filled):
     for name, status in (("ada", 403), ("kim", 200)):
         answer = site.http.post("/api/v1/queues/mail/pause", json={}, headers={"x-user": name})
         assert answer.status_code == status
-    assert filled.queue("mail").counts().paused_by == "kim"
+    assert filled.queue("mail").counts().paused_by == "login:kim"
 
 
 def test_every_act_is_recorded_with_the_login(filled, operator):
     key = key_of(operator.page("/queue?queue=mail"))
     operator.http.post("/act/pause_queue", data={"csrf": key, "queue": "mail"})
     ask(operator, act_of("cancel"), "operator", {"jid": "second"})
-    assert [(act.act, act.actor) for act in filled.audit()][:2] == [("cancel", "operator-1"), ("pause", "operator-1")]
+    assert [(act.act, act.actor) for act in filled.audit()][:2] == [
+        ("cancel", "login:operator-1"),
+        ("pause", "login:operator-1"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_form_counts_and_shows_jobs_before_anything_changes(server, namespace, f
     answer = operator.http.post("/act/start_bulk", data={"csrf": key_of(answer.text), "act": act})
     assert "put back 15 jobs" in words(answer.text)
     assert failed.failed() == {"Broken": 15, "Late": 1, "ValueError": 1}
-    assert failed.audit()[0].actor == "operator-1" and failed.audit()[0].number == 15
+    assert failed.audit()[0].actor == "login:operator-1" and failed.audit()[0].number == 15
 
 
 @pytest.mark.parametrize(

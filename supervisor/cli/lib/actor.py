@@ -3,8 +3,13 @@
 import argparse
 import os
 import socket
+from typing import Final
 
+from supervisor.cli.lib.parser import UsageError
 from supervisor.engine.model.bounds import BY_BYTES
+
+#: Begins the names of those who have logged in at the page. No claim may begin so.
+LOGIN: Final = "login:"
 
 
 def add_actor(parser: argparse.ArgumentParser) -> None:
@@ -14,9 +19,16 @@ def add_actor(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _claimed(args: argparse.Namespace | None) -> str:
+    name: str = getattr(args, "actor", None) or ""
+    if name.startswith(LOGIN):
+        raise UsageError(f"--as {name!r} must not begin with {LOGIN}, as those do who have logged in at the web page")
+    return name
+
+
 def actor_of(args: argparse.Namespace) -> str:
     """Return who acts, as Redis keeps it."""
-    return getattr(args, "actor", None) or user_at_host()
+    return _claimed(args) or user_at_host()
 
 
 def user_at_host() -> str:
@@ -26,7 +38,7 @@ def user_at_host() -> str:
 
 def author(args: argparse.Namespace | None = None) -> str:
     """Return the name that a supervisor logs as the author of a request."""
-    return getattr(args, "actor", None) or f"{_user()} at {socket.gethostname()}, pid {os.getpid()}"
+    return _claimed(args) or f"{_user()} at {socket.gethostname()}, pid {os.getpid()}"
 
 
 def _user() -> str:

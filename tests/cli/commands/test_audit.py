@@ -30,4 +30,5 @@ def test_empty_record_and_unknown_subject_are_said(shell, jobs):
 
 def test_name_that_is_too_long_is_refused(shell, jobs):
     assert "actor" in shell.refused(2, "pause", "emails", "--as", "x" * 200)
+    assert "must not begin with login:" in shell.refused(2, "pause", "emails", "--as", "login:kim")
     assert shell.json("audit") == []
