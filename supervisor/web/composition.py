@@ -102,7 +102,7 @@ class _Website:
             Route("/events", self._events_page),
             *(Route(f"/{page.name}", self._page_of(page)) for page in PAGES),
             *(Route(f"/act/{act.name}", self._form_of(act), methods=["POST"]) for act in self._acts),
-            *(Route(_path(act.api), self._program_of(act), methods=["POST"]) for act in self._acts),
+            *(Route(_path(act.api), self._program_of(act), methods=[act.method]) for act in self._acts),
             Route(f"{API}/openapi.json", self._document),
             Route(f"{API}/events", self._events),
             *(Route(_path(page.api), self._api_of(page)) for page in PAGES),
@@ -228,7 +228,8 @@ class _Website:
     def _program_of(self, act: WebAct) -> Any:
         async def answer(request: Request) -> Response:
             visitor = _allowed(request, act)
-            given = {**await read_json(request, MOST_JSON_BYTES), **request.path_params}
+            sent = await read_json(request, MOST_JSON_BYTES) if act.method == "POST" else {}
+            given = {**sent, **request.path_params}
             return _json(await self._do(act, visitor, lambda: from_json(act, given)))
 
         return answer

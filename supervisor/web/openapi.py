@@ -14,7 +14,7 @@ def document(pages: Iterable[WebPage], acts: Iterable[WebAct], base: str, versio
     """Return the document. `base`: the path of the API."""
     paths: dict[str, dict[str, Any]] = {page.api: {"get": _operation(page)} for page in pages}
     for act in acts:
-        paths.setdefault(act.api, {})["post"] = _act(act)
+        paths.setdefault(act.api, {})[act.method.lower()] = _act(act)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Leasehold", "version": version, "description": "What a namespace holds, and acts on it."},

@@ -76,8 +76,8 @@ class Gate:
             if path.startswith("/api/"):
                 return JSONResponse({"error": "a token is needed"}, 401, {"WWW-Authenticate": "Bearer"})
             return RedirectResponse(f"{base}/login", 303)
-        # Each act names the roles that may do it, also those of producers and workers. All acts are posted.
-        is_act = connection.scope["method"] == "POST" and path.startswith("/api/")
+        # Each act names the roles that may do it, also those of producers and workers. All others look.
+        is_act = connection.scope["method"] in ("POST", "DELETE") and path.startswith("/api/")
         if visitor is None or not (visitor.role in MAY_LOOK or path == "/logout" or is_act):
             return PlainTextResponse("this is not for you to see\n", 403)
         return None

@@ -31,7 +31,8 @@ def ask(site, act, role, fields=None):
     in_path = set(re.findall(r"{(\w+)}", act.api))
     path = act.api.format(**{name: given.get(name, FIELDS[name]) for name in in_path})
     body = {name: value for name, value in given.items() if name not in in_path}
-    return site.http.post(f"/api/v1{path}", json=body, headers=bearer(role))
+    sent = {"json": body} if act.method == "POST" else {}
+    return site.http.request(act.method, f"/api/v1{path}", headers=bearer(role), **sent)
 
 
 def act_of(name):
@@ -56,7 +57,7 @@ def test_nobody_acts_without_a_login_or_where_acts_are_not_allowed(server, names
     before = server.dump(namespace)
     form = {"csrf": "x", "jid": "first"}
     path = re.sub(r"{(\w+)}", lambda found: str(FIELDS[found[1]]), act.api)
-    assert site.http.post(f"/api/v1{path}", json={}).status_code == 401
+    assert site.http.request(act.method, f"/api/v1{path}", json={}).status_code == 401
     assert site.http.post(f"/act/{act.name}", data=form, follow_redirects=False).headers["location"] == "/login"
     reading = visiting(auth=Tokens(LINES))
     for role in ROLES:
@@ -121,6 +122,18 @@ def test_a_form_does_what_its_button_says(filled, operator, name, fields, shown)
     if answer.headers["location"].startswith("/bulk?"):
         ended(operator, answer.headers["location"].partition("act=")[2])
     assert shown(filled)
+
+
+def test_a_program_deletes_a_job_at_its_address(filled, site):
+    assert ask(site, act_of("delete"), "operator", {"jid": "second"}).json() == {"cancelled": ["second"]}
+    assert ask(site, act_of("delete"), "operator", {"jid": "second"}).status_code == 404
+    assert filled.job("second") is None
+
+
+def test_an_error_hides_what_it_names(filled, visiting):
+    site = visiting(auth=Tokens(LINES), allow_actions=True, hide=["password"])
+    answer = site.http.post("/api/v1/bulk", json={"do": "password=hunter2"}, headers=bearer("operator"))
+    assert answer.status_code == 400 and "hunter2" not in answer.text and "(hidden)" in answer.text
 
 
 def test_a_program_removes_a_limit_at_the_address_of_that_act(filled, site):
@@ -278,7 +291,7 @@ def test_hostile_names_stay_text_in_forms(jobs, visiting):
 def test_the_document_describes_every_act(site):
     document = site.get("/api/v1/openapi.json", headers=bearer("operator")).json()
     for act in ACTS:
-        operation = document["paths"][act.api]["post"]
+        operation = document["paths"][act.api][act.method.lower()]
         assert operation["operationId"] == act.name and operation["summary"]
         named = {each["name"] for each in operation["parameters"]}
         body = operation["requestBody"]["content"]["application/json"]["schema"]["properties"]
@@ -295,7 +308,7 @@ def test_no_request_without_right_writes(server, namespace, site):
             continue
         fields = {chance.choice(list(FIELDS)): chance.choice(values) for _ in range(chance.randrange(5))}
         path = re.sub(r"{\w+}", lambda _: chance.choice(["first", "mail", "%00", "..", "%ff"]), act.api)
-        answer = site.http.post(f"/api/v1{path}", json=fields, headers=bearer(role))
+        answer = site.http.request(act.method, f"/api/v1{path}", json=fields, headers=bearer(role))
         assert answer.status_code in {403, 404, 405}, (act.name, role, fields, answer.text)
     assert server.dump(namespace) == before
 
@@ -313,5 +326,5 @@ def test_no_act_breaks_the_server(site):
         if "timeout" in fields or act.name == "wait":
             fields["timeout"] = 0
         fields.pop("block", None)
-        answer = site.http.post(f"/api/v1{path}", json=fields, headers=bearer(min(act.roles)))
+        answer = site.http.request(act.method, f"/api/v1{path}", json=fields, headers=bearer(min(act.roles)))
         assert answer.status_code in {200, 400, 404}, (act.name, fields, answer.text)

@@ -58,13 +58,14 @@ class WebAct:
     """One act. `page`: where a form leads when it is done, with these of its fields, or of its answer, in the query."""
 
     name: str
-    api: str  # below /api/v1, by POST
+    api: str  # below /api/v1
     do: Do
     fields: tuple[Field, ...] = ()
     roles: frozenset[str] = OPERATORS
     page: tuple[str, ...] = field(default=("overview",))
     is_open: bool = False  # takes further fields, which the client checks
     hides: bool = True  # the answer has no hidden fields
+    method: str = "POST"  # of the API; with another one it has no body
 
 
 _TYPES: Final[dict[str, tuple[type, str]]] = {

@@ -102,6 +102,7 @@ ACTS: Final = (
         PRODUCERS, is_open=True,
     ),
     WebAct("cancel", "/jobs/{jid}/cancel", cancel, (JID,), page=("job", "jid")),
+    WebAct("delete", "/jobs/{jid}", cancel, (JID,), page=("job", "jid"), method="DELETE"),
     WebAct("retry", "/jobs/{jid}/retry", retry, (JID, Field("queue", "another queue"), _DATA), page=("job", "jid")),
     WebAct(
         "move", "/jobs/{jid}/move", move, (JID, Field("queue", "the new queue", is_required=True)), page=("job", "jid")
