@@ -203,10 +203,11 @@ class _Website:
     async def _document(self, request: Request) -> Response:
         return _json(document(PAGES, self._acts, f"{base(request)}{API}", "1"))
 
-    async def _events(self, _request: Request) -> Response:
+    async def _events(self, request: Request) -> Response:
         if self._hub.is_full:
             raise HTTPException(503, "too many listen to events already")
-        return StreamingResponse(self._hub.stream(), media_type="text/event-stream")
+        chunks = self._hub.stream(lambda: self._auth.visitor(request) is not None)
+        return StreamingResponse(chunks, media_type="text/event-stream")
 
     # acts
 

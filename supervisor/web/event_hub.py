@@ -4,14 +4,13 @@ Must not keep events: the jobs' histories have the earlier ones.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.web.hiding import Hiding
+from supervisor.web.packing import packed
 
 if TYPE_CHECKING:
     from supervisor.engine.client.async_client import AsyncClient
@@ -31,9 +30,9 @@ class _Subscriber:
         self.waiting: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_BEHIND)
         self.missed = 0
 
-    def tell(self, packed: bytes | None) -> None:
+    def tell(self, chunk: bytes | None) -> None:
         try:
-            self.waiting.put_nowait(packed)
+            self.waiting.put_nowait(chunk)
         except asyncio.QueueFull:
             self.missed += 1
 
@@ -53,10 +52,11 @@ class EventHub:
         """Return True if no further tab may listen."""
         return len(self._listeners) >= MOST_LISTENERS
 
-    async def stream(self) -> AsyncIterator[bytes]:
+    async def stream(self, may_look: Callable[[], bool]) -> AsyncIterator[bytes]:
         """Yield events in the format of server-sent events, until the hub is closed or Redis is away.
 
-        All that happens after the first chunk is among them.
+        It ends as well once the visitor may no longer look: before the next event, or within 15 s. All that happens
+        after the first chunk is among them.
         """
         listener = _Subscriber()
         self._listeners.add(listener)
@@ -68,18 +68,18 @@ class EventHub:
             yield b"retry: 3000\n\n"
             while True:
                 try:
-                    packed = await asyncio.wait_for(listener.waiting.get(), _SILENCE_S)
+                    chunk = await asyncio.wait_for(listener.waiting.get(), _SILENCE_S)
                 except TimeoutError:
-                    if self._reading is None or self._reading.done():
+                    if self._reading is None or self._reading.done() or not may_look():
                         return  # there was no room to be told of the end
                     yield b": still there\n\n"
                     continue
-                if packed is None:
+                if chunk is None or not may_look():
                     return
                 if listener.missed:
                     missed, listener.missed = listener.missed, 0
                     yield b"event: missed\ndata: %d\n\n" % missed
-                yield b"data: " + packed + b"\n\n"
+                yield b"data: " + chunk + b"\n\n"
         finally:
             self._listeners.discard(listener)
             if not self._listeners:
@@ -98,9 +98,9 @@ class EventHub:
             async with self._client.events() as events:
                 begun.set()
                 async for event in events:
-                    packed = orjson.dumps(self._hiding.hide(_as_dict(event)), default=str)
+                    chunk = packed(self._hiding.hide(_as_dict(event)))
                     for listener in self._listeners:
-                        listener.tell(packed)
+                        listener.tell(chunk)
         except LeaseholdError:
             pass  # a tab that loses its stream connects again, and shows why it cannot
         finally:

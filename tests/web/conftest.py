@@ -30,8 +30,9 @@ def bearer(role: str) -> dict[str, str]:
 class Visitor:
     """A browser on this machine, which sends what it is told and follows redirections."""
 
-    def __init__(self, http: TestClient) -> None:
+    def __init__(self, http: TestClient, client: AsyncClient) -> None:
         self.http = http
+        self.client = client
 
     def get(self, path: str, **options: Any) -> Any:
         return self.http.get(path, **options)
@@ -116,7 +117,7 @@ def visiting(server, namespace):
         opened.append(http)
         http.portal.call(client.__aenter__)
         clients.append((http, client))
-        return Visitor(http)
+        return Visitor(http, client)
 
     clients: list[tuple[TestClient, AsyncClient]] = []
     yield start

@@ -1,8 +1,11 @@
 """Who may look: by a token, by a session that began with one, or by a proxy's word."""
 
 import pytest
+from starlette.requests import HTTPConnection
 
 from supervisor.web import ProxyHeader, Tokens
+from supervisor.web.event_hub import EventHub
+from supervisor.web.hiding import Hiding
 from supervisor.web.tokens import COOKIE
 from tests.web.test_pages import PATHS
 
@@ -106,6 +109,35 @@ def test_a_proxy_names_its_users_and_nobody_else_does(visiting, filled):
     assert site.get("/overview", headers={"x-user": "ada"}).status_code == 200
     other = visiting(auth=ProxyHeader("X-User", "10.0.0.2"))
     assert other.get("/overview", headers={"x-user": "ada"}).status_code == 403
+
+
+def test_a_name_from_a_proxy_may_be_of_any_letters(visiting, filled):
+    site = visiting(auth=ProxyHeader("X-User", "127.0.0.1", operators=["Zoë"]), allow_actions=True)
+    for name, status in (("Zoë".encode(), 200), (b"Zoe", 403), (b"Zo\xff", 403)):
+        answer = site.http.post("/api/v1/queues/mail/pause", json={}, headers={"x-user": name})
+        assert answer.status_code == status, name
+    assert filled.queue("mail").counts().paused_by == "login:Zoë"
+
+
+def test_a_stream_of_events_ends_with_its_session(site, filled):
+    """The stream is asked as the server does: the test's browser would wait for its end."""
+    tokens = Tokens(LINES)
+    cookie = tokens.log_in(VIEWER)
+    asked = HTTPConnection({"type": "http", "headers": [(b"cookie", f"{COOKIE}={cookie}".encode())]})
+
+    async def chunks():
+        hub = EventHub(client, Hiding())
+        stream = hub.stream(lambda: tokens.visitor(asked) is not None)
+        seen = [await anext(stream)]
+        await client.queue("q").put("k", jid="seen")
+        seen.append(await anext(stream))
+        tokens.log_out(cookie)
+        await client.queue("q").put("k", jid="unseen")
+        return seen + [chunk async for chunk in stream]
+
+    client = site.client
+    first, second = site.http.portal.call(chunks)
+    assert first.startswith(b"retry") and b'"seen"' in second
 
 
 def test_with_a_login_it_may_be_asked_under_its_address(site):
