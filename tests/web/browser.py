@@ -1,0 +1,118 @@
+"""Drives a Chromium that is installed, by its debugging protocol over two pipes."""
+
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from supervisor.clock import monotonic
+from tests.lengths import PATIENCE
+
+PROGRAM = shutil.which("chromium") or shutil.which("google-chrome")
+_LONGEST_S = 60.0 * PATIENCE
+
+
+class Browser:
+    """One tab. `faults`: what its console says of errors, and of what the policy of a page has refused."""
+
+    def __init__(self, send: int, receive: int) -> None:
+        self._send = send
+        self._receive = receive
+        self._read = b""
+        self._number = 0
+        self._session = ""
+        self.faults: list[str] = []
+        target = self._ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self._ask(f"{domain}.enable")
+
+    def resize(self, width: int) -> None:
+        self._ask(
+            "Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=width < 600
+        )
+
+    def open(self, url: str) -> None:
+        """Load a page, and wait until all of it is there."""
+        self._ask("Page.navigate", url=url)
+        self._until("Page.loadEventFired")
+
+    def value(self, expression: str) -> Any:
+        """Return the value of an expression in the page."""
+        answer = self._ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def submit(self, selector: str) -> None:
+        """Press the button of a form, and wait for the page that it leads to."""
+        self.value(f"document.querySelector({json.dumps(selector)}).requestSubmit()")
+        self._until("Page.loadEventFired")
+
+    def wait_for(self, words: str) -> None:
+        """Wait until the page says these words."""
+        give_up_at = monotonic() + _LONGEST_S
+        while words not in self.value("document.body.innerText"):
+            assert monotonic() < give_up_at, self.value("document.body.innerText")
+
+    def _ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._number += 1
+        asked: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            asked["sessionId"] = self._session
+        os.write(self._send, json.dumps(asked).encode() + b"\0")
+        while True:
+            message = self._next()
+            if message.get("id") == self._number:
+                assert "error" not in message, message
+                return dict(message["result"])
+
+    def _until(self, event: str) -> None:
+        while self._next().get("method") != event:
+            pass
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._read:
+            assert select.select([self._receive], [], [], _LONGEST_S)[0], "the browser says nothing"
+            chunk = os.read(self._receive, 1 << 20)
+            assert chunk, "the browser has ended"
+            self._read += chunk
+        packed, _, self._read = self._read.partition(b"\0")
+        message: dict[str, Any] = json.loads(packed)
+        entry = message.get("params", {}).get("entry", {})
+        if entry.get("level") == "error":
+            self.faults.append(f"{entry['text']} {entry.get('url', '')}")
+        if message.get("method") == "Runtime.exceptionThrown":
+            self.faults.append(str(message["params"]))
+        return message
+
+
+@contextmanager
+def browsing() -> Iterator[Browser]:
+    """Start a browser, and end it."""
+    theirs_in, send = os.pipe()
+    receive, theirs_out = os.pipe()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        # The browser reads from descriptor 3 and writes to 4.
+        command = (
+            f"exec 3<&{theirs_in} 4>&{theirs_out}; exec {PROGRAM} --headless --no-sandbox --disable-gpu"
+            f" --disable-dev-shm-usage --remote-debugging-pipe --user-data-dir={profile} about:blank"
+        )
+        process = subprocess.Popen(
+            ["bash", "-c", command],
+            pass_fds=(theirs_in, theirs_out),
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        try:
+            yield Browser(send, receive)
+        finally:
+            os.close(send)  # which ends it, with all its processes
+            process.wait(_LONGEST_S)
+            os.close(receive)

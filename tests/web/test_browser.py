@@ -1,0 +1,72 @@
+"""A browser drives every page, at the widths of a desk and of a phone, and acts."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.lengths import LONG, SOON_S
+from tests.web.browser import PROGRAM, browsing
+from tests.web.conftest import HOSTILE, LINES, TOKENS
+from tests.web.test_pages import PATHS
+
+pytestmark = [
+    pytest.mark.skipif(not LONG, reason="takes a browser: TEST_FULL=1"),
+    pytest.mark.skipif(PROGRAM is None, reason="this machine has no Chromium"),
+    pytest.mark.slow,
+]
+
+
+@pytest.fixture
+def address(server, namespace, filled, tmp_path):
+    """Serve the page in a process of its own, and return its address."""
+    (tmp_path / "tokens").write_text("\n".join(LINES))
+    environment = {**os.environ, "LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace}
+    command = [sys.executable, "-m", "supervisor", "web", "--http", "127.0.0.1:0", "--allow-actions"]
+    command += ["--token-file", str(tmp_path / "tokens")]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        said = process.stderr.readline()
+        yield re.search(r"http://\S+", said)[0]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SOON_S) == 0
+
+
+@pytest.fixture
+def browser(address):
+    """A browser in which an operator has logged in."""
+    with browsing() as browser:
+        browser.open(f"{address}/login")
+        browser.value(f"document.querySelector('#token').value = '{TOKENS['operator']}'")
+        browser.submit("form.login")
+        yield browser
+
+
+def test_every_page_fits_and_says_no_error(filled, address, browser):
+    filled.queue(HOSTILE).put(HOSTILE, {HOSTILE: HOSTILE}, jid=HOSTILE, tags=[HOSTILE], lane=HOSTILE)
+    filled.queue("q" * 64).put("k" * 64, {"text": "x" * 5000}, jid="j" * 64, tags=["t" * 64])
+    long = [f"/job?jid={'j' * 64}", f"/queue?queue={'q' * 64}", f"/jobs?queue={'q' * 64}", "/search?q=nobody"]
+    for width in (1280, 390):
+        browser.resize(width)
+        for path in [*PATHS, *long]:
+            browser.open(address + path)
+            wide = browser.value("document.documentElement.scrollWidth")
+            assert wide <= width, (path, width, wide)
+            assert browser.value("document.querySelectorAll('h1').length") == 1, path
+            unnamed = "[...document.querySelectorAll('input:not([type=hidden]), select, textarea, button, a')]"
+            unnamed += ".filter(e => !(e.ariaLabel || e.innerText || e.labels?.length || e.textContent)).length"
+            assert browser.value(unnamed) == 0, path
+    assert [fault for fault in browser.faults if "404" not in fault] == []
+
+
+def test_an_operator_acts_on_all_that_match(filled, address, browser):
+    filled.queue("many").put_many({"klass": "k"} for _ in range(300))
+    browser.open(f"{address}/jobs?queue=many")
+    browser.value("document.querySelector('.acts [name=into]').value = 'other'")
+    browser.submit(".acts form:has([name=into])")
+    browser.wait_for("300 jobs. Nothing is changed yet.")
+    browser.submit("form[action$=start_bulk]")
+    browser.wait_for("moved 300 jobs into queue other")
+    assert len(filled.queue("other")) == 300
