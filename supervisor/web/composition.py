@@ -216,7 +216,7 @@ class _Website:
             visitor = _allowed(request, act)
             form = await read_form(request, MOST_FORM_BYTES)
             self._keys.check(request, form)
-            shown = await self._do(act, visitor, lambda: from_form(act, form))
+            shown = await self._do(act, request, visitor, lambda: from_form(act, form))
             if "why" in shown:
                 raise HTTPException(504, str(shown["why"]))
             page, *names = act.page
@@ -231,14 +231,16 @@ class _Website:
             visitor = _allowed(request, act)
             sent = await read_json(request, MOST_JSON_BYTES) if act.method == "POST" else {}
             given = {**sent, **request.path_params}
-            return _json(await self._do(act, visitor, lambda: from_json(act, given)))
+            return _json(await self._do(act, request, visitor, lambda: from_json(act, given)))
 
         return answer
 
-    async def _do(self, act: WebAct, visitor: Visitor, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    async def _do(
+        self, act: WebAct, request: Request, visitor: Visitor, read: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
         try:
             client = self._site.client.acting_as(f"{LOGIN}{visitor.name}")
-            shown = await act.do(ActCall(client, visitor.name, read(), self._site.bulk))
+            shown = await act.do(ActCall(client, visitor.name, read(), self._site.bulk, request.is_disconnected))
         except (Missing, BadParameter, TypeError, ValueError, LeaseholdError) as error:
             raise _status_of(error) from error
         hidden: dict[str, Any] = self._hiding.hide(shown) if act.hides else shown

@@ -58,7 +58,7 @@ async def read_json(request: Request, most_bytes: int) -> dict[str, Any]:
     except ValueError as error:
         raise HTTPException(400, f"the body is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise HTTPException(400, f"the body must be an object of JSON: {value!r:.100}")
+        raise HTTPException(400, f"the body must be an object of JSON, not {type(value).__name__}")
     return value
 
 
@@ -69,9 +69,9 @@ def _check_origin(request: Request) -> None:
 
 
 async def _read(request: Request, most_bytes: int) -> bytes:
-    body = b""
+    body = bytearray()
     async for chunk in request.stream():
+        if len(body) + len(chunk) > most_bytes:
+            raise HTTPException(413, f"the body is larger than {most_bytes} bytes")
         body += chunk
-        if len(body) > most_bytes:
-            raise HTTPException(413, "the form is too large")
-    return body
+    return bytes(body)

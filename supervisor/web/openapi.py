@@ -72,7 +72,7 @@ def _act(act: WebAct) -> dict[str, Any]:
         "summary": (act.do.__doc__ or "").partition("\n")[0],
         "description": f"For the roles {', '.join(sorted(act.roles))}.",
         "parameters": [_parameter(Parameter(name, "its name", True), True) for name in sorted(in_path)],
-        "requestBody": {"required": bool(body["required"]), "content": {"application/json": {"schema": body}}},
+        "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
         "responses": {
             code: {"description": meaning, "content": error if code != "200" else {"application/json": {"schema": {}}}}
             for code, meaning in refusals.items()

@@ -226,6 +226,25 @@ def test_a_producer_puts_signals_and_waits(filled, site):
     assert ask(site, act_of("wait"), "producer", {"jid": "new"}).json() == {"ended": True, "result": {"sum": 1}}
 
 
+def test_a_wait_tells_how_its_job_has_failed(filled, site):
+    filled.queue("q").put("k", jid="new", priority=-9)
+    filled.queue("q").lease("w")[0].fail("bounced", "no such user")
+    failed = {"group": "bounced", "message": "no such user"}
+    assert ask(site, act_of("wait"), "producer", {"jid": "new"}).json() == {"ended": True, "failed": failed}
+
+
+@pytest.mark.parametrize("ttl", [0, -5, 86_401, 2**53])
+def test_a_lease_that_is_over_at_once_or_never_is_refused(filled, site, ttl):
+    answer = ask(site, act_of("lease"), "worker", {"worker": "w", "queues": ["mail"], "ttl": ttl})
+    assert (answer.status_code, answer.json()["error"]) == (400, f"ttl must be 1 to 86400 seconds, not {ttl}")
+    assert filled.queue("mail").counts().running == 0
+
+
+def test_a_list_of_too_many_is_refused_unread(site):
+    answer = ask(site, act_of("lease"), "worker", {"worker": "w", "queues": ["q"] * 1_001})
+    assert (answer.status_code, answer.json()["error"]) == (400, "queues must have at most 1000 entries, not 1001")
+
+
 def test_a_worker_of_any_language_works(filled, visiting):
     site = visiting(auth=Tokens(LINES), allow_actions=True, hide=["password"])
     asked = {"worker": "php-1", "queues": ["mail"], "count": 3}

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -126,3 +127,20 @@ def test_worker_in_node_retries_what_its_handler_raises(client, node):
     until(lambda: client.job(wrong).state == "failed", SOON_S)
     assert client.job(wrong).failure["group"] == "TypeError"
     end(worker)
+
+
+def test_job_for_a_worker_that_has_hung_up_goes_back_uncounted(client, environment):
+    """Its lease waits for a job; at most once is what would be lost with it."""
+    host, port = environment["WEB_URL"].removeprefix("http://").split(":")
+    body = json.dumps({"worker": "gone", "queues": ["text"], "block": 20})
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(
+            f"POST /api/v1/lease HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {TOKENS['WORKER']}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        until(lambda: client.worker("gone").seen_unix is not None, SOON_S)
+    jid = client.queue("text").put("text.count", {}, at_most_once=True)
+    until(lambda: "popped" in [each["what"] for each in client.job(jid).history], SOON_S)
+    until(lambda: client.job(jid).state == "waiting", SOON_S)
+    (again,) = client.lease("after", ["text"], block=SOON_S)
+    assert (again.jid, again.deaths, again.interruptions, again.complete()) == (jid, 0, 0, True)

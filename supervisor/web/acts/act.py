@@ -4,10 +4,11 @@ server's process.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
+from supervisor.engine.commands.writes import MOST
 from supervisor.web.pages.page import BadParameter
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ WAITERS: Final = frozenset({"viewer", "operator", "producer"})
 #: A wait of the API ends after this time, so that a proxy does not end it before.
 LONGEST_WAIT_S: Final = 30
 
+T = TypeVar("T")
 Fields = Mapping[str, Any]
 Do = Callable[["ActCall"], Awaitable[dict[str, Any]]]
 
@@ -34,13 +36,20 @@ class ActCall:
     visitor: str
     fields: Fields
     bulk: "BulkActs"
+    has_hung_up: Callable[[], Awaitable[bool]]
 
     def wait_s(self, name: str, default_s: int) -> int:
         """Return the field that says how long to wait. Raises BadParameter if that is too long."""
-        wait_s: int = self.fields.get(name, default_s)
-        if not 0 <= wait_s <= LONGEST_WAIT_S:
-            raise BadParameter(f"{name} must be 0 to {LONGEST_WAIT_S} seconds, not {wait_s}")
-        return wait_s
+        return self.within(name, 0, LONGEST_WAIT_S, default_s)
+
+    def within(self, name: str, least_s: int, most_s: int, default: T) -> int | T:
+        """Return a field in seconds, or the default. Raises BadParameter if it is out of bounds."""
+        value_s = self.fields.get(name)
+        if value_s is None:
+            return default
+        if not least_s <= value_s <= most_s:
+            raise BadParameter(f"{name} must be {least_s} to {most_s} seconds, not {value_s}")
+        return int(value_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,8 @@ def _check(one: Field, value: Any) -> None:
     if one.kind == "json":
         return
     type_, words = _TYPES[one.kind]
+    if isinstance(value, list) and len(value) > MOST:
+        raise BadParameter(f"{one.name} must have at most {MOST} entries, not {len(value)}")
     inner = {"names": str, "objects": dict}.get(one.kind, object)
     is_right = type(value) is type_ and (not isinstance(value, list) or all(isinstance(each, inner) for each in value))
     if not is_right:

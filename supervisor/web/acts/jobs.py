@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.commands import writes
+from supervisor.engine.model.errors import JobFailed
 from supervisor.engine.model.validation import UNSET
 from supervisor.web.acts.act import LONGEST_WAIT_S, PRODUCERS, WAITERS, ActCall, Field, WebAct
 from supervisor.web.pages.page import BadParameter, Missing
@@ -75,10 +76,12 @@ async def signal(call: ActCall) -> dict[str, Any]:
 
 
 async def wait(call: ActCall) -> dict[str, Any]:
-    """Wait until a job has ended, and return its result."""
+    """Wait until a job has ended, and return its result, or how it has failed."""
     timeout_s = call.wait_s("timeout", LONGEST_WAIT_S)
     try:
         return {"ended": True, "result": await call.client.wait(call.fields["jid"], timeout_s)}
+    except JobFailed as failed:
+        return {"ended": True, "failed": {"group": failed.group, "message": failed.message}}
     except TimeoutError:
         return {"ended": False}
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from supervisor.config import LONGEST_LEASE_S, SHORTEST_LEASE_S
 from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.writes import MOST, Renewal
@@ -33,11 +34,18 @@ class _Held:
 
 
 async def lease(call: ActCall) -> dict[str, Any]:
-    """Lease up to `count` jobs of the queues; `block` waits so many seconds for the first."""
+    """Lease up to `count` jobs of the queues; `block` waits so many seconds for the first.
+
+    What a worker that has hung up meanwhile would get goes back to the front, uncounted.
+    """
     asked, block_s = call.fields, call.wait_s("block", 0)
+    ttl_s = call.within("ttl", int(SHORTEST_LEASE_S), int(LONGEST_LEASE_S), None)
     leases = await call.client.lease(
-        asked["worker"], asked["queues"], asked.get("count", 1), asked.get("ttl"), asked.get("order", "strict"), block_s
+        asked["worker"], asked["queues"], asked.get("count", 1), ttl_s, asked.get("order", "strict"), block_s
     )
+    if leases and await call.has_hung_up():
+        await call.client.settle([Released(one, started=False) for one in leases])
+        leases = []
     return {"leases": [_shown(one) for one in leases]}
 
 
@@ -118,8 +126,8 @@ ACTS: Final = (
     WebAct(
         "lease", "/lease", lease,
         (_WORKER, Field("queues", "names, globs, exclusions", "names", is_required=True),
-         Field("count", "at most 1,000", "number"), Field("ttl", "seconds", "number"), Field("order", "strict, …"),
-         Field("block", "seconds to wait, at most 30", "number")),
+         Field("count", "at most 1,000", "number"), Field("ttl", "seconds, 1 to 86400", "number"),
+         Field("order", "strict, …"), Field("block", "seconds to wait, at most 30", "number")),
         WORKERS, hides=False,
     ),
     WebAct(
