@@ -41,22 +41,22 @@ class Node:
 
 
 @contextmanager
-def nodes(directory: Path, count: int) -> Iterator[list[Node]]:
+def nodes(directory: Path, count: int, node_timeout_ms: int = NODE_TIMEOUT_MS) -> Iterator[list[Node]]:
     """Nodes that answer, without slots, and do not know each other. A cluster has no other sockets than TCP."""
     program = servers.binary()
     assert program is not None
     with ExitStack() as stack:
-        made = [_start(program, directory / f"node-{number}", stack) for number in range(count)]
+        made = [_start(program, directory / f"node-{number}", node_timeout_ms, stack) for number in range(count)]
         for node in made:
             until(lambda node=node: node.redis.ping())
         yield made
 
 
-def _start(program: str, directory: Path, stack: ExitStack) -> Node:
+def _start(program: str, directory: Path, node_timeout_ms: int, stack: ExitStack) -> Node:
     port, bus_port = servers.free_port(), servers.free_port()
     directory.mkdir()
     words = f"--port {port} --cluster-port {bus_port} --bind 127.0.0.1 --cluster-enabled yes".split()
-    words += f"--cluster-node-timeout {NODE_TIMEOUT_MS} --repl-diskless-sync-delay 0".split()
+    words += f"--cluster-node-timeout {node_timeout_ms} --repl-diskless-sync-delay 0".split()
     process = subprocess.Popen([program, *words, "--dir", directory, "--save", ""], stdout=subprocess.DEVNULL)
     stack.callback(process.wait, 10)
     stack.callback(process.kill)

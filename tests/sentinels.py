@@ -116,7 +116,7 @@ _WORDS = ("--save", "", "--repl-diskless-sync-delay", "0", "--busy-reply-thresho
 
 
 @contextmanager
-def group(directory: Path, replicas: int = 2) -> Iterator[Group]:
+def group(directory: Path, replicas: int = 2, down_after_ms: int = DOWN_AFTER_MS) -> Iterator[Group]:
     with ExitStack() as stack:
         members = [Member(_made(directory / f"server-{n}")) for n in range(1 + replicas)]
         sentinels = [Member(_made(directory / f"sentinel-{n}")) for n in range(3)]
@@ -130,7 +130,7 @@ def group(directory: Path, replicas: int = 2) -> Iterator[Group]:
             path = each.directory / "sentinel.conf"
             path.write_text(
                 f"sentinel monitor {SERVICE} 127.0.0.1 {members[0].port} 2\n"
-                f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}\n"
+                f"sentinel down-after-milliseconds {SERVICE} {down_after_ms}\n"
                 f"sentinel failover-timeout {SERVICE} 4000\n"
             )
             each.start(str(path), "--sentinel")

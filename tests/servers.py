@@ -44,13 +44,13 @@ def connected(path: Path) -> "redis.Redis":
 
 
 @contextmanager
-def running(program: str) -> Iterator[Path]:
-    """The socket of a server that lives as long as the block."""
+def running(program: str, *words: str) -> Iterator[Path]:
+    """The socket of a server that lives as long as the block. `words` are more of its arguments."""
     with tempfile.TemporaryDirectory(prefix="lh-", dir="/tmp") as directory:
         path = Path(directory, "s")
         arguments = ["--port", "0", "--unixsocket", path, "--save", "", "--appendonly", "no", "--dir", directory]
         arguments += ["--busy-reply-threshold", "60000"]  # on a loaded machine a script of 0.2 s may take 5 s
-        process = subprocess.Popen([program, *arguments], stdout=subprocess.DEVNULL)
+        process = subprocess.Popen([program, *arguments, *words], stdout=subprocess.DEVNULL)
         try:
             _await_answer(path, process)
             yield path

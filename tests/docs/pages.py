@@ -58,6 +58,19 @@ def blocks(page: Page, *languages: str) -> list[str]:
     return [body for language, body in FENCE.findall(page.read_text()) if not languages or language in languages]
 
 
+def account_rights(user: str, namespace: str) -> list[str]:
+    """Return the rights of an account of the manual, as words of ACL SETUSER, for this namespace or pattern."""
+    begin = f"ACL SETUSER {user} "
+    lines = [line for block in blocks(OPERATIONS, "") for line in block.splitlines()]
+    (line,) = [line for line in lines if line.startswith(f"{begin}on ")]  # the others add keys of doors
+    return line.removeprefix(begin).replace("{leasehold}", f"{{{namespace}}}").split()
+
+
+def rights_to_find_servers() -> list[str]:
+    """Return what the manual adds to an account behind sentinels and in a Cluster."""
+    return " ".join(re.findall(r"`(\+[a-z][a-z+| ]*)`", OPERATIONS.read_text())).split()
+
+
 def section(page: Page, title: str) -> str:
     """From a heading to the next one of its level or above. A comment in a block is no heading."""
     text = page.read_text()

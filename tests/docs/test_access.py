@@ -19,7 +19,7 @@ def test_accounts_can_do_their_work_and_no_more(server, namespace):
             for refused in (["LRANGE", key, 0, -1], ["LPUSH", f"{key}-2", "x"], ["HGETALL", f"{{{namespace}}}:config"]):
                 with pytest.raises(redis.exceptions.NoPermissionError):
                     producer.execute_command(*refused)
-        url = server.url.replace("unix://", "unix://leasehold:PASSWORD@")
+        url = server.url_with("leasehold", "PASSWORD")
         with supervisor.Client(url, namespace) as client, client.events() as events:
             with pytest.raises(supervisor.LeaseholdError, match="this account needs the right to it"):
                 client.doors.add("d", format="rwq", source="closed", queue="emails", klass="k")

@@ -1,6 +1,5 @@
 """Fixtures of the process tests: a stage for real supervisors, servers beside it, and the figures measured."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.engine.client.sync_client import Client
+from tests.servers import binary
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tests' own module is found, whatever the import mode
 
@@ -39,8 +39,9 @@ def stage(server, namespace, tmp_path) -> Iterator[Stage]:
 @pytest.fixture
 def own_server(server, tmp_path_factory) -> Iterator[OwnServer]:
     """A server of the test's own, of the same make as the shared one, with an append-only file."""
-    pid = server.redis.info("server")["process_id"]
-    own = OwnServer(tmp_path_factory.mktemp("s"), os.readlink(f"/proc/{pid}/exe"))
+    if server.way != "alone":
+        pytest.skip(f"the test's own server is another one than that {server.way}")
+    own = OwnServer(tmp_path_factory.mktemp("s"), binary())
     own.start()
     yield own
     own.close()

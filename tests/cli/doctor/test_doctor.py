@@ -385,7 +385,7 @@ def account(server, namespace):
     def make(rules):
         words = rules.replace("NS", f"{{{namespace}}}").split()
         server.redis.execute_command("ACL", "SETUSER", "patient", "reset", "on", ">PASSWORD", *words)
-        return server.url.replace("unix://", "unix://patient:PASSWORD@")
+        return server.url_with("patient", "PASSWORD")
 
     yield make
     server.redis.acl_deluser("patient")

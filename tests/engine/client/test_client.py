@@ -270,11 +270,11 @@ def test_an_acl_needs_only_the_keys_of_the_namespace_and_not_info(server, namesp
         "ACL", "SETUSER", "app", "on", ">secret", f"~{{{namespace}}}:*", "+@all", "-@dangerous"
     )
     try:
-        with Client(f"unix://app:secret@{server.socket}", namespace) as client:
+        with Client(server.url_with("app", "secret"), namespace) as client:
             client.queue("q").put("k")
             assert client.queue("q").lease("w", 2)[0].retry(delay=0.01) == 4
             assert client.queue("q").lease("w", block=5)[0].complete("r")
-        with Client(f"unix://app:secret@{server.socket}", "another") as client, pytest.raises(StoreUnavailable):
+        with Client(server.url_with("app", "secret"), "another") as client, pytest.raises(StoreUnavailable):
             client.queue("q").put("k")
     finally:
         server.redis.acl_deluser("app")
@@ -374,7 +374,7 @@ def numbers_of_connections(server, namespace):
 
 @pytest.fixture
 def named(server, namespace) -> Iterator[Client]:
-    with Client(f"{server.url}?client_name={namespace}", namespace) as client:
+    with Client(server.url_with(client_name=namespace), namespace) as client:
         yield client
 
 

@@ -24,7 +24,7 @@ def hang_up(server, stream):
 
 
 def named(server):
-    return f"{server.url}?client_name=stream"
+    return server.url_with(client_name="stream")
 
 
 def test_streams_leave_no_connection_behind(server, namespace):

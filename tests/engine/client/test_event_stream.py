@@ -293,12 +293,13 @@ def test_foreign_messages_on_the_channel_are_skipped(live, server, namespace, te
 
 
 def test_other_namespaces_are_not_heard(live, server, namespace):
-    with live.events() as stream, Client(server.url, f"{namespace}-2") as other:
+    theirs = server.seen(f"{namespace}-2")
+    with live.events() as stream, Client(server.url, theirs) as other:
         other.queue("q").put("k", jid="theirs")
         live.queue("q").put("k", jid="ours")
         assert stream.get(5).jid == "ours"
         other.cancel("theirs")
-    server.redis.delete(*server.redis.keys(f"{{{namespace}-2}}:*"))
+    server.redis.delete(*server.redis.keys(f"{{{theirs}}}:*"))
 
 
 @pytest.mark.parametrize(
@@ -403,7 +404,7 @@ def test_an_account_that_may_not_tell_of_it_does_its_work_all_the_same(client, s
     rules = {"categories": ["+@all"], "keys": ["*"], "reset_channels": True}
     server.redis.acl_setuser(f"mute-{namespace}", enabled=True, passwords=["+pw"], **rules)
     try:
-        url = server.url.replace("unix://", f"unix://mute-{namespace}:pw@")
+        url = server.url_with(f"mute-{namespace}", "pw")
         with client.events() as stream, Client(url, namespace) as mute:
             assert mute.queue("q").put("k", jid="a") == "a"
             (lease,) = mute.queue("q").lease("w")

@@ -21,7 +21,7 @@ def account(server, namespace):
 
     def make(rules):
         server.redis.execute_command("ACL", "SETUSER", "examined", "reset", "on", ">PASSWORD", *rules.split())
-        url = server.url.replace("unix://", "unix://examined:PASSWORD@")
+        url = server.url_with("examined", "PASSWORD")
         examiners.append(Examiner(url, Namespace(namespace)))
         return examiners[-1]
 

@@ -182,7 +182,7 @@ def test_health_check_takes_no_answer_for_its_own(server, namespace, live):
 
 
 def test_one_connection_is_enough(put_many, server, live):
-    assert put_many(f"{server.url}?max_connections=1", numbered(4500)) == jids(1, 4500)
+    assert put_many(server.url_with(max_connections=1), numbered(4500)) == jids(1, 4500)
     assert waiting(live) == jids(1, 4500)
 
 

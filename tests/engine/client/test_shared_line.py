@@ -95,7 +95,7 @@ def connections_of(server, namespace):
 
 
 def named(server, namespace, more=""):
-    return AsyncClient(f"{server.url}?client_name={namespace}{more}", namespace)
+    return AsyncClient(f"{server.url_with(client_name=namespace)}{more}", namespace)
 
 
 async def errors_of(tasks):

@@ -91,8 +91,8 @@ class Namespace:
 @pytest.fixture(scope="module")
 def filled(server) -> Iterator[Namespace]:
     """To fill a namespace takes a hundred calls, to copy one takes two."""
-    with Client(server.url, "filled", lambda: START) as client:
-        built = Namespace(client, server.redis, "{filled}:", [START])
+    with Client(server.url, server.seen("filled"), lambda: START) as client:
+        built = Namespace(client, server.redis, client._namespace.prefix, [START])
         fill(built)
         yield built
         server.redis.unlink(*built.keys())
@@ -1076,7 +1076,7 @@ _runs = count()
 @given(blows=blows)
 def test_repair_mends_any_damage_and_loses_no_job(server, namespace, filled, blows):
     time = [START]
-    with Client(server.url, f"{namespace}-{next(_runs)}", lambda: time[0]) as client:
+    with Client(server.url, server.seen(f"{namespace}-{next(_runs)}"), lambda: time[0]) as client:
         ns = Namespace(client, server.redis, client._namespace.prefix, time)
         try:
             ns.fill_like(filled)

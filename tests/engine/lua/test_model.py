@@ -219,7 +219,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         Machine.runs += 1
-        self.namespace = f"model-{Machine.runs}"
+        self.namespace = self.server.seen(f"model-{Machine.runs}")
         self.prefix = f"{{{self.namespace}}}:"
         self.clock = Clock()
         self.client = WitnessedClient(self.server, self.namespace, self.clock)

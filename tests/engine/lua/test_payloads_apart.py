@@ -134,7 +134,7 @@ def test_reply_with_all_it_may_have_takes_the_quick_path(server, namespace, clie
 
 def test_payload_of_256_megabytes(client, server, namespace):
     data = b"\0" * (256 * 10**6)
-    with Client(f"{server.url}?socket_timeout={SOON_S}", namespace, calls_of(client).clock) as patient:
+    with Client(server.url_with(socket_timeout=SOON_S), namespace, calls_of(client).clock) as patient:
         queue = patient.queue("q")
         queue.put("k", data, jid="a")
         queue.put("k", SMALL, jid="b")
@@ -239,7 +239,7 @@ def test_client_that_may_not_read_says_so(server, namespace, live):
     name = f"blind-{namespace}"
     server.redis.execute_command("ACL", "SETUSER", name, "on", ">secret", "~*", "&*", "+@all", "-zrangebyscore")
     try:
-        with Client(f"{server.url}?username={name}&password=secret", namespace) as client:
+        with Client(server.url_with(name, "secret"), namespace) as client:
             with pytest.raises(OutcomeUnknown, match="zrangebyscore"):
                 client.queue("q").lease("w")
             assert client.job("a").state == "running"  # the connection goes on

@@ -64,7 +64,7 @@ class Twins:
     """Two namespaces with the same history, one of them without the quick paths."""
 
     def __init__(self, server: Any, namespace: str, seed: int) -> None:
-        self.server, self.namespaces = server, (namespace, f"{namespace}-whole")
+        self.server, self.namespaces = server, (namespace, server.seen(f"{namespace}-whole"))
         self.random = random.Random(seed)
         self.now, self.number, self.made = NOW, 0, 0
         self.leases: list[LeaseRecord] = []

@@ -472,13 +472,13 @@ def stage_of(scene: str) -> str:
 @pytest.fixture(scope="module")
 def ready(server: Any) -> Iterator[dict[str, dict[str, LeaseRecord]]]:
     """Prepare the keys of each kind of stage for copies. None of them expires."""
-    held = {name: fill_it(server, name) for name, fill_it in STAGES.items()}
+    held = {name: fill_it(server, server.seen(name)) for name, fill_it in STAGES.items()}
     for name in held:
-        for key in server.redis.scan_iter(f"{{{name}}}:*", count=10_000):
+        for key in server.redis.scan_iter(f"{{{server.seen(name)}}}:*", count=10_000):
             server.redis.persist(key)
     yield held
     for name in held:
-        for key in server.redis.scan_iter(f"{{{name}}}:*", count=10_000):
+        for key in server.redis.scan_iter(f"{{{server.seen(name)}}}:*", count=10_000):
             server.redis.unlink(key)
 
 
@@ -491,7 +491,7 @@ def set_up(
 
         def make(scene: str, world: str = "heard") -> Command[Any]:
             kind, prefix = stage_of(scene), f"{{{namespace}}}:"
-            copy_keys(server, f"{{{kind}}}:", prefix)
+            copy_keys(server, f"{{{server.seen(kind)}}}:", prefix)
             set_options(server.redis, prefix, WORLDS[world].options)
             return SCENES[scene](Stage(client, ready[kind]))
 

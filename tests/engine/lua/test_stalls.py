@@ -79,7 +79,7 @@ def judged(server, namespace, record_property):
     def judge(play, setup=None):
         with ExitStack() as stack:
             for i in range(ROUNDS):
-                name = f"{namespace}-{0 if setup else i}"
+                name = server.seen(f"{namespace}-{0 if setup else i}")
                 client = stack.enter_context(Client(server.url, name, Clock()))
                 if setup is not None and i == 0:
                     setup(client)

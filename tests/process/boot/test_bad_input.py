@@ -58,7 +58,7 @@ def test_an_unreachable_redis_is_69_without_the_password(stage, url):
 
 
 def test_a_wrong_password_is_69(stage):
-    pool = stage.start(redis_url=stage.server.url.replace("unix://", "unix://nobody:sesame-77@"))
+    pool = stage.start(redis_url=stage.server.url_with("nobody", "sesame-77"))
     assert pool.wait() == 69
     assert len(_sentences(pool)) == 1
     assert "sesame-77" not in str(pool.events) + str(pool.said)

@@ -128,7 +128,7 @@ class World:
 
     def start(self, level, **flags):
         """Limit its children to 1,024 open files, below its own limit."""
-        url = self.stage.server.url.replace("unix://", f"unix://attacked:{self.secret}@")
+        url = self.stage.server.url_with("attacked", self.secret)
         return self.stage.start(
             environment={"LEASEHOLD_REDIS_URL": url, "OTHER": url}, handlers="attacks", sandbox=level,
             prefix=["prlimit", "--nofile=1024:4096", *self.prefix], **flags,

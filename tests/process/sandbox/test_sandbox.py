@@ -69,7 +69,7 @@ def test_password_in_the_url_reaches_no_handler(stage):
         "sandboxed", enabled=True, passwords=["+sesame-77"], keys=["*"], channels=["*"], categories=["+@all"]
     )
     try:
-        url = stage.server.url.replace("unix://", "unix://sandboxed:sesame-77@")
+        url = stage.server.url_with("sandboxed", "sesame-77")
         pool, seen = _look(stage, redis_url=url, environment={"OTHER": "abc sesame-77 def", "PW": "sesame-77"})
         assert pool.drain() == 0
     finally:
