@@ -43,6 +43,13 @@ class Server:
             pytest.skip(f"a Unix socket is another way to the server than {self.way}")
         return self.path
 
+    @property
+    def url_of_one(self) -> str:
+        """The URL, where it names one server: redis-py and `dial` know no other kind."""
+        if self.way in ("sentinel", "cluster"):
+            pytest.skip(f"the URL of {self.way} is not one of redis-py")
+        return self.url
+
     def url_with(self, user: str = "", password: str = "", **options: object) -> str:
         """Return the URL with another account, and with more options."""
         scheme, _, rest = self.url.partition("://")

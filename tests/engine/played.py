@@ -42,9 +42,8 @@ class PlayedWorker:
         self.asked: list[OperatorRequest] = []
         self.granted: list[LeaseRecord] = []  # by waits that have ended
         self.exchanges = 0
-        self.session = Session(
-            Dialer(url, "k"), Namespace(namespace), Queues(["q"], "strict"), None, None, self, self.timers
-        )
+        named = Namespace(namespace)
+        self.session = Session(Dialer(url, named.prefix), named, Queues(["q"], "strict"), None, None, self, self.timers)
 
     @property
     def name(self) -> str:

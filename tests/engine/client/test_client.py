@@ -119,7 +119,7 @@ def name_of(row):
 
 @pytest.fixture(scope="module")
 def bench(server) -> Iterator[tuple[Client, Lease, str]]:
-    namespace = "bad-input"
+    namespace = server.seen("bad-input")
     with Client(server.url, namespace, lambda: 1_000.0) as client:
         client.queue("q").put("k", jid="x")
         client.queue("q").put("k", jid="y")

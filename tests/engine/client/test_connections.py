@@ -86,7 +86,7 @@ def test_more_than_100_tasks_wait_on_one_client(server, namespace):
         async with AsyncClient(named(server), namespace) as client:
             tasks = [asyncio.create_task(client.lease(f"w{n}", ["q"], block=30)) for n in range(MANY)]
             while await asyncio.to_thread(blocked, server) < MANY:
-                assert not any(task.done() for task in tasks)
+                assert not [task.exception() for task in tasks if task.done()]
             await client.queue("q").put_many([{"klass": "k"}] * MANY)
             return [lease.jid for leases in await asyncio.gather(*tasks) for lease in leases]
 
@@ -95,7 +95,7 @@ def test_more_than_100_tasks_wait_on_one_client(server, namespace):
 
 def test_the_limit_of_a_given_pool_holds_and_is_named(server, namespace):
     with (
-        redis.Redis.from_url(server.url, max_connections=1) as given,
+        redis.Redis.from_url(server.url_of_one, max_connections=1) as given,
         Client(namespace=namespace, redis=given) as client,
     ):
         held = client._store._connect()
@@ -107,7 +107,7 @@ def test_the_limit_of_a_given_pool_holds_and_is_named(server, namespace):
 
 
 def test_a_given_pool_that_blocks_makes_calls_wait(server, namespace):
-    pool = redis.BlockingConnectionPool.from_url(server.url, max_connections=1, timeout=30)
+    pool = redis.BlockingConnectionPool.from_url(server.url_of_one, max_connections=1, timeout=30)
     with redis.Redis(connection_pool=pool) as given, Client(namespace=namespace, redis=given) as client:
         held = client._store._connect()
         putting = threading.Thread(target=client.queue("q").put, args=("k",))
@@ -119,7 +119,7 @@ def test_a_given_pool_that_blocks_makes_calls_wait(server, namespace):
 
 def test_the_limit_of_a_given_pool_holds_for_an_async_client(server, namespace):
     async def lease():
-        given = redis.asyncio.Redis.from_url(server.url, max_connections=1)
+        given = redis.asyncio.Redis.from_url(server.url_of_one, max_connections=1)
         async with given, AsyncClient(namespace=namespace, redis=given) as client:
             held = await client._store._connect()
             with pytest.raises(StoreUnavailable, match="max_connections"):

@@ -127,7 +127,7 @@ def test_client_certificate_is_presented(tls, certificate):
 
 
 def test_an_error_that_the_server_answers_is_a_value(server):
-    with closing(dial(server.url, TIMEOUT_S)) as line:
+    with closing(dial(server.url_of_one, TIMEOUT_S)) as line:
         assert isinstance(line.call("NONSENSE"), hiredis.ReplyError)
         assert line.call("PING") == b"PONG"
 
