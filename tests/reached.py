@@ -106,7 +106,7 @@ def _alone() -> Iterator[Server]:
 
 @contextmanager
 def _by_tls() -> Iterator[Server]:
-    """With a certificate for the name `localhost`. Who has none that the server trusts is turned away."""
+    """With a certificate for the name `localhost`. A client without one that the server trusts is turned away."""
     with tempfile.TemporaryDirectory(prefix="lh-", dir="/tmp") as directory:
         path, key = certificates.make(Path(directory), "DNS:localhost")
         port = servers.free_port()
