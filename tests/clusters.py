@@ -19,14 +19,24 @@ SLOTS = 16384
 NODE_TIMEOUT_MS = 1500
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Node:
     """A node. `redis` is for looking at it alone."""
 
     port: int
     bus_port: int
     redis: "redis.Redis"
+    command: "list[str | Path]"
     process: "subprocess.Popen[bytes]"
+
+    def kill(self) -> None:
+        """End it by SIGKILL, also while it is stopped. Idempotent."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def restart(self) -> None:
+        """Start it again after its end. It remembers the others, and copies the node that has its slots now."""
+        self.process = _run(self.command)
 
     @property
     def id(self) -> str:
@@ -57,11 +67,15 @@ def _start(program: str, directory: Path, node_timeout_ms: int, stack: ExitStack
     directory.mkdir()
     words = f"--port {port} --cluster-port {bus_port} --bind 127.0.0.1 --cluster-enabled yes".split()
     words += f"--cluster-node-timeout {node_timeout_ms} --repl-diskless-sync-delay 0".split()
-    process = subprocess.Popen([program, *words, "--dir", directory, "--save", ""], stdout=subprocess.DEVNULL)
-    stack.callback(process.wait, 10)
-    stack.callback(process.kill)
+    command: list[str | Path] = [program, *words, "--dir", directory, "--save", ""]
     looking = stack.enter_context(redis.Redis(port=port, protocol=2, socket_timeout=servers.PATIENCE_S))
-    return Node(port, bus_port, looking, process)
+    node = Node(port, bus_port, looking, command, _run(command))
+    stack.callback(node.kill)
+    return node
+
+
+def _run(command: "list[str | Path]") -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 
 def join(made: list[Node]) -> None:
@@ -78,6 +92,23 @@ def join(made: list[Node]) -> None:
 def holder(made: list[Node], namespace: str) -> Node:
     """The node that holds a namespace, of nodes that have been joined."""
     return made[key_slot(f"{{{namespace}}}".encode()) * len(made) // SLOTS]
+
+
+def port_of_owner(asked: Node, namespace: str) -> int:
+    """Return the port of the node that has a namespace, by the word of the one that is asked."""
+    slot = key_slot(f"{{{namespace}}}".encode())
+    ranges = asked.redis.execute_command("CLUSTER", "SLOTS")
+    return next(int(primary[1]) for first, last, primary, *_ in ranges if int(first) <= slot <= int(last))
+
+
+def owner(made: list[Node], namespace: str) -> Node:
+    """Return the node that has a namespace now."""
+    port = port_of_owner(made[0], namespace)
+    return next(node for node in made if node.port == port)
+
+
+def replica_of(made: list[Node], primary: Node) -> Node:
+    return next(node for node in made if node.redis.role()[0] == b"slave" and node.redis.role()[2] == primary.port)
 
 
 def url_of(made: list[Node]) -> str:

@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import redis
 
-from tests import servers
+from tests import passing_on, servers
 from tests.clusters import until
 
 SERVICE = "mymaster"
@@ -19,11 +20,13 @@ DOWN_AFTER_MS = 1000
 
 @dataclass
 class Member:
-    """A server of the group."""
+    """A server of the group. If it is wired, others reach it only through a process that can be stopped."""
 
     directory: Path
+    is_wired: bool = False
     port: int = field(default_factory=servers.free_port)
     process: "subprocess.Popen[bytes] | None" = None
+    wire: "subprocess.Popen[bytes] | None" = None
 
     @property
     def redis(self) -> "redis.Redis":
@@ -32,15 +35,33 @@ class Member:
     def start(self, *words: str) -> None:
         program = servers.binary()
         assert program is not None and self.process is None
-        command = [program, *words, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.directory]
+        listen = servers.free_port() if self.is_wired else self.port
+        command = [program, *words, "--port", str(listen), "--bind", "127.0.0.1", "--dir", self.directory]
         self.process = subprocess.Popen([*command, "--logfile", self.directory / f"{self.port}.log"])
+        if self.is_wired:
+            self._lay_wire(listen)
+
+    def _lay_wire(self, port: int) -> None:
+        command = [sys.executable, passing_on.__file__, str(self.port), str(port)]
+        self.wire = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self.wire.stdout is not None and self.wire.stdout.readline() == b"ready\n"
+
+    def cut_off(self) -> None:
+        """Let nothing come through to it, until `reconnect`."""
+        assert self.wire is not None
+        self.wire.send_signal(signal.SIGSTOP)
+
+    def reconnect(self) -> None:
+        assert self.wire is not None
+        self.wire.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End it by SIGKILL, also while it is stopped. Idempotent."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait(10)
-            self.process = None
+        for process in (self.process, self.wire):
+            if process is not None:
+                process.kill()
+                process.communicate(timeout=10)
+        self.process = self.wire = None
 
     def send(self, sent: signal.Signals) -> None:
         assert self.process is not None
@@ -108,24 +129,38 @@ class Group:
 
         Until it has all that the primary has, an election may take it and lose the rest.
         """
-        member.start(*_WORDS, *words, "--replicaof", f"127.0.0.1 {self.primary().port}")
+        _start(member, *words, "--replicaof", f"127.0.0.1 {self.primary().port}")
         until(lambda: member.role() == "slave")
+
+    def demote(self, member: Member) -> None:
+        """Have a server that was silent copy the one that was elected, as sentinels do within 25 s."""
+        with member.redis as connection:
+            until(lambda: connection.replicaof("127.0.0.1", self.primary().port))
+
+    def await_replicas(self) -> None:
+        """Wait until all servers but the primary copy it, and each sentinel would elect any of them."""
+        count = len(self.members) - 1
+        until(lambda: _copied_by(self.primary()) == count)
+        until(lambda: all(_knows_all(each, count) for each in self.sentinels))
 
 
 _WORDS = ("--save", "", "--repl-diskless-sync-delay", "0", "--busy-reply-threshold", "60000")
 
 
 @contextmanager
-def group(directory: Path, replicas: int = 2, down_after_ms: int = DOWN_AFTER_MS) -> Iterator[Group]:
+def group(
+    directory: Path, replicas: int = 2, *, down_after_ms: int = DOWN_AFTER_MS, is_wired: bool = False
+) -> Iterator[Group]:
+    """`is_wired`: each server can be cut off from all others."""
     with ExitStack() as stack:
-        members = [Member(_made(directory / f"server-{n}")) for n in range(1 + replicas)]
+        members = [Member(_made(directory / f"server-{n}"), is_wired) for n in range(1 + replicas)]
         sentinels = [Member(_made(directory / f"sentinel-{n}")) for n in range(3)]
         for each in (*members, *sentinels):
             stack.callback(each.kill)
-        members[0].start(*_WORDS)
+        _start(members[0])
         until(lambda: members[0].role() == "master")
         for replica in members[1:]:
-            replica.start(*_WORDS, "--replicaof", f"127.0.0.1 {members[0].port}")
+            _start(replica, "--replicaof", f"127.0.0.1 {members[0].port}")
         for each in sentinels:
             path = each.directory / "sentinel.conf"
             path.write_text(
@@ -144,8 +179,22 @@ def _made(directory: Path) -> Path:
     return directory
 
 
+def _start(member: Member, *words: str) -> None:
+    member.start(*_WORDS, "--replica-announce-port", str(member.port), *words)
+
+
+def _copied_by(primary: Member) -> int:
+    """Return how many replicas have all that the primary has written until now."""
+    with suppress(redis.RedisError), primary.redis as connection:
+        connection.publish("test", "")  # WAIT counts what was written by its own connection
+        return int(connection.wait(9, 100))
+    return 0
+
+
 def _knows_all(sentinel: Member, replicas: int) -> bool:
     with suppress(redis.RedisError), sentinel.redis as connection:
         (state,) = connection.sentinel_masters().values()
-        return state["num-slaves"] == replicas and state["num-other-sentinels"] == 2
+        known = connection.sentinel_slaves(SERVICE)
+        is_up = all(not each["is_sdown"] and each["master-link-status"] == "ok" for each in known)
+        return is_up and state["num-slaves"] == replicas and state["num-other-sentinels"] == 2
     return False
