@@ -65,26 +65,27 @@ def test_interval_fires_once_though_one_of_two_supervisors_dies(stage):
 
 
 def test_missed_cron_times_fire_once_though_a_supervisor_dies(stage):
-    """Twenty recurrences, made an hour ago, with a job every ten minutes: all are due when two pools start."""
+    """Twenty recurrences, made six hours ago, with a job every hour: all are due when two pools start."""
     stage.config(grace=0.3)
-    hour_ago_unix = time.time() - 3600
-    with Client(stage.server.url, stage.namespace, clock=lambda: hour_ago_unix) as then:
+    since_unix = int(time.time()) // 60 * 60 - 6 * 3600
+    minute = since_unix // 60 % 60  # of this very minute: the next time is an hour away
+    with Client(stage.server.url, stage.namespace, clock=lambda: since_unix) as then:
         for number in range(20):
-            then.queue("default").recur("good.nap", 0.005, cron="*/10 * * * *", jid=f"r{number}")
+            then.queue("default").recur("good.nap", 0.005, cron=f"{minute} * * * *", jid=f"r{number}")
     pools = [stage.start(processes=1, lease_ttl="3s") for _ in range(2)]
     stage.wait_until(lambda: len(stage.ledger.starts()) >= 30, "thirty of them")
     pools[0].wait_for("child.ready")  # else its zygote may end with it, and leave its directory
     pools[0].send(signal.SIGKILL)
     pools[0].wait()
-    tens = range(int(hour_ago_unix // 600 + 1) * 600, int(time.time()) + 1, 600)
-    expected = {f"r{number}-{nth}" for number in range(20) for nth in range(1, len(tens) + 1)}
+    times_unix = [since_unix + nth * 3600 for nth in range(1, 7)]
+    expected = {f"r{number}-{nth}" for number in range(20) for nth in range(1, len(times_unix) + 1)}
     stage.wait_until_settled(expected)
     everything = []
     for number in range(20):
         jobs = jobs_of(stage, f"r{number}")
         everything += jobs
-        assert [round(job.put_unix) for job in jobs] == list(tens)
-        assert stage.client.recurring(f"r{number}").next_unix == tens[-1] + 600
+        assert [round(job.put_unix) for job in jobs] == times_unix
+        assert stage.client.recurring(f"r{number}").next_unix == times_unix[-1] + 3600
         stage.client.unrecur(f"r{number}")
     assert_once_but_for_one(stage, everything)
     assert {start.jid for start in stage.ledger.starts()} == expected
