@@ -20,6 +20,7 @@ DEFAULTS = {
     "jobs-history": 604800, "jobs-history-count": 50000, "klass": None,
 }  # fmt: skip
 SPARE = 16  # a lease brings so many more jobs into their lines than it wants
+MARKED = -(2**52)  # a marked limit is due at any time, the one that was marked first before the others
 GONE_IN_A_TURN = 16  # so many jobs that go away without a turn cost their lane as much as a turn
 LONG_HOLD = 10_000
 UNKNOWN_FOR, FIRST_UNKNOWN = 3_600_000, 1_000
@@ -673,7 +674,11 @@ class Model:
         until = self._full_until(key)
         for queue in self._limit(key).lines:
             if until or self.checks[queue][key] > self.now:
-                self.checks[queue][key] = until or self.now
+                self.checks[queue][key] = until or MARKED + self.now
+
+    def _mark_all_for_check(self, queue: str) -> None:
+        later = {key: MARKED + self.now for key, when in self.checks.get(queue, {}).items() if when > self.now}
+        self.checks.setdefault(queue, {}).update(later)
 
     def _offer_to_others(self, job: Job) -> None:
         for key in job.limits:
@@ -733,7 +738,7 @@ class Model:
                 self._line_up(line[0])
             turns.took(named, lanes.weight(lane))
             back += 1
-        self.checks[queue][key] = self.now if back >= most else when
+        self.checks[queue][key] = MARKED + self.now if back >= most else when
         if not turns.times:
             del self.checks[queue][key], self._limit(key).lines[queue]
         return back
@@ -770,12 +775,12 @@ class Model:
         if lane not in self.lanes_of(queue).paused:
             self.lanes_of(queue).paused.add(lane)
             self.lanes_of(queue).turns.leave(lane)
-            self.checks[queue] = dict.fromkeys(self.checks.get(queue, {}), self.now)
+            self._mark_all_for_check(queue)
 
     def unpause_lane(self, queue: str, lane: str) -> None:
         if lane in self.lanes_of(queue).paused:
             self.lanes_of(queue).paused.discard(lane)
-            self.checks[queue] = dict.fromkeys(self.checks.get(queue, {}), self.now)
+            self._mark_all_for_check(queue)
             if self.line(queue, lane):
                 self.lanes_of(queue).join(lane)
 
@@ -819,15 +824,18 @@ class Model:
         left = {queue: min(count, self._allowed(queue, self.at_hand(queue))) for queue in queues}
         given: list[Job] = []
         brought: set[str] = set()
-        last, is_first, short, n_turns = self.cursors.get(worker), True, list(queues), count
-        while short and (is_first or len(given) < count):
-            turns, short = self._turns(queues, n_turns, last, left), []
+        last, is_first, has_more_turns, n_turns = self.cursors.get(worker), True, True, count
+        while has_more_turns and (is_first or len(given) < count):
+            turns, has_more_turns = self._turns(queues, n_turns, last, left), False
             served: dict[str, list[Job]] = {queue: [] for queue in turns}
+            most_each = 1 if n_turns > count - len(given) else count
             for queue in (*served, *(queue for queue in queues if is_first and queue not in served)):
-                most = min(turns.count(queue), count - len(given) - sum(map(len, served.values())))
+                most = min(turns.count(queue), most_each, count - len(given) - sum(map(len, served.values())))
+                left[queue] += turns.count(queue) - most
                 served[queue] = self._serve(queue, most, worker, brought) if is_first or most else []
-                short += [queue] * (len(served[queue]) < most)
-            left |= dict.fromkeys(short, 0)
+                if len(served[queue]) < most:
+                    left[queue] = 0
+                has_more_turns |= len(served[queue]) < turns.count(queue)
             now_given = [served[queue].pop(0) for queue in turns if served[queue]]
             given += now_given
             last = given[-1].queue if given else last

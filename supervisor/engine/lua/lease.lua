@@ -79,9 +79,9 @@ local function served_up_to(name)
 end
 
 -- Run one round of so many turns. Each queue gives the jobs of its turns, added to `in_turn` in the order of the turns.
--- Return the queue of the last turn, and whether some gave fewer than expected, so that others can have their turns.
+-- Return the queue of the last turn, and whether some turns were not used, so that others can have them.
 local function serve_round(available, n_turns, last, in_turn, is_first)
-  local wanted, by_queue, some_gave_fewer = {}, {}, false
+  local wanted, by_queue, has_more_turns = {}, {}, false
   local sequence, to_visit = turns.take(order, queues, available, weights, n_turns, last), {}
   for _, i in ipairs(sequence) do
     if not wanted[i] then wanted[i], by_queue[i], to_visit[#to_visit + 1] = 0, {}, i end
@@ -90,11 +90,15 @@ local function serve_round(available, n_turns, last, in_turn, is_first)
   for i in ipairs(is_first and queues or {}) do
     if not wanted[i] then wanted[i], by_queue[i], to_visit[#to_visit + 1] = 0, {}, i end
   end
+  --   With more turns than room each queue has one: who comes next is decided by the next round.
+  local most_each = n_turns > count - #taken and 1 or count
   for _, i in ipairs(to_visit) do
-    local before, most = #taken, math.min(wanted[i], count - #taken)
+    local before, most = #taken, math.min(wanted[i], most_each, count - #taken)
+    available[i] = available[i] + wanted[i] - most
     if is_first or most > 0 then picking.serve(queues[i], most, count) end
     for j = before + 1, #taken do table.insert(by_queue[i], taken[j]) end
-    if #taken - before < most then available[i], some_gave_fewer = 0, true end
+    if #taken - before < most then available[i] = 0 end
+    has_more_turns = has_more_turns or #taken - before < wanted[i]
   end
   for _, i in ipairs(sequence) do
     local job = table.remove(by_queue[i], 1)
@@ -103,7 +107,7 @@ local function serve_round(available, n_turns, last, in_turn, is_first)
       last = i
     end
   end
-  return last, some_gave_fewer
+  return last, has_more_turns
 end
 
 local function serve_in_turns()
@@ -113,10 +117,10 @@ local function serve_in_turns()
   for i, queue in ipairs(queues) do
     available[i] = math.min(count, turns.available(queue, picking.takeover))
   end
-  --   A round that gives nothing is followed by one of twice as many turns: of a thousand queues whose jobs may all not
-  --   start, one lease visits each once in ten rounds.
+  --   A round that gives nothing is followed by one of twice as many turns: if none of a thousand queues has a job that
+  --   may start, ten rounds tell it.
   local is_first, again, n_turns = true, true, count
-  while again and (is_first or #taken < count) and not picking.capped do
+  while again and (is_first or #taken < count) and not picking.capped and not picking.spent do
     local before = #taken
     last, again = serve_round(available, n_turns, last, in_turn, is_first)
     is_first, n_turns = false, #taken == before and 2 * n_turns or count - #taken

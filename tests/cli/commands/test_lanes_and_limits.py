@@ -322,7 +322,7 @@ def test_removing_a_limit_starts_its_parked_jobs(shell, jobs, queue):
     queue.put("k", limit="api")
     assert queue.lease("w") == []
     jobs.limit("api", rate="1/h")
-    assert shell.line("limit", "api", "--remove", "rate").startswith("api: 0 at once; 0 running, 1 parked; set 20")
+    assert shell.line("limit", "api", "--remove", "rate").startswith("api: 0 at once; 0 running, 1 parked; set by ")
     assert shell.line("limit", "api", "--remove") == "api is not limited any more"
     assert len(queue.lease("w")) == 1
     jobs.limit("api", running=0)

@@ -770,3 +770,36 @@ def test_start_that_is_taken_back_leaves_the_others_counted(client, clock):
     calls_of(client).run(writes.lease("lost", ["q"], 1, ttl_s=5, starting=0, now=clock.now))
     clock.tick(60)
     assert jids(q.lease("w", 9)) == ["r-9"]
+
+
+def test_limit_behind_one_with_jobs_in_too_many_queues_is_marked_too(client):
+    for key in ("api", "tenant"):
+        client.limit(key, running=1)
+    client.queue("held").put("k", limit=("api", "tenant"))
+    (held,) = client.queue("held").lease("w")
+    for n in range(1000):
+        client.queue(f"q{n:04}").put("k", limit="api")
+        client.queue(f"q{n:04}").lease("w")
+    client.queue("other").put("k", jid="other", limit="tenant")
+    assert client.queue("other").lease("w") == []
+    held.complete()
+    assert jids(client.queue("other").lease("w")) == ["other"]
+
+
+def test_starts_that_a_call_hands_back_together_count_no_longer(client):
+    client.limit("r", rate="100/1d")
+    q = client.queue("q")
+    put(q, 200, limit="r")
+    client.settle([Released(lease, started=False) for lease in q.lease("w", 150)])
+    assert len(q.lease("w", 150)) == 100
+
+
+@pytest.mark.parametrize("order", ["strict", "round-robin"])
+def test_freed_slot_is_given_though_the_clock_has_gone_back(client, clock, order):
+    client.limit("one", running=1)
+    q = client.queue("q")
+    put(q, 2, limit="one")
+    (held,) = q.lease("w", 9, ttl=3600)
+    held.complete()
+    clock.tick(-5)
+    assert jids(client.lease("w", ["other", "q"], order=order)) == ["one-1"]

@@ -152,3 +152,13 @@ def test_a_glob_that_matches_no_queue_gives_nothing(client):
     assert client.lease("w", ["email-*"]) == []
     fill(client, "other", 1)
     assert client.lease("w", ["email-*"]) == []
+
+
+def test_queues_take_turns_beside_others_whose_jobs_do_not_start(client):
+    client.limit("none", running=0)
+    for name in ("x1", "x2", "x3", "x4"):
+        client.queue(name).put("k", limit="none")
+    for name in ("a", "b"):
+        client.queue(name).put_many({"klass": "k"} for _ in range(8))
+    found = client.lease("w", ["x1", "x2", "x3", "x4", "a", "b"], 4, order="round-robin")
+    assert [lease.queue for lease in found] == ["a", "b", "a", "b"]

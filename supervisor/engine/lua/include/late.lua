@@ -36,8 +36,8 @@ end
 
 -- Bring jobs to their places. `arrivals` names the kinds that have something: expired, due, spawns, entries, limited;
 -- and says how many of the jobs apart `worker` wants. At most `most` of each kind move, and `all` together; the first
--- kinds leave a quarter to parked jobs and those apart. Return how many jobs had been running, whether there is more,
--- and how many moved.
+-- kinds leave a quarter to parked jobs and those apart, half of it to these. Return how many jobs had been running,
+-- whether there is more, and how many moved.
 function late.bring(queue, most, all, arrivals, due_crons, worker)
   local freed, more, n = 0, false, 0
   local kept = (arrivals.limited or arrivals.apart) and math.floor(all / 4) or 0

@@ -12,11 +12,12 @@
 local BY_LIMIT = 1 -- parked.lua
 limits.HELD = 2 ^ 53 -- "when a slot is free": no time is known
 local KEYS_A_LEASE = 16
--- A call marks so many queues, or limits of a queue, for a check, and a sweep finds those that it leaves out. It
--- forgets so many.
+-- One call marks, or forgets, so many pairs of a limit and a queue. A sweep finds those that are not marked.
 local AT_ONCE = 1000
-local queues_left = AT_ONCE
-local searches_left = 64 -- for starts, of one call: in a list of 10,000 each takes up to 1 ms
+local pairs_left = AT_ONCE
+local starts_left = 640000 -- that one call may search: 10,000 take up to 1 ms
+-- A marked limit is due at any time, the one that was marked first before the others.
+local MARKED = -2 ^ 52
 -- For queries: lanes read per limit and queue, and calls of Redis that one script makes for parked jobs. Beyond them
 -- jobs count as parked.
 local LANES, CALLS = 100, 20000
@@ -108,8 +109,8 @@ end
 
 local function take_back_start_of(key, ago)
   local one = limit_of(key)
-  if not one.starts or ago >= one.per or searches_left == 0 then return end
-  searches_left, one.undone = searches_left - 1, one.undone + 1
+  if not one.starts or ago >= one.per or starts_left < one.starts then return end
+  starts_left, one.undone = starts_left - one.starts, one.undone + 1
   strike(P .. "starts:" .. key, now - ago)
   limits.mark_for_check(key)
 end
@@ -120,19 +121,20 @@ function limits.take_back_start(rec, ago)
   for _, key in ipairs(limits_in(rec.limit)) do take_back_start_of(key, ago) end
 end
 
--- There may be room: the leases of all queues with parked jobs must examine them, at once or at the time. Limits are
--- examined in the order in which they were marked, so one that is marked again keeps its place.
+-- There may be room: the leases of the queues with parked jobs must examine them, at once or at the time. One that is
+-- due keeps its place. A limit leaves half of what is left to others, which may have few queues.
 function limits.mark_for_check(key)
   local room, later = limits.room(key, 0)
-  local when = room and now or later
-  if marked[key] and marked[key] <= when or queues_left == 0 then return end
+  local when = room and MARKED + now or later
+  if marked[key] and marked[key] <= when or pairs_left == 0 then return end
   marked[key] = when
-  local queues = first_members(P .. "limited:" .. key, queues_left)
-  queues_left = queues_left - #queues
+  local most = math.ceil(pairs_left / 2)
+  local queues = first_members(P .. "limited:" .. key, most)
+  pairs_left = pairs_left - #queues
   for _, queue in ipairs(queues) do
     local checks = queue_key(queue, "limits")
     if not room or (score_of(checks, key) or math.huge) > now then place(checks, key, when) end
-    if queues_left == 0 then place(P .. "limited:" .. key, queue, now) end -- the others are the first next time
+    if #queues == most then place(P .. "limited:" .. key, queue, now) end -- the others are the first next time
     if when < limits.HELD then moves.wake_unless_served(queue) end
   end
 end
@@ -142,10 +144,18 @@ end
 function limits.find_room(queue)
   local checks = queue_key(queue, "limits")
   local held = redis.call("ZCOUNT", checks, limits.HELD, limits.HELD)
-  local from = math.random(0, math.max(0, held - KEYS_A_LEASE))
-  for _, key in ipairs(redis.call("ZRANGEBYSCORE", checks, limits.HELD, "+inf", "LIMIT", from, KEYS_A_LEASE)) do
-    if limits.room(key, 0) then place(checks, key, now) end
+  if held == 0 then return end
+  local from, at_most = math.random(0, held - 1), math.min(held, KEYS_A_LEASE)
+  local function look(first, n)
+    for _, key in ipairs(redis.call("ZRANGEBYSCORE", checks, limits.HELD, "+inf", "LIMIT", first, n)) do
+      if limits.room(key, 0) then
+        place(checks, key, MARKED + now)
+        moves.wake_unless_served(queue)
+      end
+    end
   end
+  look(from, at_most)
+  if from + at_most > held then look(0, from + at_most - held) end
 end
 
 -- A job that had come back into its place for a slot does not take it: others can have what there is.
@@ -210,22 +220,24 @@ end
 
 -- No job is parked in a queue any more: remove it from its limits. Return whether a call can remove it from all.
 function limits.forget(queue)
-  if queues_left == 0 then return false end
+  if pairs_left == 0 then return false end
   local checks = queue_key(queue, "limits")
-  local keys = redis.call("ZRANGE", checks, 0, queues_left - 1)
+  local keys = redis.call("ZRANGE", checks, 0, pairs_left - 1)
   for _, key in ipairs(keys) do
     place(checks, key, false)
     place(P .. "limited:" .. key, queue, false)
     drop(index_of(key, queue))
   end
-  queues_left = queues_left - #keys
-  return queues_left > 0
+  pairs_left = pairs_left - #keys
+  return pairs_left > 0
 end
 
 -- The leases of a queue must examine what is parked there.
 function limits.mark_all_for_check(queue)
   local checks = queue_key(queue, "limits")
-  for _, key in ipairs(redis.call("ZRANGE", checks, 0, AT_ONCE - 1)) do place(checks, key, now) end
+  for _, key in ipairs(redis.call("ZRANGEBYSCORE", checks, "(" .. digits(now), "+inf", "LIMIT", 0, AT_ONCE)) do
+    place(checks, key, MARKED + now)
+  end
 end
 
 -- Return whether it is time to examine. A time further ahead than any start comes from a clock that has gone back.
@@ -264,7 +276,7 @@ function limits.bring_back(queue, most)
       is_open = function() return limits.room(key, taken[key] or 0) end, sends_on = sends_on, take_out = take_out,
     }
     local _, when = lines.put_back("limited:" .. key, queue, most - #back, gate)
-    if when == 0 then when = now end -- behind those that are due already
+    if when == 0 then when = MARKED + now end -- behind those that are due already
     marked[key] = nil
     place(checks, key, when or false)
     if not when then place(P .. "limited:" .. key, queue, false) end

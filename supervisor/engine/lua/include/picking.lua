@@ -13,18 +13,18 @@ local brought, freed = {}, {}
 local limit, bytes, beside, has_missed, others, lacks = 0, 0, 0, false, nil, nil
 
 -- `taken`: records of the jobs that the lease gives. `left`: queues that still have jobs to give. `soonest`: when there
--- will be more, if known. `capped`: the reply is full. `more`: some ids were not read. `timed`: queues with jobs parked
--- until a time. The caller sets `worker` ("" = none), `takeover`, and `regardless`: give only jobs that exist now,
--- whatever holds the queue back.
+-- will be more, if known. `capped`: the reply is full. `more`: some ids were not read. `spent`: this call does no more.
+-- `timed`: queues with jobs parked until a time. The caller sets `worker` ("" = none), `takeover`, and `regardless`:
+-- give only jobs that exist now, whatever holds the queue back.
 picking.taken, picking.left, picking.due_crons = taken, left, due_crons
-picking.soonest, picking.capped, picking.more, picking.timed = math.huge, false, false, timed
+picking.soonest, picking.capped, picking.more, picking.spent, picking.timed = math.huge, false, false, false, timed
 
 local function room() return #taken < limit and not picking.capped end
 
 -- Return whether this call leaves the rest to the next one, which has less to read.
 local function is_spent()
   if beside < MOST_BESIDE then return false end
-  picking.more = true
+  picking.more, picking.spent = true, true
   return true
 end
 

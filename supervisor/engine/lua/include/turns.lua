@@ -32,26 +32,35 @@ local function next_with_work(queues, available, from)
   end
 end
 
-local function drawn(queues, available, weights)
-  local sum = 0
-  for i = 1, #queues do sum = sum + (available[i] > 0 and weights[i] or 0) end
+-- Return the place in `open` of one of the queues there, by weight.
+local function drawn(open, weights, sum)
   local left = math.random() * sum
-  for i = 1, #queues do
-    if available[i] > 0 then
-      left = left - weights[i]
-      if left < 0 then return i end
-    end
+  for at, i in ipairs(open) do
+    left = left - weights[i]
+    if left < 0 then return at end
   end
-  return next_with_work(queues, available, 1)
+  return 1
 end
 
 -- Return up to `count` turns: indexes of queues, where queue i has at most available[i] jobs (it is used up).
 -- Round-robin goes on behind queue `last`; else each turn is drawn, by weight.
 function turns.take(order, queues, available, weights, count, last)
-  local found, total, i = {}, 0, last
-  for _, n in ipairs(available) do total = total + n end
+  local found, total, i, open, sum = {}, 0, last, {}, 0
+  for one, n in ipairs(available) do
+    total = total + n
+    if n > 0 then open[#open + 1], sum = one, sum + weights[one] end
+  end
   for turn = 1, math.min(count, total) do
-    i = order == "round-robin" and next_with_work(queues, available, i + 1) or drawn(queues, available, weights)
+    if order == "round-robin" then
+      i = next_with_work(queues, available, i + 1)
+    else
+      local at = drawn(open, weights, sum)
+      i = open[at]
+      if available[i] == 1 then
+        table.remove(open, at)
+        sum = sum - weights[i]
+      end
+    end
     available[i] = available[i] - 1
     found[turn] = i
   end
