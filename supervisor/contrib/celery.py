@@ -1,14 +1,14 @@
 """Runs the tasks of a Celery application as handlers (extra `celery`). Runs in zygote and children.
 
-Their messages come by a door of the format `celery`. Owns what a task's own orders mean here. Must not connect to a
-broker: children may not know its address.
+Their messages come by a door of the format `celery`. Decides how a task that retries or rejects itself ends. Must not
+connect to a broker: children may not know its address.
 """
 
 import functools
 import json
 import sys
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor import clock
@@ -60,7 +60,7 @@ def _say(text: str) -> None:
 
 
 def _lacks(app: "Celery", task: Any) -> Iterator[str]:
-    """Yield what a task uses and does not get here."""
+    """Yield in words each feature that a task uses and that does not work here."""
     serializer = task.serializer or app.conf.task_serializer
     if serializer != "json":
         yield f"its messages are {serializer}, so they will be `broken`"
@@ -77,7 +77,7 @@ def _lacks(app: "Celery", task: Any) -> Iterator[str]:
 
 def _body_of(task: Any) -> Callable[["JobContext"], Any]:
     def run(job: "JobContext") -> Any:
-        args, kwargs = job.saved or _arguments_of(job)
+        args, kwargs = loads(json.dumps(job.saved)) if job.saved else _arguments_of(job)
         task.push_request(
             id=job.jid, root_id=job.jid, correlation_id=job.jid, task=task.name, args=args, kwargs=kwargs,
             retries=job.failures, called_directly=False, delivery_info={"routing_key": job.queue},
@@ -86,7 +86,7 @@ def _body_of(task: Any) -> Callable[["JobContext"], Any]:
             result = task.run(*args, **kwargs)
         except Again as again:
             if again.sig is not None:
-                job.checkpoint((again.sig.args, again.sig.kwargs))
+                job.checkpoint(json.loads(dumps([again.sig.args, again.sig.kwargs])))
             raise Retry(_delay_s(again.when), str(again)) from again.exc
         except Ignore:
             return None
@@ -138,4 +138,7 @@ def _retry(
 
 
 def _delay_s(when: datetime | float) -> float:
-    return max(when.timestamp() - clock.unix(), 0) if isinstance(when, datetime) else when
+    """Return in how many seconds a task is tried again. Celery reads a time without a zone as one of UTC."""
+    if not isinstance(when, datetime):
+        return when
+    return max((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - clock.unix(), 0)

@@ -5,6 +5,7 @@ keeps what is done. Must not change a job before an operator has been told how m
 """
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -41,6 +42,9 @@ _MOST_KEPT: Final = 8
 #: An answer waits for the end of an act for so long, so that few jobs need no second look.
 _AT_ONCE_S: Final = 0.3
 _PREVIEWED: Final = 20
+_ANY_JID: Final = "x"
+
+log = logging.getLogger("leasehold")
 
 
 class _Stopped(Exception):
@@ -127,6 +131,7 @@ class BulkActs:
         self, client: "AsyncClient", by: str, chosen: Choice, operation: Operation, build: Build
     ) -> BulkAct:
         """Count the jobs of a choice, for an operation on them that `start` begins. Raises BadParameter."""
+        build([_ANY_JID], by=None, now=None)  # bad arguments are told before anything is counted
         act = self._new(f"{operation.verb} all jobs{choice_words(chosen)}{operation.how}", by)
         await self._begin(act, self._count(act, client, chosen, operation, build))
         return act
@@ -198,6 +203,9 @@ class BulkActs:
             state = "stopped"
         except LeaseholdError as error:
             act.notes.append(str(error))
+        except Exception as error:
+            log.exception("an act on many jobs broke")
+            act.notes.append(f"this is a bug of Leasehold; the log of the server has it: {error}")
         finally:
             act.state = "counted" if state == "done" and act.change else state
 

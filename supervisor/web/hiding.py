@@ -14,7 +14,7 @@ _NAMES: Final = frozenset({"jid", "klass", "queue", "lane", "worker", "superviso
 _OPAQUE: Final = "data_hex"
 _DEEPEST: Final = 100
 #: The value of a header may begin with a word, as in `Authorization: Bearer abc`. What comes after it is the secret.
-_SCHEME: Final = r"""["']?(?:basic|bearer|digest|negotiate|token|apikey)\s[^\n]*"""
+_SCHEME: Final = r"""b?["']?(?:basic|bearer|digest|negotiate|ntlm|token|apikey)\s[^\n]*"""
 
 
 class Hiding:
@@ -27,7 +27,7 @@ class Hiding:
         words = "|".join(re.escape(pattern) for pattern in patterns)
         self._field = re.compile(words, re.IGNORECASE) if patterns else None
         self._in_text = re.compile(
-            rf"""((?:{words})[\w.-]{{0,64}}\\{{0,8}}["']?\s{{0,8}}[:=]\s{{0,8}})({_SCHEME}|\\*"(?:[^"\\\n]|\\.)*"?|'[^'\n]*'?|[^\s,;&)}}\]]+)""",
+            rf"""((?:{words})[\w.-]{{0,64}}\\{{0,8}}["']?\s{{0,8}}[:=]\s{{0,8}})({_SCHEME}|b?\\*"(?:[^"\\\n]|\\.)*"?|b?'[^'\n]*'?|[^\s,;&)}}\]]+)""",
             re.IGNORECASE,
         )
 

@@ -65,6 +65,7 @@ def _act(act: WebAct) -> dict[str, Any]:
         "properties": {each.name: {**_SCHEMAS[each.kind], "description": each.meaning} for each in fields},
         "additionalProperties": act.is_open,
     }
+    has_body = act.method == "POST"
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     refusals = {**_TYPES, "403": "the role has no right to it", "415": "the body is not JSON"}
     return {
@@ -72,7 +73,7 @@ def _act(act: WebAct) -> dict[str, Any]:
         "summary": (act.do.__doc__ or "").partition("\n")[0],
         "description": f"For the roles {', '.join(sorted(act.roles))}.",
         "parameters": [_parameter(Parameter(name, "its name", True), True) for name in sorted(in_path)],
-        "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
+        **({"requestBody": {"required": True, "content": {"application/json": {"schema": body}}}} if has_body else {}),
         "responses": {
             code: {"description": meaning, "content": error if code != "200" else {"application/json": {"schema": {}}}}
             for code, meaning in refusals.items()

@@ -253,6 +253,8 @@ def test_wrong_choice_is_named(site):
     for fields, sentence in (
         ({"do": "explode", "queue": "q"}, "do must be one of cancel, retry, move, priority, not 'explode'"),
         ({"do": "cancel"}, "queue, tag or group must be given"),
+        ({"do": "move", "queue": "q", "into": "x" * 65}, "queue must have 1 to 64 bytes"),
+        ({"do": "priority", "queue": "q", "priority": 10**20}, "priority must be"),
         ({"do": "cancel", "queue": "q", "state": "complete"}, "state must be one of"),
         ({"do": "move", "queue": "q"}, "into is missing"),
         ({"do": "cancel", "queue": "q" * 99}, "queue"),

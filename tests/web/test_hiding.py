@@ -25,6 +25,8 @@ def test_fields_are_hidden_at_any_depth():
         "X-Token: Bearer hunter2",
         "token=Basic hunter2, more",
         '{"token": "Bearer hunter2 more"}',
+        "{'Token': b'Bearer hunter2'}",
+        "Proxy-Token: NTLM hunter2",
     ],
 )
 def test_what_stands_behind_such_a_name_in_a_text_is_hidden(text):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.options import add_json
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError
-from supervisor.cli.lib.terminal import counted, note, say, say_json, table
+from supervisor.cli.lib.terminal import note, say, say_json, table
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands.foreign import PROGRAMS, ForeignQueue, survey
 from supervisor.engine.model.doors import FORMATS, NOT_YET
@@ -60,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
         ("queue", "waiting", "names", "door", "what does not work"),
         [(row["queue"], row["waiting"], _listed(row["names"]), row["door"], _trouble(row)) for row in rows],
     )
-    for name, count in found.beside.items():
-        note(f"{name}: {counted(count, 'entry')}, not taken by a door")
+    for each in found.notes:
+        note(each)
     if not args.apply and any(row["door"] for row in rows):
         say("nothing is changed; --apply adds the doors")
     return 0
@@ -91,8 +91,11 @@ def _row(program: str, queue: ForeignQueue) -> dict[str, Any]:
 
 
 def _add_doors(client: "Client", program: str, rows: list[dict[str, Any]]) -> None:
+    doors = {key: door for door in client.doors.list() for key in door.lists}
     for row in rows:
-        if row["problems"]:
+        if (before := doors.get(row["list"])) is not None:
+            note(f"door {before.name} leads from {row['list']} to queue {before.queue} already")
+        elif row["problems"]:
             note(f"no door to {row['queue']}: entries would be broken; `leasehold door add` adds one all the same")
         elif row["door"] is not None:
             with arguments():

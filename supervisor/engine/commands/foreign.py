@@ -8,7 +8,7 @@ import base64
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -16,11 +16,12 @@ import orjson
 
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.commands.writes import Argument, Command
+from supervisor.engine.model.doors import FORMATS
 from supervisor.engine.model.keys import NAME_BYTES
 from supervisor.engine.model.scripts import Script
 
 _RAW: Final = Script("look", "#!lua flags=no-writes\n")  # a stand-in for messages, as no script is called
-#: Entries read of each queue, the next ones to be taken, in pages; no further one after so many bytes.
+#: Entries read of each list, the next ones to be taken, in pages: one page at least, and no other after so many bytes.
 _SAMPLE: Final = 100
 _PAGE: Final = 10
 _MOST_BYTES: Final = 1024 * 1024
@@ -28,11 +29,11 @@ MOST_QUEUES: Final = 100
 #: Pages of 1,000 keys in which Celery's bindings are looked for.
 _MOST_PAGES: Final = 1000
 _PICKLED: Final = b"\x80"
-_BETWEEN: Final = "\x06\x16"  # in Celery's bindings, and between a queue and a priority
-_PRIORITIES: Final = ("3", "6", "9")
-_OF_WORKERS: Final = re.compile(r"celeryev|.*\.pidbox")  # what Celery's workers tell each other
+_BETWEEN: Final = "\x06\x16"  # in Celery's bindings
+_OF_WORKERS: Final = re.compile(r"celeryev(\..*)?|.*\.pidbox")  # where Celery's workers tell each other what they do
 _PICKLE: Final = "it is pickled, which is never loaded"
 _CALLBACKS: Final = "callbacks, chains and chords are for Celery's own worker"
+_WHEN_DUE: Final = "of which a door takes those of its queue when they are due"
 
 
 class _Raw(Command[Any]):
@@ -65,10 +66,10 @@ class ForeignQueue:
 
 @dataclass(frozen=True, slots=True)
 class ForeignSystem:
-    """What there is of another program. `beside`: what waits elsewhere than in queues, and how many."""
+    """What there is of another program. `notes`: what waits elsewhere than in queues, and what was not looked at."""
 
     queues: list[ForeignQueue]
-    beside: Mapping[str, int]
+    notes: list[str]
 
 
 def survey(program: str) -> Steps[ForeignSystem]:
@@ -89,46 +90,57 @@ def _celery() -> Steps[ForeignSystem]:
             break
     if (yield _raw("LLEN", "celery")):  # bindings are made anew by each worker and producer
         names.add("celery")
-    queues, beside = [], {}
-    for name in sorted(name for name in names if not _OF_WORKERS.fullmatch(name))[:MOST_QUEUES]:
-        queues.append((yield from _queue(name, name, _celery_entry)))
-        for priority in _PRIORITIES:
-            beside[f"{name} with priority {priority}"] = yield _raw("LLEN", f"{name}{_BETWEEN}{priority}")
-    beside["taken and not acknowledged"] = yield _raw("HLEN", "unacked")
-    return ForeignSystem(queues, {place: count for place, count in beside.items() if count})
+    queues, (first, notes) = [], _first(name for name in names if not _OF_WORKERS.fullmatch(name))
+    for name in first:
+        lists = [each.format(name) for each in FORMATS["celery"].lists]
+        queues.append((yield from _queue(name, lists, _celery_entry)))
+    if unacked := (yield _raw("HLEN", "unacked")):
+        notes.append(f"taken by Celery's workers and not acknowledged, which no door takes: {unacked}")
+    return ForeignSystem(queues, notes)
 
 
 def _sidekiq() -> Steps[ForeignSystem]:
     _, members = yield _raw("SSCAN", "queues", 0, "COUNT", 1000)
-    queues, beside = [], {}
-    for name in sorted(member.decode(errors="replace") for member in members)[:MOST_QUEUES]:
-        queues.append((yield from _queue(name, f"queue:{name}", _sidekiq_entry)))
-    for name in ("schedule", "retry", "dead"):
-        beside[name] = yield _raw("ZCARD", name)
-    return ForeignSystem(queues, {place: count for place, count in beside.items() if count})
+    queues, (first, notes) = [], _first(member.decode(errors="replace") for member in members)
+    for name in first:
+        queues.append((yield from _queue(name, [f"queue:{name}"], _sidekiq_entry)))
+    for name, of_doors in (("schedule", _WHEN_DUE), ("retry", _WHEN_DUE), ("dead", "which no door takes")):
+        if count := (yield _raw("ZCARD", name)):
+            notes.append(f"{name}, {of_doors}: {count}")
+    return ForeignSystem(queues, notes)
 
 
 def _rq() -> Steps[ForeignSystem]:
     _, members = yield _raw("SSCAN", "rq:queues", 0, "COUNT", 1000)
-    queues = []
-    for key in sorted(member.decode(errors="replace") for member in members)[:MOST_QUEUES]:
+    queues, (first, notes) = [], _first(member.decode(errors="replace") for member in members)
+    for key in first:
         waiting = yield _raw("LLEN", key)
         said = []
         for jid in (yield _raw("LRANGE", key, 0, _PAGE - 1)):
             said.append(_rq_job((yield _raw("HGET", b"rq:job:" + jid, "data"))))
         queues.append(_counted(key.removeprefix("rq:queue:"), key, waiting, said))
-    return ForeignSystem(queues, {})
+    return ForeignSystem(queues, notes)
 
 
-def _queue(name: str, key: str, judge: Callable[[bytes], _Said]) -> Steps[ForeignQueue]:
-    waiting = yield _raw("LLEN", key)
-    entries: list[bytes] = []
-    while len(entries) < min(waiting, _SAMPLE) and sum(map(len, entries)) < _MOST_BYTES:
-        page = yield _raw("LRANGE", key, -len(entries) - _PAGE, -len(entries) - 1)
-        if not page:
-            break  # others have taken them meanwhile
-        entries += reversed(page)
-    return _counted(name, key, waiting, [judge(entry) for entry in entries])
+def _first(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the names that are looked at, and notes on the others."""
+    found = sorted(names)
+    notes = [f"only the first {MOST_QUEUES} of {len(found)} queues are shown"] if len(found) > MOST_QUEUES else []
+    return found[:MOST_QUEUES], notes
+
+
+def _queue(name: str, lists: Sequence[str], judge: Callable[[bytes], _Said]) -> Steps[ForeignQueue]:
+    waiting, said, size = 0, [], 0
+    for key in lists:
+        length, looked_at = (yield _raw("LLEN", key)), 0
+        waiting += length
+        while looked_at < min(length, _SAMPLE) and (size < _MOST_BYTES or not looked_at):
+            page = yield _raw("LRANGE", key, -looked_at - _PAGE, -looked_at - 1)
+            if not page:
+                break  # others have taken them meanwhile
+            said += [judge(entry) for entry in reversed(page)]
+            looked_at, size = looked_at + len(page), size + sum(map(len, page))
+    return _counted(name, lists[0], waiting, said)
 
 
 def _counted(name: str, key: str, waiting: int, said: list[_Said]) -> ForeignQueue:

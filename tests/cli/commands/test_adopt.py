@@ -49,7 +49,7 @@ def rows(said):
 def test_queues_of_celery_are_shown_with_what_would_not_work(adopt, redis):
     redis.sadd("_kombu.binding.celery", "celery\x06\x16\x06\x16celery", "mail\x06\x16\x06\x16mail")
     redis.sadd("_kombu.binding.celery.pidbox", "\x06\x16\x06\x16web-1.celery.pidbox")
-    redis.sadd("_kombu.binding.celeryev", "worker.#\x06\x16\x06\x16celeryev")
+    redis.sadd("_kombu.binding.celeryev", "worker.#\x06\x16\x06\x16celeryev.6f1c2b")
     good = [message("shop.add", 1, 2)] * 3
     bad = [
         message("shop.add", chain=[{}]),
@@ -61,15 +61,16 @@ def test_queues_of_celery_are_shown_with_what_would_not_work(adopt, redis):
         "{",
     ]
     redis.lpush("celery", *good, *bad)
-    redis.lpush("celery\x06\x163", message("shop.add"))
+    redis.lpush("celery\x06\x163", message("shop.add"), message("shop.end", chain=[{}]))
+    redis.hset("unacked", "tag", "entry")
     before = {key: redis.dump(key) for key in redis.keys("*")}
     found = rows(adopt("celery", "--json"))
     assert found["celery"] | {"problems": {}} == {
-        "queue": "celery", "list": "celery", "waiting": 10, "looked_at": 10, "door": "celery-celery", "why_not": None,
-        "names": {"shop.add": 4, "shop.load": 1, "shop.zip": 1, "shop.yaml": 1}, "problems": {},
+        "queue": "celery", "list": "celery", "waiting": 12, "looked_at": 12, "door": "celery-celery", "why_not": None,
+        "names": {"shop.add": 5, "shop.load": 1, "shop.zip": 1, "shop.yaml": 1, "shop.end": 1}, "problems": {},
     }  # fmt: skip
     assert found["celery"]["problems"] == {
-        "callbacks, chains and chords are for Celery's own worker": 1,
+        "callbacks, chains and chords are for Celery's own worker": 2,
         "it is pickled, which is never loaded": 2,
         "it is compressed": 1,
         "its content is not JSON": 1,
@@ -79,7 +80,7 @@ def test_queues_of_celery_are_shown_with_what_would_not_work(adopt, redis):
     assert (found["mail"]["waiting"], found["mail"]["names"], len(found)) == (0, {}, 2)
     said = adopt("celery")
     assert "nothing is changed; --apply adds the doors" in said.out
-    assert "celery with priority 3: 1 entry, not taken by a door" in said.err
+    assert "taken by Celery's workers and not acknowledged, which no door takes: 1" in said.err
     assert {key: redis.dump(key) for key in redis.keys("*")} == before
 
 
@@ -96,8 +97,12 @@ def test_doors_are_added_when_that_is_wanted(adopt, redis, other, namespace):
         assert "no door to low: entries would be broken" in adopt("sidekiq", "--apply").err
         assert client.doors.list() == []
         redis.lrem("queue:low", 0, json.dumps({"class": "Hard"}))
-        for _ in range(2):
-            assert "door sidekiq-low leads to queue low" in adopt("sidekiq", "--apply").err
+        said = adopt("sidekiq", "--apply").err
+        assert "door sidekiq-low leads to queue low" in said
+        assert "schedule, of which a door takes those of its queue when they are due: 1" in said
+        client.doors.add("sidekiq-low", format="sidekiq", source="queue:low", queue="low", klasses={"Hard": "Hard"})
+        assert "door sidekiq-low leads from queue:low to queue low already" in adopt("sidekiq", "--apply").err
+        assert client.doors.list()[0].klasses == {"Hard": "Hard"}
         (door,) = client.doors.list()
         assert (door.name, door.format, door.source, door.queue) == ("sidekiq-low", "sidekiq", "queue:low", "low")
         assert client.doors.take("sidekiq-low").count == 2

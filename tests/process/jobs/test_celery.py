@@ -18,7 +18,7 @@ pytest.importorskip("celery", reason="the extra `celery` is not installed")
 TASKS, KILLS = 200, 6
 
 SHOP = """
-from datetime import date
+from datetime import date, datetime
 from celery import Celery, Task
 from celery.exceptions import Ignore, Reject
 from supervisor.contrib.celery import adopt
@@ -57,10 +57,10 @@ def patient(self, most):
     self.retry(countdown=0, max_retries=most)
 
 @app.task(bind=True)
-def changing(self, left, seen=0):
+def changing(self, left, day, seen=0):
     if left:
-        self.retry((left - 1,), {"seen": seen + 1}, countdown=0)
-    return seen
+        self.retry((left - 1, date.fromordinal(day.toordinal() + 1)), {"seen": seen + 1}, eta=datetime.utcnow())
+    return [seen, day.isoformat()]
 
 @app.task(autoretry_for=(Exception,), dont_autoretry_for=(ValueError,), retry_kwargs={"max_retries": 3, "countdown": 0})
 def auto(error):
