@@ -477,7 +477,7 @@ def test_queue_with_many_limits_is_forgotten_in_steps(client, server, namespace)
 
 
 def test_queues_whose_jobs_do_not_start_are_visited_once_by_a_lease(client, cpu_ms):
-    names = [f"q{n}" for n in range(300)]
+    names = [f"q{n}" for n in range(600)]
     for name in names:
         client.queue(name).put("k", lane="a")
         client.queue(name).put("k", priority=-1)
@@ -485,7 +485,7 @@ def test_queues_whose_jobs_do_not_start_are_visited_once_by_a_lease(client, cpu_
         client.queue(name).lane("a").pause()
     with cpu_ms() as used:
         assert client.lease("w2", names, order="round-robin") == []
-    assert used[0] < 60, "once 160 ms, and nine times as much for three times as many"
+    assert used[0] < 300, "once 640 ms, and four times as much for twice as many"
 
 
 def test_handed_back_jobs_of_a_full_rate_are_searched_for_in_bounded_time(client, cpu_ms):
@@ -495,17 +495,17 @@ def test_handed_back_jobs_of_a_full_rate_are_searched_for_in_bounded_time(client
     leases = [lease for _ in range(10) for lease in q.lease("w", count=1000, ttl=3600)]
     with cpu_ms() as used:
         client.settle([Released(lease, started=False) for lease in leases[:1000]])
-    assert used[0] < 200, "once 555 ms"
+    assert used[0] < 350, "once 555 ms"
 
 
 def test_queues_with_many_paused_lanes_are_listed_in_bounded_time(client, server, namespace, cpu_ms):
-    for n in range(20):
+    for n in range(40):
         client.queue(f"q{n}").put("k")
         lanes = {f"paused:{lane:04}": "0:" for lane in range(2_500)}
         server.redis.hset(f"{{{namespace}}}:lanes:q{n}", mapping=lanes)
     with cpu_ms() as used:
-        assert len(client.queues()) == 20
-    assert used[0] < 100, "once 230 ms"
+        assert len(client.queues()) == 40
+    assert used[0] < 250, "once 450 ms"
 
 
 def test_parked_job_with_room_comes_beside_a_flood_of_entries(client, server, namespace):
