@@ -33,9 +33,11 @@ class Hooked(Task):
 def add(x, y=1):
     return x + y
 
-@app.task
-def day_after(day):
-    return date.fromordinal(day.toordinal() + 1)
+@app.task(bind=True)
+def day_after(self, day, is_next=False):
+    if not is_next:
+        self.retry((date.fromordinal(day.toordinal() + 1), True), eta=datetime.utcnow())
+    return day
 
 @app.task(bind=True)
 def described(self, *args, **kwargs):
@@ -57,10 +59,10 @@ def patient(self, most):
     self.retry(countdown=0, max_retries=most)
 
 @app.task(bind=True)
-def changing(self, left, day, seen=0):
+def changing(self, left, seen=0):
     if left:
-        self.retry((left - 1, date.fromordinal(day.toordinal() + 1)), {"seen": seen + 1}, eta=datetime.utcnow())
-    return [seen, day.isoformat()]
+        self.retry((left - 1,), {"seen": seen + 1}, countdown=0)
+    return seen
 
 @app.task(autoretry_for=(Exception,), dont_autoretry_for=(ValueError,), retry_kwargs={"max_retries": 3, "countdown": 0})
 def auto(error):
