@@ -1,4 +1,4 @@
-"""What failovers lose: what producers were told of their puts, held against what Redis and supervisors tell of them."""
+"""Tells what failovers lose: holds the word that producers got of their puts against that of Redis and supervisors."""
 
 import subprocess
 import sys
@@ -88,7 +88,7 @@ def _spread(failovers, name):
 
 @dataclass
 class Puts:
-    """What was put into a namespace, by the producers' word in `files`, and how it has ended.
+    """The puts into a namespace, by the producers' word in `files`, and how each job has ended.
 
     Redis forgets completed jobs sometime, and a log takes memory: `collect` goes with each failover.
     """

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 
 from tests import clusters, sentinels
-from tests.chaos.accounts import Runs
 from tests.chaos.failovers import Puts, await_leases, elections, producing, table
 from tests.lengths import FULL, LONG, PATIENCE
 
@@ -29,13 +28,6 @@ acknowledged_or_not = pytest.mark.parametrize(
     [True, pytest.param(False, marks=pytest.mark.skipif(not LONG, reason="it needs many losses to tell"))],
     ids=["acknowledged", "unacknowledged"],
 )
-
-
-@pytest.fixture
-def runs(stage):
-    runs = Runs(stage.directory)
-    yield runs
-    runs.close()
 
 
 @pytest.fixture

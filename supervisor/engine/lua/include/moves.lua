@@ -17,7 +17,7 @@
 --- @include door_ends
 -- Jobs that this script gives to a worker. Until its end they are stored as waiting.
 moves.given = {}
--- What ends of jobs that came by doors have told other programs, in bytes, and after how much a settle stops.
+-- Bytes that ends of jobs which came by doors have told other programs, and after how many a settle stops.
 moves.told_bytes, moves.MOST_TOLD = 0, 1048576
 
 local group_sizes = {}
