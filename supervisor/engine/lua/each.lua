@@ -25,6 +25,7 @@
 --- @include stage
 --- @include retention
 --- @include chosen
+--- @include priorities
 --- @include acts
 local queue, states, group, klass, argument, failure = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local MOST_CHILDREN = 5000 -- read within 20 ms; jobs may depend on the rest
@@ -94,12 +95,7 @@ function verbs.move(rec)
 end
 
 function verbs.priority(rec)
-  rec.priority = argument ~= "0" and argument or nil
-  if rec.parked then
-    lines.put(rec)
-  elseif not rec.state and not rec.turn then
-    place(lanes.line(rec.queue, rec.lane or ""), member_of(rec.jid, rec.seq), argument)
-  end
+  priorities.set(rec, argument)
   return true
 end
 

@@ -15,16 +15,11 @@
 
 --- @include this_layout
 --- @include clock
---- @include moves
+--- @include priorities
 --- @include acts
 local rec = read_job(ARGV[2])
 if not rec then return 0 end
-rec.priority = ARGV[3] ~= "0" and ARGV[3] or nil
-if rec.parked then
-  lines.put(rec)
-elseif not rec.state and not rec.turn then
-  place(lanes.line(rec.queue, rec.lane or ""), member_of(rec.jid, rec.seq), ARGV[3])
-end
+priorities.set(rec, ARGV[3])
 acts.note(ARGV[4], "priority", "job", { rec.jid }, "", ARGV[3])
 commit()
 return 1
