@@ -180,7 +180,7 @@ def test_handler_that_cleans_up_is_interrupted_after_the_grace(stage):
 
 def test_handler_that_swallows_the_interruption_is_killed(stage):
     gate = stage.gate("gate")
-    pool = stage.start(processes=1, drain_timeout="0.2s", term_grace="0.3s").wait_ready()
+    pool = stage.start(processes=1, drain_timeout="0.2s", term_grace="2s").wait_ready()
     jid = stage.queue.put("bad.swallow", gate)
     stage.wait_for_starts(jid)
     pool.send(signal.SIGTERM)
