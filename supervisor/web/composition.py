@@ -201,7 +201,7 @@ class _Website:
         return answer
 
     async def _document(self, request: Request) -> Response:
-        return _json(document(PAGES, self._acts, f"{base(request)}{API}", "1"))
+        return _json(document(PAGES, self._acts, f"{base(request)}{API}", "1", self._auth.has_login))
 
     async def _events(self, request: Request) -> Response:
         if self._hub.is_full:

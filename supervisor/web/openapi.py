@@ -1,16 +1,27 @@
 """Describes the API as an OpenAPI document, from the table of pages. Runs in the web server's process."""
 
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
+from supervisor.engine.model.jobs import PutOptions
 from supervisor.web.acts.act import WebAct
 from supervisor.web.pages.page import Parameter, WebPage
 
-_TYPES = {"200": "the answer", "400": "a parameter is wrong", "404": "there is no such thing", "503": "Redis is away"}
+_ANSWERS: Final = {
+    "200": "the answer",
+    "400": "a parameter is wrong",
+    "401": "a token is needed",
+    "403": "the role has no right to it",
+    "404": "there is no such thing",
+    "503": "Redis is away",
+}
+_ANSWERS_OF_ACTS: Final = {**_ANSWERS, "413": "the body is too large", "415": "the body is not JSON"}
 
 
-def document(pages: Iterable[WebPage], acts: Iterable[WebAct], base: str, version: str) -> dict[str, Any]:
+def document(
+    pages: Iterable[WebPage], acts: Iterable[WebAct], base: str, version: str, needs_token: bool
+) -> dict[str, Any]:
     """Return the document. `base`: the path of the API."""
     paths: dict[str, dict[str, Any]] = {page.api: {"get": _operation(page)} for page in pages}
     for act in acts:
@@ -20,14 +31,16 @@ def document(pages: Iterable[WebPage], acts: Iterable[WebAct], base: str, versio
         "info": {"title": "Leasehold", "version": version, "description": "What a namespace holds, and acts on it."},
         "servers": [{"url": base}],
         "paths": paths,
+        "security": [{"token": []}] if needs_token else [],
         "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "schemas": {
                 "Error": {
                     "type": "object",
                     "required": ["error"],
                     "properties": {"error": {"type": "string", "description": "the reason, as one sentence"}},
                 }
-            }
+            },
         },
     }
 
@@ -42,7 +55,7 @@ def _operation(page: WebPage) -> dict[str, Any]:
         "operationId": page.name,
         "summary": (page.read.__doc__ or "").partition("\n")[0],
         "parameters": parameters,
-        "responses": {code: _response(code, meaning, page) for code, meaning in _TYPES.items()},
+        "responses": {code: _response(code, meaning, page) for code, meaning in _ANSWERS.items()},
     }
 
 
@@ -62,12 +75,14 @@ def _act(act: WebAct) -> dict[str, Any]:
     body = {
         "type": "object",
         "required": [each.name for each in fields if each.is_required],
-        "properties": {each.name: {**_SCHEMAS[each.kind], "description": each.meaning} for each in fields},
-        "additionalProperties": act.is_open,
+        "properties": {
+            **(_options_of_put() if act.is_open else {}),
+            **{each.name: {**_SCHEMAS[each.kind], "description": each.meaning} for each in fields},
+        },
+        "additionalProperties": False,
     }
     has_body = act.method == "POST"
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-    refusals = {**_TYPES, "403": "the role has no right to it", "415": "the body is not JSON"}
     return {
         "operationId": act.name,
         "summary": (act.do.__doc__ or "").partition("\n")[0],
@@ -76,9 +91,27 @@ def _act(act: WebAct) -> dict[str, Any]:
         **({"requestBody": {"required": True, "content": {"application/json": {"schema": body}}}} if has_body else {}),
         "responses": {
             code: {"description": meaning, "content": error if code != "200" else {"application/json": {"schema": {}}}}
-            for code, meaning in refusals.items()
+            for code, meaning in _ANSWERS_OF_ACTS.items()
         },
     }
+
+
+_JSON_TYPES: Final = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
+
+
+def _options_of_put() -> dict[str, Any]:
+    return {name: _schema_of(hint) for name, hint in get_type_hints(PutOptions).items()}
+
+
+def _schema_of(hint: Any) -> dict[str, Any]:
+    """Return what JSON can say of a type: it has no dates, durations and jobs to put."""
+    if get_origin(hint) is Literal:
+        return {"enum": list(get_args(hint))}
+    parts = (hint, *get_args(hint)) if get_origin(hint) is not Sequence else (hint,)
+    types = [_JSON_TYPES[part] for part in parts if part in _JSON_TYPES]
+    if any(get_origin(part) is Sequence for part in parts):
+        return {"type": [*types, "array"], "items": {"type": "string"}}
+    return {"type": types}
 
 
 def _parameter(parameter: Parameter, is_in_path: bool) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.model.jobs import PutOptions
 from supervisor.web import Loopback, ProxyHeader, Tokens, app
 from supervisor.web.acts.table import ACTS
 from supervisor.web.auth import ROLES
@@ -21,7 +22,7 @@ FIELDS = {
     "timeout": 0, "jids": ["first"], "confirm": "mail", "stop": True, "lane": "acme", "weight": 2, "key": "smtp",
     "running": 2, "rate": "5/s", "batch": "import", "worker": "w-1", "processes": "2", "queues": ["mail"], "count": 1,
     "ttl": 30, "order": "strict", "block": 0, "leases": [], "outcomes": [], "do": "retry", "tag": "vip",
-    "group": "ValueError", "state": "failed", "into": "slow", "act": "x",
+    "group": "ValueError", "state": "failed", "into": "slow", "act": "x", "data_b64": None,
 }  # fmt: skip
 
 
@@ -240,6 +241,45 @@ def test_a_lease_that_is_over_at_once_or_never_is_refused(filled, site, ttl):
     assert filled.queue("mail").counts().running == 0
 
 
+def test_a_renewal_lasts_as_long_as_it_asks(filled, site):
+    [lease] = filled.queue("mail").lease("w", ttl=5)
+    asked = {"worker": "w", "leases": [{"jid": lease.jid, "token": lease.token}], "ttl": 3600}
+    [at] = ask(site, act_of("renew"), "worker", asked).json()["expires_unix"]
+    assert at > lease.expires_unix + 3000
+    answer = ask(site, act_of("renew"), "worker", {**asked, "ttl": 86_401})
+    assert (answer.status_code, answer.json()["error"]) == (400, "ttl must be 1 to 86400 seconds, not 86401")
+
+
+def test_a_producer_puts_bytes(jobs, site):
+    asked = {"queue": "q", "klass": "k", "jid": "raw", "data_b64": base64.b64encode(b"\0\xff").decode()}
+    assert ask(site, act_of("put"), "producer", asked).json() == {"jid": "raw"}
+    assert (jobs.job("raw").is_bytes, jobs.job("raw").raw) == (True, b"\0\xff")
+    for wrong, why in (("%%", "data_b64 must be base64, not '%%'"), ("AAA", "data_b64 must be base64, not 'AAA'")):
+        answer = ask(site, act_of("put"), "producer", {"queue": "q", "klass": "k", "data_b64": wrong})
+        assert (answer.status_code, answer.json()["error"]) == (400, why)
+    both = ask(site, act_of("put"), "producer", {**asked, "data": 1})
+    assert (both.status_code, both.json()["error"]) == (400, "give data or data_b64, not both")
+    assert jobs.queue("q").counts().waiting == 1
+
+
+@pytest.mark.parametrize(("said", "left"), [("no", 1), ("false", 1), ("OFF", 1), ("0", 1), ("yes", 0), ("on", 0)])
+def test_a_form_by_hand_may_say_no(filled, operator, said, left):
+    filled.queue("slow").put("k", jid="there")
+    filled.queue("slow").lease("w")
+    key = key_of(operator.page("/queue?queue=slow"))
+    form = {"csrf": key, "queue": "slow", "confirm": "slow", "stop": said}
+    operator.http.post("/act/delete_queue", data=form, follow_redirects=False)
+    assert filled.queue("slow").counts().running == left
+
+
+def test_a_form_says_neither_yes_nor_no(filled, operator):
+    key = key_of(operator.page("/queue?queue=mail"))
+    form = {"csrf": key, "queue": "mail", "confirm": "mail", "stop": "perhaps"}
+    answer = operator.http.post("/act/delete_queue", data=form, follow_redirects=False)
+    assert answer.status_code == 400 and "stop must be yes or no" in answer.text
+    assert "mail" in filled.queues()
+
+
 def test_a_list_of_too_many_is_refused_unread(site):
     answer = ask(site, act_of("lease"), "worker", {"worker": "w", "queues": ["q"] * 1_001})
     assert (answer.status_code, answer.json()["error"]) == (400, "queues must have at most 1000 entries, not 1001")
@@ -263,9 +303,18 @@ def test_a_worker_of_any_language_works(filled, visiting):
     answer = ask(site, act_of("settle"), "worker", {"worker": "php-1", "outcomes": outcomes})
     assert answer.json() == {"answers": [True, True, False]}
     assert (filled.job("first").result, filled.job("second").state) == (7, "failed")
-    for wrong in ({"outcome": "explode"}, {"outcome": "fail"}, {"outcome": "complete", "group": "g"}):
-        wrong = {"worker": "php-1", "outcomes": [{"jid": "bytes", "token": 1, **wrong}]}
-        assert ask(site, act_of("settle"), "worker", wrong).status_code == 400
+    for missing, why in (
+        ({"outcome": "explode"}, "outcome must be one of complete, retry, fail, release, died, not 'explode'"),
+        ({"outcome": "fail"}, "fail of job bytes needs group and message"),
+        ({"outcome": "died"}, "died of job bytes needs reason"),
+        (
+            {"outcome": "complete", "group": "g"},
+            "complete takes no group, only data, delay, depends, next, result, then",
+        ),
+    ):
+        asked = {"worker": "php-1", "outcomes": [{"jid": "bytes", "token": 1, **missing}]}
+        answer = ask(site, act_of("settle"), "worker", asked)
+        assert (answer.status_code, answer.json()["error"]) == (400, why)
     assert [act.act for act in filled.audit()] == ["limit", "pause"], "work is not recorded"
 
 
@@ -316,7 +365,8 @@ def test_the_document_describes_every_act(site):
         body: dict = {}
         if act.method == "POST":
             body = operation["requestBody"]["content"]["application/json"]["schema"]["properties"]
-        assert named | set(body) == {each.name for each in act.fields}
+        options = PutOptions.__annotations__.keys() if act.is_open else set()
+        assert named | set(body) == {each.name for each in act.fields} | options
 
 
 def test_no_request_without_right_writes(server, namespace, site):

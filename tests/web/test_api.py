@@ -10,11 +10,12 @@ from urllib.parse import quote
 import pytest
 
 from supervisor.engine.commands.queries import STATES as ALL_STATES
+from supervisor.web.acts.table import ACTS
 from supervisor.web.export import as_csv
 from supervisor.web.pages.jobs import STATES
 from supervisor.web.pages.table import PAGES
 from tests.lengths import FULL
-from tests.web.conftest import HOSTILE
+from tests.web.conftest import HOSTILE, bearer
 
 NAMES = {"queue": "mail", "jid": "first", "key": "smtp", "worker": "w-1", "batch": "import"}
 
@@ -28,6 +29,20 @@ def test_every_operation_of_the_document_answers(filled, visitor):
         assert isinstance(visitor.json(path.format(**NAMES)), dict)
         in_path = {each["name"] for each in operations["get"]["parameters"] if each["in"] == "path"}
         assert in_path == set(re.findall(r"{(\w+)}", path))
+
+
+def test_the_document_names_each_route_its_token_and_its_refusals(site):
+    document = site.http.get("/api/v1/openapi.json", headers=bearer("operator")).json()
+    assert document["security"] == [{"token": []}]
+    assert document["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}
+    routes = {(page.api, "get") for page in PAGES} | {(act.api, act.method.lower()) for act in ACTS}
+    assert {(path, method) for path, each in document["paths"].items() for method in each} == routes
+    for act in ACTS:
+        responses = document["paths"][act.api][act.method.lower()]["responses"]
+        assert {"200", "400", "401", "403", "404", "413", "415", "503"} == responses.keys()
+    put = document["paths"]["/jobs"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert put["priority"] == {"type": ["integer"]} and put["delay"] == {"type": ["number", "string"]}
+    assert put["limit"] == {"type": ["string", "null", "array"], "items": {"type": "string"}}
 
 
 def test_states_of_the_page_are_those_of_the_engine():

@@ -20,6 +20,9 @@ PRODUCERS: Final = frozenset({"operator", "producer"})
 WORKERS: Final = frozenset({"worker"})
 WAITERS: Final = frozenset({"viewer", "operator", "producer"})
 
+#: What a checkbox, or a form by hand, may say.
+_YES: Final = {**dict.fromkeys(("yes", "true", "on", "1"), True), **dict.fromkeys(("no", "false", "off", "0"), False)}
+
 #: A wait of the API ends after this time, so that a proxy does not end it before.
 LONGEST_WAIT_S: Final = 30
 
@@ -72,7 +75,7 @@ class WebAct:
     fields: tuple[Field, ...] = ()
     roles: frozenset[str] = OPERATORS
     page: tuple[str, ...] = field(default=("overview",))
-    is_open: bool = False  # takes further fields, which the client checks
+    is_open: bool = False  # takes the options of put as well, which the client checks
     hides: bool = True  # the answer has no hidden fields
     method: str = "POST"  # of the API; with another one it has no body
 
@@ -127,8 +130,10 @@ def _of_text(one: Field, text: str) -> Any:
                 return int(text)
             case "json":
                 return orjson.loads(text)
+            case "yes" if text.lower() not in _YES:
+                raise BadParameter(f"{one.name} must be yes or no, not {text!r:.100}")
             case "yes":
-                return True
+                return _YES[text.lower()]
     except ValueError as error:
         raise BadParameter(f"{one.name} {text!r:.100} cannot be read: {error}") from None
     return text

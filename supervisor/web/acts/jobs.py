@@ -1,5 +1,6 @@
 """Acts on jobs. Runs in the web server's process."""
 
+import base64
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor.engine.client.async_calls import calls_of
@@ -26,8 +27,21 @@ async def _job(call: ActCall) -> "AsyncJob":
 async def put(call: ActCall) -> dict[str, Any]:
     """Put a job. Takes the options of put."""
     fields = dict(call.fields)
-    queue, klass, data = fields.pop("queue"), fields.pop("klass"), fields.pop("data", None)
+    queue, klass, data = fields.pop("queue"), fields.pop("klass"), _data(fields)
     return {"jid": await call.client.queue(queue).put(klass, data, **fields)}
+
+
+def _data(fields: dict[str, Any]) -> Any:
+    """Take the data of a new job from its fields: JSON, or bytes in base64."""
+    data, text = fields.pop("data", None), fields.pop("data_b64", None)
+    if text is None:
+        return data
+    if data is not None:
+        raise BadParameter("give data or data_b64, not both")
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise BadParameter(f"data_b64 must be base64, not {text!r:.100}") from None
 
 
 async def cancel(call: ActCall) -> dict[str, Any]:
@@ -101,7 +115,7 @@ ACTS: Final = (
     WebAct(
         "put", "/jobs", put,
         (Field("queue", "its queue", is_required=True), Field("klass", "its handler", is_required=True),
-         Field("data", "its data", "json")),
+         Field("data", "its data", "json"), Field("data_b64", "bytes in place of data, in base64")),
         PRODUCERS, is_open=True,
     ),
     WebAct("cancel", "/jobs/{jid}/cancel", cancel, (JID,), page=("job", "jid")),

@@ -39,14 +39,18 @@ async def lease(call: ActCall) -> dict[str, Any]:
     What a worker that has hung up meanwhile would get goes back to the front, uncounted.
     """
     asked, block_s = call.fields, call.wait_s("block", 0)
-    ttl_s = call.within("ttl", int(SHORTEST_LEASE_S), int(LONGEST_LEASE_S), None)
+    order = asked.get("order", "strict")
     leases = await call.client.lease(
-        asked["worker"], asked["queues"], asked.get("count", 1), ttl_s, asked.get("order", "strict"), block_s
+        asked["worker"], asked["queues"], asked.get("count", 1), _ttl_s(call), order, block_s
     )
     if leases and await call.has_hung_up():
         await call.client.settle([Released(one, started=False) for one in leases])
         leases = []
     return {"leases": [_shown(one) for one in leases]}
+
+
+def _ttl_s(call: ActCall) -> int | None:
+    return call.within("ttl", int(SHORTEST_LEASE_S), int(LONGEST_LEASE_S), None)
 
 
 def _shown(one: "AsyncLease") -> dict[str, Any]:
@@ -73,8 +77,8 @@ def _shown(one: "AsyncLease") -> dict[str, Any]:
 
 async def renew(call: ActCall) -> dict[str, Any]:
     """Renew leases. Answers the new end of each, null for one that is lost."""
-    entries = [Renewal(held.jid, held.token) for held, _ in _each(call, "leases")]
-    expires = await calls_of(call.client).call(writes.renew, call.fields["worker"], entries)
+    entries, ttl_s = [Renewal(held.jid, held.token) for held, _ in _each(call, "leases")], _ttl_s(call)
+    expires = await calls_of(call.client).call(writes.renew, call.fields["worker"], entries, ttl_s=ttl_s)
     return {"expires_unix": [at if at > 0 else None for at in expires]}
 
 
@@ -94,6 +98,7 @@ _ALLOWED: Final = {
     "release": {"started"},
     "died": {"reason", "message"},
 }
+_NEEDED: Final = {"fail": ("group", "message"), "died": ("reason",)}
 
 
 def _outcome(held: Leased, rest: dict[str, Any]) -> Outcome:
@@ -102,10 +107,9 @@ def _outcome(held: Leased, rest: dict[str, Any]) -> Outcome:
         raise BadParameter(f"outcome must be one of {', '.join(_OUTCOMES)}, not {kind!r:.100}")
     if unknown := set(rest) - _ALLOWED[kind]:
         raise BadParameter(f"{kind} takes no {min(unknown)}, only {', '.join(sorted(_ALLOWED[kind]))}")
-    try:
-        return _OUTCOMES[kind](held, **rest)
-    except TypeError as error:
-        raise BadParameter(f"{kind} of job {held.jid}: {error}") from None
+    if missing := [name for name in _NEEDED.get(kind, ()) if name not in rest]:
+        raise BadParameter(f"{kind} of job {held.jid} needs {' and '.join(missing)}")
+    return _OUTCOMES[kind](held, **rest)
 
 
 def _each(call: ActCall, name: str) -> list[tuple[_Held, dict[str, Any]]]:
@@ -122,16 +126,18 @@ def _each(call: ActCall, name: str) -> list[tuple[_Held, dict[str, Any]]]:
 
 
 _WORKER: Final = Field("worker", "the name of the worker, unique for each start", is_required=True)
+_TTL: Final = Field("ttl", "seconds, 1 to 86400", "number")
 ACTS: Final = (
     WebAct(
         "lease", "/lease", lease,
         (_WORKER, Field("queues", "names, globs, exclusions", "names", is_required=True),
-         Field("count", "at most 1,000", "number"), Field("ttl", "seconds, 1 to 86400", "number"),
+         Field("count", "at most 1,000", "number"), _TTL,
          Field("order", "strict, …"), Field("block", "seconds to wait, at most 30", "number")),
         WORKERS, hides=False,
     ),
     WebAct(
-        "renew", "/renew", renew, (_WORKER, Field("leases", "jid and token", "objects", is_required=True)), WORKERS
+        "renew", "/renew", renew, (_WORKER, Field("leases", "jid and token", "objects", is_required=True), _TTL),
+        WORKERS,
     ),
     WebAct(
         "settle", "/settle", settle,
