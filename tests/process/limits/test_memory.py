@@ -213,7 +213,7 @@ def test_largest_job_beyond_the_budget_reruns_alone(stage):
     gate = stage.gate("gate")
     smaller = put(stage, "grow", 60, gate=gate)
     stage.wait_for_starts(smaller)
-    larger = put(stage, "grow_too", 140, max_deaths=0, rate_mb_s=200)
+    larger = put(stage, "grow_too", 140, gate=gate, max_deaths=0, rate_mb_s=200)
     died = pool.wait_for("job.died", jid=larger)
     assert (died["reason"], died["deaths"]) == ("memory", 1)
     assert "memory budget of 200 MB" in died["message"] and "runs alone next time" in died["message"]
