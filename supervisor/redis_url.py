@@ -57,12 +57,24 @@ class Nodes(NamedTuple):
 
     def server(self, host: str, port: int) -> str:
         """Return the URL of the server that is meant now, at this place."""
-        parts = urlsplit(self.url)
+        parts = split(self.url)
         account, at, _ = parts.netloc.rpartition("@")
         database = "" if self.is_cluster else parts.path.rstrip("/").partition("/")[2].partition("/")[2]
         options = [(name, value) for name, value in parse_qsl(parts.query) if not name.startswith("sentinel_")]
         netloc = f"{account}{at}{place_of(host, port)}"
         return urlunsplit((self.scheme, netloc, f"/{database}", urlencode(options, quote_via=quote), ""))
+
+
+def split(url: str) -> SplitResult:
+    """Take a URL apart, as urlsplit does. Raises ValueError.
+
+    Pythons of 2025 and later refuse an address in brackets behind another node.
+    """
+    scheme, slashes, rest = url.partition("://")
+    if scheme.lower() not in _SEVERAL:
+        return urlsplit(url)
+    netloc = re.split("[/?#]", rest, maxsplit=1)[0]
+    return urlsplit(f"{scheme}{slashes}{rest.removeprefix(netloc)}")._replace(netloc=netloc)
 
 
 def place_of(host: str, port: int) -> str:
@@ -72,7 +84,7 @@ def place_of(host: str, port: int) -> str:
 
 def nodes(url: str) -> Nodes | None:
     """Return the parts of a valid URL that names several servers, of which one is to be found. None: it names one."""
-    parts = urlsplit(url)
+    parts = split(url)
     if parts.scheme not in _SEVERAL:
         return None
     is_cluster = parts.scheme.endswith("cluster")
@@ -103,7 +115,7 @@ def with_password_file(url: str, path: str) -> str:
 
 def has_files(url: str) -> bool:
     """Return whether a valid URL names files with the account."""
-    return bool({"username_file", "password_file"} & parse_qs(urlsplit(url).query).keys())
+    return bool({"username_file", "password_file"} & parse_qs(split(url).query).keys())
 
 
 def _places(parts: SplitResult) -> list[tuple[str, int]]:
@@ -134,7 +146,7 @@ def checked(url: str) -> str:
     """
     if url == EMBEDDED:
         return url
-    parts = _split(url)
+    parts = _split_if_good(url)
     if re.search(r"[\x00-\x20\x7f]", url):
         raise ValueError("has a space or a control character; write it as %20 or the like")
     if parts.scheme != "unix" and "@" in f"{parts.path}{parts.fragment}":
@@ -166,10 +178,10 @@ def _check_path(parts: SplitResult) -> None:
         raise ValueError("names a database that is no number; write it like redis://host:6379/0")
 
 
-def _split(url: str) -> SplitResult:
+def _split_if_good(url: str) -> SplitResult:
     parts = SplitResult("", "", "", "", "")
     try:
-        parts = urlsplit(url)
+        parts = split(url)
         if parts.scheme in _SEVERAL:
             is_good = bool(_places(parts))
         elif parts.scheme in _ONE:
@@ -202,7 +214,7 @@ _MISPLACED: Final = re.compile(r":[^/@]*@")
 
 def secrets(url: str) -> tuple[str, ...]:
     """Return the passwords in a url: the account's, and that of the client certificate's key."""
-    parts = urlsplit(url)
+    parts = split(url)
     options = parse_qs(parts.query)
     found = [
         unquote(parts.password or ""),
@@ -213,7 +225,7 @@ def secrets(url: str) -> tuple[str, ...]:
 
 def secret_files(url: str) -> tuple[str, ...]:
     """Return the files with a password or a key that a valid url names."""
-    return tuple(value for name, value in parse_qsl(urlsplit(url).query) if name in redis_options.SECRET_FILES)
+    return tuple(value for name, value in parse_qsl(split(url).query) if name in redis_options.SECRET_FILES)
 
 
 def redacted(url: str) -> str:

@@ -7,7 +7,9 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from typing import Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
+
+from supervisor.redis_url import split
 
 #: Returns user and password for a connection that is to be made, each "" if there is none. It may block for seconds.
 #: Raises NoAccount.
@@ -27,7 +29,7 @@ def without_arguments(error: Exception) -> str:
 
 def account_of(url: str) -> tuple[str, str]:
     """Return user and password, each "" if there is none. Raises NoAccount for a file it cannot read."""
-    parts = urlsplit(url)
+    parts = split(url)
     options = dict(parse_qsl(parts.query))
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     return (
