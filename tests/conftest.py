@@ -46,8 +46,18 @@ def pytest_configure(config):
     if not hasattr(config, "workerinput"):
         for folder in ("supervisor", "tests/process/menu"):
             compileall.compile_dir(ROOT / folder, quiet=2)
+        if getattr(config.option, "numprocesses", None) and not _are_rewritten():
+            # Each process would rewrite all modules, and in step: that cost a minute of processor time.
+            collect = [sys.executable, "-m", "pytest", "-n0", "--collect-only", "-qq"]
+            subprocess.run(collect, cwd=ROOT, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if getattr(config.option, "maxschedchunk", 0) is None:
             config.option.maxschedchunk = 1  # xdist would give the last hundred tests away long before they begin
+
+
+def _are_rewritten():
+    """Return whether pytest has kept test modules with rewritten assertions for this interpreter."""
+    kept = f"test_*.{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
+    return any(ROOT.glob(f"tests/engine/lua/__pycache__/{kept}"))
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
