@@ -1067,7 +1067,7 @@ _runs = count()
 
 
 @settings(
-    max_examples=150,
+    max_examples=150 if LONG else 75,
     deadline=None,
     derandomize=True,
     database=None,
@@ -1218,7 +1218,7 @@ def test_check_reports_no_job_that_moves_meanwhile(busy, live):
 def test_repair_harms_no_job_that_moves_meanwhile(busy, live, server, namespace):
     prefix = f"{{{namespace}}}:"
     damaged = 0
-    while damaged < 10 or min(busy) < 15:
+    while damaged < (10 if LONG else 4) or min(busy) < (15 if LONG else 6):
         for queue in ("q0", "q1"):
             server.redis.zpopmin(f"{prefix}queue:{queue}:waiting", 2)
             server.redis.zpopmin(f"{prefix}lane:{queue}\nlane1", 2)

@@ -313,7 +313,7 @@ def end_all(client, leases, how):
 @pytest.mark.parametrize("how", ["done", "failed", "gone"])
 def test_end_of_a_stage_leaves_the_next_stages_dependents_alone(client, clock, how, tick):
     q = client.queue("q")
-    wide(q, 3, "run" if how == "done" else "fail", 900)
+    wide(q, 3, "run" if how == "done" else "fail", 400)
     leases = q.lease("w", 3)
     clock.tick(tick)
     end_all(client, leases, how)

@@ -48,6 +48,7 @@ from supervisor.engine.model.recurring import DueCron, declared
 from supervisor.engine.model.validation import UNSET
 from tests.engine.invariants import misplaced, read_namespace
 from tests.layouts import set_options
+from tests.lengths import LONG
 
 LUA = Path(scripts.__file__).parents[1] / "lua"
 NOW = 100_000_000.0
@@ -1154,9 +1155,15 @@ def is_refused(server, namespace, command, key):
     return False
 
 
+def ends_of_each(keys):
+    """Return the first and the last of the keys that differ in numbers only: a script reads such keys in a loop."""
+    of_shape = {re.sub(rb"\d+", b"#", key): key for key in reversed(keys)}
+    return sorted({*of_shape.values(), *{re.sub(rb"\d+", b"#", key): key for key in keys}.values()})
+
+
 @pytest.mark.parametrize("scene", [scene for scene in WRITING if not scene.startswith("check")])
 def test_wrong_type_fails_before_the_first_write_or_does_not_matter(server, namespace, set_up, scene):
-    """A check reports such keys; test_check.py covers that."""
+    """A check reports such keys; test_check.py covers that. The full run tries every key."""
     command = set_up(scene)
     with listener(server, namespace, "heard"):
         evaluate(server, namespace, command, note_in=f"used-{namespace}")
@@ -1164,7 +1171,7 @@ def test_wrong_type_fails_before_the_first_write_or_does_not_matter(server, name
         server.redis.delete(f"used-{namespace}")
         set_up(scene)
         before, raised = digest(server, namespace), 0
-        for key in used:
+        for key in used if LONG else ends_of_each(used):
             was = server.redis.dump(key)
             if is_refused(server, namespace, command, key):
                 assert server.redis.type(key) == b"stream", key

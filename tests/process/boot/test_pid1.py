@@ -10,7 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-SWARM = 500
+from tests.lengths import LONG
+
+SWARM = 500 if LONG else 150
 #: PID 1 must have reaped its orphans within this time.
 REAPED_S = 10.0
 
