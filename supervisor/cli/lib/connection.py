@@ -49,17 +49,24 @@ def server_url(redis_url: str | None) -> Iterator[str]:
 def client_options(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the arguments of a client. An engine's error inside the block becomes one sentence and an exit code."""
     values = read(CONNECTION, given(args), os.environ)
-    with server_url(values["redis_url"]) as url:
-        from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+    with server_url(values["redis_url"]) as url, engine_errors():
         from supervisor.engine.transport.credentials import load
 
-        try:
-            credentials, poll_s = load(values["redis_credentials"]), values["redis_poll_s"]
-            yield {"url": url, "namespace": values["namespace"], "credentials": credentials, "poll": poll_s}
-        except (StoreUnavailable, OutcomeUnknown) as error:
-            raise Refusal(str(error), Exit.UNREACHABLE) from error
-        except LeaseholdError as error:
-            raise Refusal(str(error)) from error
+        credentials, poll_s = load(values["redis_credentials"]), values["redis_poll_s"]
+        yield {"url": url, "namespace": values["namespace"], "credentials": credentials, "poll": poll_s}
+
+
+@contextmanager
+def engine_errors() -> Iterator[None]:
+    """Turn an engine's error inside the block into one sentence and an exit code."""
+    from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+
+    try:
+        yield
+    except (StoreUnavailable, OutcomeUnknown) as error:
+        raise Refusal(str(error), Exit.UNREACHABLE) from error
+    except LeaseholdError as error:
+        raise Refusal(str(error)) from error
 
 
 @contextmanager
