@@ -39,6 +39,7 @@ PAGES = [
     *(ROOT / "supervisor/docs/batches.md", ROOT / "supervisor/docs/outbox.md", ROOT / "supervisor/docs/frameworks.md"),
     ROOT / "supervisor/docs/in_process.md",
     *OTHER_QUEUES.values(),
+    ROOT / "supervisor/docs/from_qless.md",
     *(ROOT / "deploy/CHANGELOG.md", *OPERATIONS.pages, *INTERNALS),
 ]
 Page = Path | Manual

@@ -41,7 +41,7 @@ COMMANDS = {
     "signal": ("commands.signal", "send a job the signal that it waits for"),
     "batch": ("commands.batch", "show batches; cancel the jobs of one, or retry those that failed"),
     "door": ("commands.door", "run the jobs that other programs put into their own lists"),
-    "adopt": ("commands.adopt", "look at a running Celery, RQ or Sidekiq, and add doors to its queues"),
+    "adopt": ("commands.adopt", "take over the queues of Celery, RQ or Sidekiq, or the jobs of qless"),
     "tag": ("commands.tag", "show and change tags; list the jobs of a tag"),
     "track": ("commands.track", "mark jobs to observe, and list them"),
     "log": ("commands.log", "write a line into a job's history"),

@@ -3,11 +3,13 @@
 import base64
 import json
 import pickle
+import time
 import zlib
 
 import pytest
 
 from tests import servers
+from tests.engine.client.old_qless import OldQless, scene
 
 NONE = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
@@ -137,7 +139,84 @@ def test_keys_of_another_type_are_told_in_one_sentence(adopt, redis):
     assert said.code == 69 and said.err.count("\n") == 1 and "WRONGTYPE" in said.err
 
 
-@pytest.mark.parametrize("program", ["celery", "sidekiq", "rq"])
+@pytest.fixture
+def target(server, monkeypatch):
+    """The address of the supervisors, where it is another one than that of the other program."""
+    monkeypatch.setenv("LEASEHOLD_REDIS_URL", server.url)
+
+
+def contents(connection):
+    return {key: connection.dump(key) for key in connection.keys("*")}
+
+
+def test_look_at_qless_changes_nothing(adopt, redis, server, namespace, target):
+    scene(OldQless(redis, time.time() - 2000))
+    redis.hset("ql:j:older", "data", "{")
+    before, ours = contents(redis), server.dump(namespace)
+    found = json.loads(adopt("qless", "--json").out)
+    queues = {row.pop("queue"): row for row in found.pop("queues")}
+    assert found == {"number_of_queues": 3, "failed": {"mail-refused": 1}, "complete": 1, "living": [], "moved": None}
+    counts = {
+        "running": 0, "stalled": 1, "waiting": 1, "scheduled": 0, "depends": 1, "throttled": 0, "recurring": 2,
+    }  # fmt: skip
+    why = "its data is not JSON: unexpected end of data: line 1 column 2 (char 1)"
+    klasses = {"shop.Slow": 1, "shop.Album": 1, "shop.Tick": 2}
+    assert queues["slow"] == {
+        "counts": counts, "paused": True, "klasses": klasses, "looked_at": 5, "problems": {why: 1},
+    }  # fmt: skip
+    assert queues["third"]["counts"]["throttled"] == queues["third"]["counts"]["stalled"] == 1
+    said = adopt("qless")
+    assert "nothing is changed; --apply moves the jobs" in said.out and f"1 of 5: {why}" in said.out
+    assert (
+        "failed in group mail-refused: 1" in said.err and "completed jobs stay there with their history: 1" in said.err
+    )
+    assert (contents(redis), server.dump(namespace)) == (before, ours)
+
+
+@pytest.mark.parametrize("program", ["qless", "reqless"])
+def test_jobs_of_qless_are_moved_when_that_is_wanted(adopt, redis, server, namespace, target, shell, program):
+    scene(OldQless(redis, time.time() - 2000))
+    redis.hset("ql:j:older", "data", "{")
+    said = adopt(program, "--apply")
+    assert said.out.endswith("moved 12 jobs, and 2 recurring jobs\n")
+    assert "job older of queue slow stays there: its data is not JSON" in said.err
+    assert shell.json("job", "scheduled")["state"] == "scheduled" and shell.json("failed") == {"mail-refused": 1}
+    [left] = json.loads(adopt(program, "--apply", "--json").out)["moved"]["left"]
+    assert (left["queue"], left["jid"]) == ("slow", "older") and left["why"].startswith("its data is not JSON")
+    redis.hset("ql:j:older", "data", "{}")
+    moved = json.loads(adopt(program, "--apply", "--json").out)["moved"]
+    assert moved == {"jobs": 1, "recurring": 0, "number_left": 0, "left": []}
+    assert f"there is no queue of {program}" in adopt(program, "--apply").err
+
+
+def test_workers_of_qless_are_named(adopt, redis, server, namespace, target):
+    old = OldQless(redis, time.time())
+    old.put("q", "a", "K", "{}")
+    old.pop("q", "web-1")
+    before = contents(redis)
+    said = adopt("qless")
+    assert said.code == 0 and "nothing could be moved now: worker web-1 was seen" in said.err
+    said = adopt("qless", "--apply")
+    assert said.code == 1 and said.err.count("\n") == 1
+    assert "worker web-1 was seen" in said.err and "job a of queue q is held by a worker" in said.err
+    assert contents(redis) == before and server.dump(namespace) == {}
+
+
+def test_jobs_of_qless_go_nowhere_unsaid(adopt, redis, monkeypatch):
+    monkeypatch.delenv("LEASEHOLD_REDIS_URL", raising=False)
+    OldQless(redis, time.time() - 2000).put("q", "a", "K", "{}")
+    assert adopt("qless").code == 0
+    said = adopt("qless", "--apply")
+    assert said.code == 2 and "--apply needs --redis-url, or LEASEHOLD_REDIS_URL" in said.err
+
+
+def test_keys_of_qless_of_another_type_are_told_in_one_sentence(adopt, redis, target):
+    redis.set("ql:queues", "no zset")
+    said = adopt("qless")
+    assert said.code == 69 and said.err.count("\n") == 1 and "WRONGTYPE" in said.err
+
+
+@pytest.mark.parametrize("program", ["celery", "sidekiq", "rq", "qless", "reqless"])
 def test_nothing_to_adopt_is_refused(adopt, program):
     said = adopt(program)
     assert said.code == 1 and f"there is no queue of {program}" in said.err

@@ -121,8 +121,9 @@ def test_no_server_is_69_without_the_password(shell, monkeypatch, command):
     assert "127.0.0.1:1" in said and "geheim" not in said
 
 
-def test_adopt_of_no_server_is_69_without_the_password(shell):
-    said = shell.refused(69, "adopt", "celery://:geheim@127.0.0.1:1/0")
+@pytest.mark.parametrize("program", ["celery", "qless"])
+def test_adopt_of_no_server_is_69_without_the_password(shell, program):
+    said = shell.refused(69, "adopt", f"{program}://:geheim@127.0.0.1:1/0")
     assert "127.0.0.1:1" in said and "geheim" not in said
 
 

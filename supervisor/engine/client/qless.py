@@ -1,0 +1,380 @@
+"""Reads and removes the jobs of a qless or reqless. Runs in commands.
+
+Owns its connections to that server. Writes nothing there but what `remove` and `forget` take away.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import redis as redis_py
+
+from supervisor.engine.client.connection import ServerAddress, clause, unreachable
+from supervisor.engine.client.pools import pool_of
+from supervisor.engine.commands import qless
+from supervisor.engine.commands.qless import OldJob, OldRecurrence
+from supervisor.engine.model.bounds import DATA_BYTES
+from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
+from supervisor.engine.model.jobs import MOST_PARENTS
+from supervisor.engine.transport.account import without_arguments
+
+_LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
+#: Jobs of one step, and bytes of their data: one job at least.
+PAGE: Final = 100
+_PAGE_BYTES: Final = 8 * 1024 * 1024
+_MOST_HISTORY: Final = 200  # entries read of a job
+#: qless's own settings, where none are set.
+_HEARTBEAT_S: Final = 60.0
+_GRACE: Final = b"10"
+_SHOWN_QUEUES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A job that stays there, and why."""
+
+    queue: str
+    jid: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class OldQueue:
+    """A queue of qless. `klasses`, `problems`: how many of the `looked_at` jobs have each."""
+
+    queue: str
+    counts: Mapping[str, int]  # waiting, running, stalled, scheduled, depends, throttled, recurring
+    paused: bool
+    looked_at: int
+    klasses: Mapping[str, int]
+    problems: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OldSystem:
+    """All of a qless. `living`: why nothing can be moved now, a sentence for each worker."""
+
+    queues: Sequence[OldQueue]
+    number_of_queues: int
+    failed: Mapping[str, int]  # by group
+    complete: int
+    living: Sequence[str]
+
+
+class OldPlace(NamedTuple):
+    """Where jobs lie there. `queue` is None for the failed jobs of a group."""
+
+    key: bytes
+    queue: bytes | None
+    kind: str
+
+
+class Qless:
+    """The connection to a qless. Raises StoreUnavailable."""
+
+    def __init__(self, address: ServerAddress) -> None:
+        self._address = address.shown
+        self._pool = pool_of(redis_py, address.url, "ql:queues")
+        self._redis: Any = redis_py.Redis(connection_pool=self._pool)
+
+    def close(self) -> None:
+        self._pool.disconnect()
+
+    @contextmanager
+    def spoken(self) -> Iterator[None]:
+        """Turn errors of the connection into ours."""
+        try:
+            yield
+        except redis_py.AuthenticationError as error:
+            raise unreachable(self._address, error) from error
+        except _LOST as error:
+            raise StoreUnavailable(
+                f"cannot reach Redis at {self._address}: {clause(error)}. A move goes on where it was, if called again"
+            ) from error
+        except redis_py.WatchError:
+            raise LeaseholdError(
+                "jobs changed there while they were moved: a worker or a producer still runs. Stop it, and call this"
+                " again: it goes on where it was"
+            ) from None
+        except redis_py.ResponseError as error:
+            raise StoreUnavailable(f"Redis at {self._address} refused a command: {without_arguments(error)}") from error
+
+    def pipeline(self, *, atomic: bool = False) -> Any:
+        return self._redis.pipeline(transaction=atomic)
+
+    def queues(self) -> list[bytes]:
+        """Return the names of all queues, in the order in which qless has them."""
+        names: list[bytes] = self._redis.zrange("ql:queues", 0, -1)
+        return names
+
+    def groups(self) -> list[bytes]:
+        """Return the groups of failed jobs."""
+        return sorted(self._redis.smembers("ql:failures"))
+
+    def failed(self, groups: Sequence[bytes]) -> list[int]:
+        """Return how many failed jobs each of these groups has."""
+        with self.pipeline() as pipe:
+            for group in groups:
+                pipe.llen(b"ql:f:" + group)
+            numbers: list[int] = pipe.execute()
+        return numbers
+
+    def is_paused(self, queue: bytes) -> bool:
+        return bool(self._redis.sismember("ql:paused_queues", queue))
+
+    def most_running(self, queue: bytes) -> int:
+        """Return how many jobs of a queue may run at once; 0: any number."""
+        with self.pipeline() as pipe:
+            pipe.hget(b"ql:th:ql:q:" + queue, "maximum")
+            pipe.hget("ql:config", queue + b"-max-concurrency")
+            found = pipe.execute()
+        return next((int(each) for each in found if each is not None and each.isdigit()), 0)
+
+    def most_throttled(self, name: str) -> int:
+        """Return the maximum of a throttle without an end; 0: there is none."""
+        with self.pipeline() as pipe:
+            pipe.hget(f"ql:th:{name}", "maximum")
+            pipe.pttl(f"ql:th:{name}")
+            maximum, ttl = pipe.execute()
+        return int(maximum) if maximum is not None and maximum.isdigit() and ttl < 0 else 0
+
+    def now_unix(self) -> float:
+        seconds, micros = self._redis.time()
+        return float(seconds + micros / 1_000_000)
+
+    def living(self, queues: Sequence[bytes]) -> list[str]:
+        """Return a sentence for each of the first workers that may still take jobs, or hold one of these queues."""
+        now_unix = self.now_unix()
+        settings = self._redis.hgetall("ql:config")
+        beats = [value for name, value in settings.items() if name == b"heartbeat" or name.endswith(b"-heartbeat")]
+        quiet_s = max([_HEARTBEAT_S, *map(_seconds, beats)]) + _seconds(settings.get(b"grace-period", _GRACE))
+        with self.pipeline() as pipe:
+            pipe.zrangebyscore("ql:workers", f"({now_unix - quiet_s}", "+inf", 0, 10, withscores=True)
+            for queue in queues:
+                pipe.zrangebyscore(key_of(queue, "locks"), f"({now_unix}", "+inf", 0, 1, withscores=True)
+            seen, *held = pipe.execute()
+        said = [
+            f"worker {shown(name)} was seen {max(now_unix - at, 0):.0f} s ago: stop it. It counts as gone"
+            f" {quiet_s:.0f} s after it was seen last"
+            for name, at in seen
+        ]
+        for queue, locks in zip(queues, held, strict=True):
+            said += [
+                f"job {shown(jid)} of queue {shown(queue)} is held by a worker for another {until - now_unix:.0f} s"
+                for jid, until in locks
+            ]
+        return said
+
+    def page(self, place: OldPlace, left: int, count: int = PAGE) -> list[tuple[bytes, float]]:
+        """Return the next jids of a place behind those that stay, each with its score."""
+        found: list[tuple[bytes, float]]
+        if place.queue is None:
+            newest_first = self._redis.lrange(place.key, -left - count, -left - 1)
+            found = [(jid, 0.0) for jid in reversed(newest_first)]
+        else:
+            is_last_first = qless.PLACES.get(place.kind, False)
+            found = self._redis.zrange(place.key, left, left + count - 1, desc=is_last_first, withscores=True)
+        return found[: self._number_that_fits([jid for jid, _ in found])]
+
+    def _number_that_fits(self, jids: Sequence[bytes]) -> int:
+        with self.pipeline() as pipe:
+            for jid in jids:
+                pipe.hstrlen(job_key(jid), "data")
+            sizes = pipe.execute()
+        kept = total = 0
+        for size in sizes:
+            total += size
+            if kept and total > _PAGE_BYTES:
+                break
+            kept += 1
+        return kept
+
+    def jobs(self, place: OldPlace, page: Sequence[tuple[bytes, float]]) -> list[OldJob | Left]:
+        """Read the jobs of a page."""
+        with self.pipeline() as pipe:
+            for jid, _ in page:
+                pipe.hmget(job_key(jid), *(name for name in qless.OF_JOB if name != "data"))
+                pipe.hstrlen(job_key(jid), "data")
+                pipe.scard(job_key(jid, "-dependencies"))
+                pipe.lrange(job_key(jid, "-history"), -_MOST_HISTORY, -1)
+            heads = _in_fours(pipe.execute())
+            for (jid, _), (_, size, n_parents, _) in zip(page, heads, strict=True):
+                pipe.hget(job_key(jid), "data" if size <= DATA_BYTES else "none")
+                pipe.srandmember(job_key(jid, "-dependencies"), min(n_parents, MOST_PARENTS + 1))
+            bodies = pipe.execute()
+        found = []
+        for (jid, score), (values, _, _, history), data, parents in zip(
+            page, heads, bodies[::2], bodies[1::2], strict=True
+        ):
+            fields = dict(zip(qless.OF_JOB, [*values, data], strict=True))
+            found.append(self._job(place, jid, score, fields, parents, history))
+        return found
+
+    def _job(
+        self, place: OldPlace, jid: bytes, score: float, fields: qless.Fields, parents: Any, history: Any
+    ) -> OldJob | Left:
+        queue = place.queue if place.queue is not None else fields["queue"] or b""
+        try:
+            if fields["state"] is None:
+                raise ValueError("its record is gone")
+            if (fields["state"] == b"failed") != (place.queue is None):
+                raise ValueError(f"its record says that it is {shown(fields['state'])}")
+            due_unix = score if place.kind == "scheduled" else None
+            return qless.read_job(jid, queue.decode(), fields, due_unix, parents or (), history)
+        except (ValueError, TypeError) as error:
+            return Left(shown(queue), shown(jid), str(error))
+
+    def recurrences(self, queue: bytes, page: Sequence[tuple[bytes, float]]) -> list[OldRecurrence | Left]:
+        """Read the recurring jobs of a page."""
+        now_unix = self.now_unix()
+        with self.pipeline() as pipe:
+            for jid, _ in page:
+                pipe.hmget(b"ql:r:" + jid, *qless.OF_RECURRENCE)
+            rows = pipe.execute()
+        found: list[OldRecurrence | Left] = []
+        for (jid, next_unix), values in zip(page, rows, strict=True):
+            fields = dict(zip(qless.OF_RECURRENCE, values, strict=True))
+            try:
+                found.append(qless.read_recurrence(jid, queue.decode(), fields, next_unix, now_unix))
+            except (ValueError, TypeError) as error:
+                found.append(Left(shown(queue), shown(jid), str(error)))
+        return found
+
+    def children(self, jobs: Sequence[OldJob]) -> list[bytes]:
+        """Return jobs that wait for these, up to 1,000 for each."""
+        with self.pipeline() as pipe:
+            for job in jobs:
+                pipe.srandmember(job_key(job.jid.encode(), "-dependents"), MOST_PARENTS)
+            return [jid for found in pipe.execute() for jid in found]
+
+    def depending(self, jids: Sequence[bytes]) -> list[tuple[OldPlace, list[tuple[bytes, float]]]]:
+        """Return those of these jobs that wait for others, as a page for each queue."""
+        with self.pipeline() as pipe:
+            for jid in jids:
+                pipe.hmget(job_key(jid), "state", "queue")
+            rows = pipe.execute()
+        pages: dict[bytes, list[tuple[bytes, float]]] = {}
+        for jid, (state, queue) in zip(jids, rows, strict=True):
+            if state == b"depends" and queue:
+                pages.setdefault(queue, []).append((jid, 0.0))
+        return [
+            (OldPlace(key_of(queue, "depends"), queue, "depends"), page[: self._number_that_fits([j for j, _ in page])])
+            for queue, page in pages.items()
+        ]
+
+    def not_ended(self, jids: Iterable[str]) -> set[str]:
+        """Return which of these jobs are there, and not complete."""
+        names = sorted(set(jids))
+        with self.pipeline() as pipe:
+            for jid in names:
+                pipe.hget(job_key(jid.encode()), "state")
+            return {jid for jid, state in zip(names, pipe.execute(), strict=True) if state not in (None, b"complete")}
+
+    def look(self) -> OldSystem:
+        """Look at all, and change nothing."""
+        queues, groups = self.queues(), self.groups()
+        return OldSystem(
+            queues=[self._look_at(queue) for queue in queues[:_SHOWN_QUEUES]],
+            number_of_queues=len(queues),
+            failed={shown(group): number for group, number in zip(groups, self.failed(groups), strict=True)},
+            complete=self._redis.zcard("ql:completed"),
+            living=self.living(queues),
+        )
+
+    def _look_at(self, queue: bytes) -> OldQueue:
+        now_unix = self.now_unix()
+        kinds = ("work", "scheduled", "depends", "throttled", "recur")
+        with self.pipeline() as pipe:
+            pipe.zcount(key_of(queue, "locks"), f"({now_unix}", "+inf")
+            pipe.zcount(key_of(queue, "locks"), "-inf", now_unix)
+            for kind in kinds:
+                pipe.zcard(key_of(queue, kind))
+            numbers = pipe.execute()
+        found: list[OldJob | OldRecurrence | Left] = []
+        for place in places(queue, "depends"):
+            found += self.jobs(place, self.page(place, 0)) if len(found) < PAGE else ()
+        found += self.recurrences(queue, self.page(OldPlace(key_of(queue, "recur"), queue, "recur"), 0))
+        names = ("running", "stalled", "waiting", *kinds[1:4], "recurring")
+        return OldQueue(
+            queue=shown(queue),
+            counts=dict(zip(names, numbers, strict=True)),
+            paused=self.is_paused(queue),
+            looked_at=len(found),
+            klasses=dict(Counter(each.klass for each in found if not isinstance(each, Left))),
+            problems=dict(Counter(each.why for each in found if isinstance(each, Left))),
+        )
+
+    def remove(self, pipe: Any, place: OldPlace, job: OldJob) -> None:
+        """Queue the commands that remove a job from all places and indexes there."""
+        jid, name = job.jid.encode(), job.jid
+        pipe.delete(job_key(jid), *(job_key(jid, more) for more in ("-history", "-dependencies", "-dependents")))
+        for kind in (*qless.PLACES, "depends"):
+            pipe.zrem(key_of(job.queue.encode(), kind), name)
+        if place.queue is None:
+            pipe.lrem(place.key, -1, name)  # from the end, where the oldest are
+        for tag in job.tags:
+            pipe.zrem(f"ql:t:{tag}", name)
+            pipe.zincrby("ql:tags", -1, tag)
+        if job.tags:
+            pipe.zremrangebyscore("ql:tags", "-inf", 0)
+        for throttle in job.throttles:
+            pipe.zrem(f"ql:th:{throttle}-locks", name)
+            pipe.zrem(f"ql:th:{throttle}-pending", name)
+        if job.worker:
+            pipe.zrem(f"ql:w:{job.worker}:jobs", name)
+        pipe.zrem("ql:tracked", name)
+
+    def tracked(self, jobs: Sequence[OldJob]) -> list[str]:
+        """Return the jids of those jobs that are tracked."""
+        with self.pipeline() as pipe:
+            for job in jobs:
+                pipe.zscore("ql:tracked", job.jid)
+            return [job.jid for job, score in zip(jobs, pipe.execute(), strict=True) if score is not None]
+
+    def forget_queue(self, queue: bytes) -> None:
+        """Remove the name of a queue that has no jobs any more."""
+        keys = [key_of(queue, kind) for kind in (*qless.PLACES, "depends", "recur")]
+        self._forget(keys, ("ZREM", "ql:queues", queue), ("SREM", "ql:paused_queues", queue))
+
+    def forget_group(self, group: bytes) -> None:
+        """Remove the name of a group that has no jobs any more."""
+        self._forget([b"ql:f:" + group], ("SREM", "ql:failures", group))
+
+    def _forget(self, keys: Sequence[bytes], *commands: tuple[Any, ...]) -> None:
+        with self.pipeline(atomic=True) as pipe:
+            pipe.watch(*keys)
+            if not pipe.exists(*keys):
+                pipe.multi()
+                for command in commands:
+                    pipe.execute_command(*command)
+                pipe.execute()
+
+
+def places(queue: bytes, *more: str) -> list[OldPlace]:
+    return [OldPlace(key_of(queue, kind), queue, kind) for kind in (*qless.PLACES, *more)]
+
+
+def key_of(queue: bytes, kind: str) -> bytes:
+    return b"ql:q:" + queue + f"-{kind}".encode()
+
+
+def job_key(jid: bytes, more: str = "") -> bytes:
+    return b"ql:j:" + jid + more.encode()
+
+
+def _in_fours(replies: Sequence[Any]) -> list[tuple[Any, ...]]:
+    return list(zip(*(replies[n::4] for n in range(4)), strict=True))
+
+
+def _seconds(value: bytes) -> float:
+    try:
+        return float(value) if math.isfinite(float(value)) else 0.0
+    except ValueError:
+        return 0.0
+
+
+def shown(name: bytes | None) -> str:
+    return (name or b"").decode(errors="backslashreplace")

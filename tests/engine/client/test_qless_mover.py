@@ -1,0 +1,461 @@
+"""Jobs of qless and reqless move here with all that they have, each exactly once, wherever the move is killed."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+from redis.connection import AbstractConnection
+
+from supervisor.engine.client.connection import find_server
+from supervisor.engine.client.qless import Left, Qless
+from supervisor.engine.client.qless_mover import Mover
+from supervisor.engine.client.sync_calls import calls_of
+from supervisor.engine.client.sync_client import Client
+from supervisor.engine.model.errors import LeaseholdError
+from tests import servers
+from tests.docs.pages import ROOT
+from tests.engine.client.old_qless import OldQless, scene
+from tests.lengths import LONG, SOON_S
+
+PAGE = ROOT / "supervisor/docs/from_qless.md"
+PLACED = {
+    "mail": {"failed", "retried", "waiting-0", "waiting-1", "waiting-2", "waiting-3", "scheduled", "child"},
+    "slow": {"stalled", "grandchild", "older"},
+    "third": {"at-api", "throttled"},
+}
+JIDS = set().union(*PLACED.values())
+#: Keys that stay: completed jobs, what only counts, and settings.
+STAY = {
+    "ql:completed", "ql:config", "ql:j:complete", "ql:j:complete-history", "ql:th:api", "ql:th:ql:q:mail",
+    "ql:workers",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def there():
+    """A server of its own: qless's keys have fixed names."""
+    with servers.running(servers.binary()) as socket, servers.connected(socket) as connection:
+        yield f"unix://{socket}", connection
+
+
+@pytest.fixture
+def redis(there):
+    there[1].flushall()
+    return there[1]
+
+
+@pytest.fixture
+def old(redis):
+    """Records whose workers are lost for long."""
+    return OldQless(redis, time.time() - 2000)
+
+
+@pytest.fixture
+def source(there):
+    source = Qless(find_server(there[0]))
+    yield source
+    source.close()
+
+
+@pytest.fixture
+def move(source, live):
+    return lambda: Mover(source, live).move()
+
+
+def names(redis):
+    return {key.decode() for key in redis.keys("*")}
+
+
+def test_jobs_keep_what_they_had(move, old, redis, live):
+    scene(old)
+    due_unix = redis.zscore("ql:q:mail-scheduled", "scheduled")
+    moved = move()
+    assert (moved.jobs, moved.recurring, moved.left) == (len(JIDS), 2, [])
+    assert names(redis) == STAY
+    jobs = {jid: live.job(jid) for jid in JIDS}
+    assert {queue: {jid for jid in JIDS if jobs[jid].queue == queue} for queue in PLACED} == PLACED
+    states = {"failed": "failed", "scheduled": "scheduled", "child": "depends", "grandchild": "depends"}
+    assert {jid: job.state for jid, job in jobs.items()} == dict.fromkeys(JIDS, "waiting") | states
+    assert jobs["waiting-1"].raw == b'{"n": 12345678901234567890123, "list": [ ]}'
+    assert (jobs["waiting-1"].priority, jobs["waiting-1"].tags) == (-5, ["red", "blue"])
+    assert (jobs["retried"].retries, jobs["failed"].retries, jobs["waiting-1"].retries) == (2, 2, 5)
+    assert jobs["scheduled"].due_unix == pytest.approx(due_unix, abs=0.001)
+    assert [jid for jid, job in jobs.items() if job.tracked] == ["waiting-1"]
+    parents = {"child": ["failed", "waiting-0"], "grandchild": ["child", "scheduled"]}
+    assert {jid: sorted(job.dependencies) for jid, job in jobs.items() if job.dependencies} == parents
+    assert jobs["child"].on_parent_failure == "wait"
+    failure = {"group": "mail-refused", "message": "550 no such user", "when": int(old.now) - 1802, "worker": "w-1"}
+    assert jobs["failed"].failure == failure and live.failed() == {"mail-refused": 1}
+    assert [entry["what"] for entry in jobs["failed"].log[0]["data"]] == ["put", "popped", "failed"]
+    assert jobs["at-api"].limit == jobs["throttled"].limit == "api" and live.limit("api").running == 1
+    assert live.config.get("max-concurrency-mail") == 7 and live.queue("slow").counts().paused
+
+
+def test_jobs_start_in_the_order_of_qless(move, old, live):
+    scene(old)
+    there = old.redis.zrevrange("ql:q:mail-work", 0, -1)
+    move()
+    here = [lease.jid for lease in live.queue("mail").lease("w", 7)]
+    assert here == [jid.decode() for jid in there] == ["retried", "waiting-1", "waiting-3", "waiting-0", "waiting-2"]
+
+
+def test_recurring_jobs_keep_their_times(move, old, redis, live):
+    scene(old)
+    times = dict(redis.zrange("ql:q:slow-recur", 0, -1, withscores=True))
+    move()
+    tick, late = live.recurring("tick"), live.recurring("late")
+    assert (tick.klass, tick.raw, tick.every_s, tick.priority, tick.tags, tick.retries, tick.backlog) == (
+        "shop.Tick", b'{"at": []}', 60, -2, ["clock"], 1, 3,
+    )  # fmt: skip
+    assert (late.every_s, late.backlog, late.missed, late.queue) == (600, None, "all", "slow")
+    found = [tick.next_unix, late.next_unix]
+    assert found == pytest.approx([times[b"tick"], times[b"late"]], abs=0.001)
+
+
+def test_jobs_of_the_oldest_qless_have_no_throttles(move, redis, live):
+    scene(OldQless(redis, time.time() - 2000, throttles=False), throttles=False)
+    moved = move()
+    assert (moved.jobs, moved.left) == (len(JIDS) - 2, [])
+    assert names(redis) == STAY - {"ql:th:api", "ql:th:ql:q:mail"}
+    assert live.config.get("max-concurrency-mail") == 7
+
+
+def test_history_in_the_record_is_kept(move, old, redis, live):
+    old.put("q", "a", "K", "{}")
+    older = [{"q": "q", "put": 100, "popped": 110, "worker": "w"}]
+    redis.hset("ql:j:a", "history", json.dumps(older))
+    redis.rpush("ql:j:a-history", *[json.dumps([n, "log", {"text": "x" * 300}]) for n in range(30)])
+    redis.rpush("ql:j:a-history", json.dumps([31, "log", {"text": "x" * 10_000}]))
+    move()
+    entries = [entry for line in live.job("a").log for entry in line["data"]]
+    assert entries[0] == older[0] and [entry["when"] for entry in entries[2:]] == [*range(30), 31]
+    assert entries[-1]["left_out_bytes"] > 10_000 and entries[-2]["text"] == "x" * 300
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def killed_here(*_):
+    raise Killed
+
+
+def kill_at(monkeypatch, number, *, sent):
+    """End the move at this command of either connection: before it is sent, or after. Return how many there were."""
+    real, count = AbstractConnection.send_packed_command, iter(range(1_000_000))
+    said = []
+
+    def send(self, command, check_health=True):
+        said.append(next(count))
+        if sent:
+            real(self, command, check_health)
+        if said[-1] == number:
+            raise Killed
+        if not sent:
+            real(self, command, check_health)
+
+    monkeypatch.setattr(AbstractConnection, "send_packed_command", send)
+    return said
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["unsent", "unanswered"])
+def test_killed_move_goes_on_and_doubles_nothing(there, old, redis, server, live, namespace, monkeypatch, sent):
+    """Workers here run what comes, in between."""
+    number, stride, was_killed = 0, 1 if LONG else 5, True
+    while was_killed:
+        redis.flushall()
+        for key in server.redis.scan_iter(f"{{{namespace}}}:*", count=1000):
+            server.redis.unlink(key)
+        old.now = time.time() - 2000
+        scene(old)
+        ran = Counter()
+        with monkeypatch.context() as patched:
+            kill_at(patched, number, sent=sent)
+            was_killed = killed(there, live)
+        run_all(live, ran)
+        source = Qless(find_server(there[0]))
+        assert not Mover(source, live).move().left, number
+        source.close()
+        run_all(live, ran)
+        assert names(redis) == STAY, number
+        here = {jid: job.state for jid, job in zip(sorted(JIDS), live.jobs(*sorted(JIDS)), strict=True)}
+        assert ran == Counter(jid for jid, state in here.items() if state == "complete"), number
+        free = {"retried", "at-api", "throttled", *(f"waiting-{n}" for n in range(4))}
+        rest = {"failed": "failed", "scheduled": "scheduled", "stalled": "waiting", "older": "waiting"}
+        depend = {"child": "depends", "grandchild": "depends"}
+        assert here == dict.fromkeys(free, "complete") | rest | depend, number
+        assert live.failed() == {"mail-refused": 1} and sorted(live.job("child").dependencies) == ["failed"]
+        logged = [entry for jid in free for line in live.job(jid).log for entry in line["data"]]
+        assert len(logged) == 7 + 3, number  # each was put, three have more
+        number += stride
+    assert number > 100
+
+
+def killed(there, live):
+    source = Qless(find_server(there[0]))
+    try:
+        Mover(source, live).move()
+    except Killed:
+        return True
+    return False
+
+
+def run_all(live, ran):
+    for queue in ("mail", "third"):
+        while leases := live.queue(queue).lease("w", 10):
+            for lease in leases:
+                ran[lease.jid] += lease.complete() is True
+
+
+def test_killed_process_loses_and_doubles_nothing(there, redis, server, namespace, live):
+    old = OldQless(redis, time.time() - 2000)
+    for n in range(3000):
+        old.put("mail", f"job-{n}", "K", f'{{"n": {n}}}', tags=["t"], depends=[f"job-{n - 1}"] if n % 10 == 9 else [])
+    command = [
+        sys.executable, "-m", "supervisor", "adopt", f"qless+{there[0]}", "--apply", "--redis-url", server.url,
+        "--namespace", namespace,
+    ]  # fmt: skip
+    kills, ran = 0, Counter()
+    while kills < 5:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        before, deadline_at = redis.zcard("ql:q:mail-work"), time.monotonic() + SOON_S
+        while process.poll() is None and redis.zcard("ql:q:mail-work") > max(before - 400, 0):
+            assert time.monotonic() < deadline_at
+        process.kill()
+        process.communicate()
+        kills += 1
+        for lease in live.queue("mail").lease("w", 200):
+            ran[lease.jid] += lease.complete() is True
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SOON_S * 10, check=False)
+    assert done.returncode == 0, done.stderr
+    while leases := live.queue("mail").lease("w", 1000):
+        for lease in leases:
+            ran[lease.jid] += lease.complete() is True
+    assert ran == Counter(f"job-{n}" for n in range(3000))
+    assert names(redis) == set()
+
+
+def test_parents_move_before_their_children(move, old, live):
+    old.put("a", "root", "K", "{}")
+    for n in range(250):
+        queue = "ab"[n % 2]
+        old.put(queue, f"child-{n}", "K", "{}", depends=[f"child-{n - 1}" if n else "root"])
+    moved = move()
+    assert (moved.jobs, moved.left) == (251, [])
+    assert all(live.job(f"child-{n}").dependencies for n in range(250))
+
+
+def test_chain_through_queues_is_followed(old, source, live, monkeypatch):
+    """A look at all of a queue for each job of the chain would take minutes."""
+    old.put("a", "child-0", "K", "{}")
+    for n in range(1, 1001):
+        old.put("ab"[n % 2], f"child-{n}", "K", "{}", depends=[f"child-{n - 1}"])
+    pages, page = [], source.page
+    monkeypatch.setattr(source, "page", lambda *given: pages.append(given) or page(*given))
+    assert Mover(source, live).move().jobs == 1001
+    assert len(pages) < 40
+
+
+def test_jobs_that_are_none_here_stay_and_are_named(move, old, redis, live):
+    long = "x" * 65
+    old.put("q", "good", "K", "{}")
+    for jid in ("data", "tags", "priority", "retries", "failure", "history", "parents"):
+        old.put("q", jid, "K", "{}")
+    redis.hset("ql:j:data", "data", "{")
+    redis.hset("ql:j:tags", "tags", "[1]")
+    redis.hset("ql:j:priority", "priority", "0.5")
+    redis.hset("ql:j:retries", "remaining", "many")
+    redis.rpush("ql:j:history-history", "{")
+    redis.hset("ql:j:failure", mapping={"state": "failed", "failure": '{"group": 7}'})
+    redis.zrem("ql:q:q-work", "failure")
+    redis.lpush("ql:f:g", "failure")
+    redis.sadd("ql:failures", "g")
+    old.put("q", long, "K", "{}")
+    old.put("q", "klass", long, "{}")
+    old.put(long, "queue", "K", "{}")
+    old.put("q", "orphan", "K", "{}", depends=["data"])
+    old.put("q", b"\xff\xfe".decode("latin1"), "K", "{}")
+    redis.zadd("ql:q:q-work", {b"\xff": 1, "phantom": 1})
+    redis.hset(b"ql:j:\xff", mapping=redis.hgetall("ql:j:good"))
+    old.put("q", "done", "K", "{}")
+    redis.hset("ql:j:done", "state", "complete")
+    old.put("q", "loop-1", "K", "{}", depends=["good"])
+    old.put("q", "loop-2", "K", "{}", depends=["loop-1"])
+    redis.sadd("ql:j:loop-1-dependencies", "loop-2")
+    old.recur("q", "recurring", "K", "{}", 0, 0)
+    old.put("q", "huge", "K", "{}", depends=["good"])
+    redis.sadd("ql:j:huge-dependencies", *range(1200))
+    live.queue("q").put("Other", jid="parents")
+    moved = move()
+    why = {left.jid: left.why for left in moved.left}
+    assert {jid: reason.partition(":")[0] for jid, reason in why.items()} == {
+        "data": "its data is not JSON",
+        "tags": "its tags are no list of names",
+        "priority": "its priority is not a whole number",
+        "retries": "its remaining is no number",
+        "history": "its history is not JSON",
+        "failure": "its failure has no group",
+        long: "jid must have 1 to 64 bytes in UTF-8, not 65",
+        "klass": "klass must have 1 to 64 bytes in UTF-8, not 65",
+        "queue": "queue must have 1 to 64 bytes in UTF-8, not 65",
+        "orphan": "it waits for data, which stays there",
+        "\\xff": "its jid is not UTF-8",
+        "phantom": "its record is gone",
+        "done": "it lies where jobs wait, and its record says that it is complete",
+        "loop-1": "it waits for loop-2, which stays there",
+        "loop-2": "it waits for loop-1, which stays there",
+        "recurring": "every must be 0.001 or more",
+        "huge": "depends must be at most 1000 names, not 1001",
+        "parents": "another job of this jid is here already, or it has changed there since",
+    }
+    assert (moved.jobs, moved.number_left) == (2, len(why))
+    assert live.job("parents").klass == "Other" and redis.hget("ql:j:data", "data") == b"{"
+    redis.hset("ql:j:data", "data", "[]")
+    assert "orphan" not in {left.jid for left in move().left} and live.job("orphan").dependencies == ["data"]
+
+
+def test_job_stays_with_a_parent_of_its_page(move, old, live):
+    live.queue("q").put("Other", jid="taken")
+    old.put("q", "root", "K", "{}")
+    old.put("q", "taken", "K", "{}", depends=["root"])
+    old.put("q", "child", "K", "{}", depends=["taken"])
+    old.put("q", "brother", "K", "{}", depends=["root"])
+    moved = move()
+    assert [(left.jid, left.why) for left in moved.left] == [
+        ("taken", "another job of this jid is here already, or it has changed there since"),
+        ("child", "it waits for taken, which stays there"),
+    ]
+    assert moved.jobs == 2 and live.job("brother").dependencies == ["root"]
+
+
+def test_job_that_is_refused_here_stays_alone(move, old, live):
+    """A parent may have 1,000 children here."""
+    old.put("q", "root", "K", "{}")
+    for n in range(1001):
+        old.now += 0.001
+        old.put("q", f"child-{n}", "K", "{}", depends=["root"])
+    old.put("q", "grandchild", "K", "{}", depends=["child-1000"])
+    moved = move()
+    assert [left.jid for left in moved.left] == ["child-1000", "grandchild"] and moved.jobs == 1001
+    assert "as 1000 jobs do" in moved.left[0].why and moved.left[1].why == "it waits for child-1000, which stays there"
+
+
+@pytest.mark.parametrize("living", ["seen", "holds"])
+def test_nothing_moves_while_a_worker_lives(move, old, redis, live, server, namespace, living):
+    old.put("q", "a", "K", "{}")
+    old.now = time.time() - (0 if living == "seen" else 30)
+    old.put("q", "b", "K", "{}", priority=1)
+    old.pop("q", "web-1")
+    if living == "holds":
+        redis.delete("ql:workers")
+    before, ours = {key: redis.dump(key) for key in redis.keys("*")}, server.dump(namespace)
+    said = "worker web-1 was seen" if living == "seen" else "job b of queue q is held by a worker for another"
+    with pytest.raises(LeaseholdError, match=f"nothing can be moved while workers live there: .*{said}"):
+        move()
+    assert ({key: redis.dump(key) for key in redis.keys("*")}, server.dump(namespace)) == (before, ours)
+
+
+def test_worker_counts_as_living_for_its_longest_heartbeat(move, old, redis):
+    old.put("q", "a", "K", "{}")
+    redis.zadd("ql:workers", {"web-1": time.time() - 90})
+    old.configure("q-heartbeat", 300)
+    with pytest.raises(LeaseholdError, match="310 s after it was seen last"):
+        move()
+    redis.hdel("ql:config", "q-heartbeat")
+    assert move().jobs == 1
+
+
+def test_change_during_the_move_ends_it(old, redis, source, live, monkeypatch):
+    old.put("q", "a", "K", "{}")
+    calls = calls_of(live)
+    put = calls.put_jobs
+
+    def put_and_change(jobs):
+        old.put("q", "a", "K", "[1]")
+        return put(jobs)
+
+    monkeypatch.setattr(calls, "put_jobs", put_and_change)
+    with pytest.raises(LeaseholdError, match="jobs changed there while they were moved"):
+        Mover(source, live).move()
+    monkeypatch.undo()
+    assert redis.hget("ql:j:a", "data") == b"[1]" and live.job("a").raw == b"{}"
+    [left] = Mover(source, live).move().left
+    assert left == Left("q", "a", "another job of this jid is here already, or it has changed there since")
+    live.cancel("a")
+    assert Mover(source, live).move().jobs == 1 and live.job("a").raw == b"[1]"
+
+
+def test_failed_job_never_starts_before_it_has_failed_here(old, source, live, monkeypatch):
+    scene(old)
+    calls = calls_of(live)
+    run = calls.run
+    monkeypatch.setattr(calls, "run", lambda command: killed_here() if command.script.name == "fail" else run(command))
+    with pytest.raises(Killed):
+        Mover(source, live).move()
+    monkeypatch.undo()
+    assert live.job("failed").state == "scheduled" and old.redis.exists("ql:j:failed")
+    assert "failed" not in [lease.jid for lease in live.queue("mail").lease("w", 10)]
+    Mover(source, live).move()
+    assert live.job("failed").failure["message"] == "550 no such user" and not old.redis.exists("ql:j:failed")
+
+
+def test_handler_may_change_the_data_of_what_was_put(old, source, live, monkeypatch):
+    old.put("q", "a", "K", "{}")
+    monkeypatch.setattr(source, "remove", killed_here)
+    with pytest.raises(Killed):
+        Mover(source, live).move()
+    [lease] = live.queue("q").lease("w")
+    assert lease.complete(data=[1])
+    monkeypatch.undo()
+    assert Mover(source, live).move().jobs == 1 and live.job("a").state == "complete"
+
+
+def test_records_that_are_not_kept_could_not_be_told_again(move, old, live, redis):
+    old.put("q", "a", "K", "{}")
+    live.config.set("jobs-history", 0)
+    with pytest.raises(LeaseholdError, match="jobs-history is 0"):
+        move()
+    assert redis.exists("ql:j:a")
+    live.config.unset("jobs-history")
+    assert move().jobs == 1
+
+
+def test_failed_jobs_that_would_be_dropped_stay(move, old, live, redis):
+    scene(old)
+    live.config.set("failed-history-count", 0)
+    with pytest.raises(LeaseholdError, match="1 jobs have failed there and 0 here, and failed-history-count is 0"):
+        move()
+    live.config.set("failed-history-count", 1)
+    assert move().jobs == len(JIDS) and live.failed() == {"mail-refused": 1}
+
+
+def test_limits_that_are_set_here_stay(move, old, live):
+    scene(old)
+    live.limit("api", running=9)
+    live.config.set("max-concurrency-mail", 2)
+    move()
+    assert (live.limit("api").running, live.config.get("max-concurrency-mail")) == (9, 2)
+
+
+def test_account_of_the_page_may_move(old, redis, there, live):
+    [rights] = re.findall(r"^ACL SETUSER mover (.*)$", PAGE.read_text(), re.MULTILINE)
+    redis.execute_command("ACL", "SETUSER", "mover", *rights.split())
+    scene(old)
+    source = Qless(find_server(there[0].replace("unix://", "unix://mover:secret@")))
+    assert Mover(source, live).move().jobs == len(JIDS)
+    source.close()
+    redis.execute_command("ACL", "DELUSER", "mover")
+
+
+def test_same_server_may_have_both(server, namespace, redis, there):
+    scene(OldQless(redis, time.time() - 2000))
+    with Client(there[0], namespace) as client:
+        source = Qless(find_server(there[0]))
+        assert Mover(source, client).move().jobs == len(JIDS)
+        source.close()
+        assert {key for key in names(redis) if key.startswith("ql:")} == STAY
+        assert client.check() == []
