@@ -20,10 +20,10 @@
 --- @include depths
 --- @include lives
 --- @include open_batches
+--- @include overdue
 local READS = 10000 -- calls of Redis for queues
 local MOST_WORKERS, MOST_NAMED = 1000, 50 -- workers; groups, and limits
 local MOST_LIMITS, MOST_RECURRING, MOST_SKILLS = 1000, 50, 1000 -- that are looked at: of all, per queue, per worker
-local LATE_MS = 60000
 local offset, left = tonumber(ARGV[2]), READS
 
 local workers, serve_more = {}, false
@@ -76,8 +76,7 @@ end
 local function of_queue(queue)
   left = left - 10
   local unserved = has_jobs(queue) and not is_served(queue) and 1 or 0
-  local late = redis.call("ZCOUNT", queue_key(queue, "recurring"), "-inf", now - LATE_MS)
-  return unserved, parked_for(queue), late, failed_last(queue)
+  return unserved, parked_for(queue), overdue_recurrences(queue), failed_last(queue)
 end
 
 local rows, queues = {}, redis.call("ZRANGE", P .. "queues", offset, offset + 999)

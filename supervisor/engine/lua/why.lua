@@ -22,6 +22,7 @@
 --- @include limits
 --- @include pauses
 --- @include lanes
+--- @include overdue
 local WORKERS, SKILLS, NAMED, GENERATIONS, PEERS_MS = 1000, 1000, 5, 100, 3600000
 local jid, queue = ARGV[2], ARGV[3]
 local answer = { false }
@@ -75,6 +76,7 @@ local function tell_queue()
     tell(place_name, redis.call("ZCARD", queue_key(queue, place_name)))
   end
   tell("entries", redis.call("LLEN", P .. "in:" .. queue))
+  tell("late", overdue_recurrences(queue))
   tell("running_jids", redis.call("ZRANGE", queue_key(queue, "running"), 0, NAMED - 1))
 end
 

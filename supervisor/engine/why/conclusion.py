@@ -19,8 +19,8 @@ _OF_A_JOB: Final[tuple[Rule, ...]] = (
     waiting.behind_others, waiting.lanes_turn, waiting.next_in_line,
 )  # fmt: skip
 _OF_A_QUEUE: Final[tuple[Rule, ...]] = (
-    waiting.paused_queue, queues.nothing_there, waiting.no_worker, waiting.concurrency, queues.none_ready,
-    queues.served,
+    waiting.paused_queue, queues.late_recurrences, queues.nothing_there, waiting.no_worker, waiting.concurrency,
+    queues.none_ready, queues.served,
 )  # fmt: skip
 #: Reasons that promise a next lease, which these would keep from coming.
 _HELD_UP_TOO: Final = frozenset({"stalled", "retry", "scheduled"})

@@ -9,9 +9,20 @@ def _ready(facts: Facts) -> int:
     return facts.count("front") + facts.count("waiting") + facts.count("entries") - facts.count("in_paused_lanes")
 
 
+def late_recurrences(facts: Facts) -> Reason | None:
+    """Tell of recurring jobs that are late at living workers. An unserved queue would have their jobs."""
+    late = facts.count("late")
+    if not late or _ready(facts) or not facts.count("living"):
+        return None
+    return "recurrence-late", (
+        f"{counted(late, 'recurring job')} of queue {facts.queue} {'is' if late == 1 else 'are'} late by more than a"
+        " minute: no living worker can compute the next time; a cron needs cronsim and the data of its time zone there"
+    )
+
+
 def nothing_there(facts: Facts) -> Reason | None:
     places = ("running", "scheduled", "depends", "parked", "apart", "in_paused_lanes")
-    if _ready(facts) or any(facts.count(place) for place in places):
+    if _ready(facts) or any(facts.count(place) for place in (*places, "late")):
         return None
     return "empty", f"queue {facts.queue} has no jobs"
 

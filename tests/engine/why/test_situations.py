@@ -339,6 +339,22 @@ def only_in_paused_lanes(w):
     w.q.lane("slow").pause()
 
 
+def late_recurrence(w):
+    w.q.recur("k", cron="* * * * *")
+    w.clock.tick(180)
+    w.join("new")
+
+
+def late_recurrence_without_a_worker(w):
+    w.q.recur("k", cron="* * * * *")
+    w.clock.tick(180)
+
+
+def late_recurrence_behind_a_job(w):
+    late_recurrence(w)
+    w.q.put("k")
+
+
 def served(w):
     running(w)
     w.q.put("k")
@@ -354,6 +370,9 @@ QUEUES = {
     only_in_paused_lanes: ("none-ready", "1 in paused lanes"),
     waits_for_failed_parent: ("none-ready", "1 waiting for other jobs"),
     left_to_others: ("none-ready", "1 left to a worker"),
+    late_recurrence: ("recurrence-late", "1 recurring job of queue q is late by more than a minute"),
+    late_recurrence_without_a_worker: ("no-worker", "no living worker serves queue q"),
+    late_recurrence_behind_a_job: ("served", "1 waiting job, 0 running"),
     served: ("served", "1 waiting job, 1 running and 1 living worker"),
 }
 
