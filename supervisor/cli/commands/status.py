@@ -102,6 +102,8 @@ def _show(status: Status) -> None:
         "redis": f"{redis.get('url')}, {redis.get('server')}, {_answering(redis)}",
         "ended": "  ".join(f"{name} {count}" for name, count in status["counts"].items()),
     }
+    if (turn := _duration(status.get("longest_turn_s"))) is not None:
+        lines["loop"] = f"its longest turn of the last minute took {turn}"
     if isinstance(work := status.get("autoscaling"), Mapping):
         jobs = f"{work.get('ready')} ready and {work.get('running')} running jobs"
         lines["desired"] = f"{work.get('desired')}, for {jobs}, seen {_duration(work.get('age_s'))} ago"

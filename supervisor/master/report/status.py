@@ -29,7 +29,7 @@ _STOPPING: Final = "stopping"
 
 
 class JobStatus:
-    """How jobs have ended, the last failures, and how many jobs wait."""
+    """What the master has counted and measured, the last failures, and how many jobs wait."""
 
     def __init__(self, counts: MasterCounts, failures: RecentFailures, backlog: Backlog) -> None:
         self._counts = counts
@@ -44,6 +44,7 @@ class JobStatus:
 
     def status(self) -> dict[str, Any]:
         return {
+            "longest_turn_s": round(self._counts.longest_turn_s, 3),
             "counts": self._counts.ended,
             "deaths": self._counts.deaths,
             "autoscaling": self._backlog.status(),

@@ -15,7 +15,7 @@ STATUS = {
     "queues": ["high", "email-*"], "order": "strict",
     "redis": {"connected": True, "url": "redis://:***@h", "server": "Valkey 8"},
     "sandbox": {"no_new_privs": "on", "landlock": "not in this kernel"}, "counts": {"completed": 1234, "failed": 5},
-    "autoscaling": {"desired": 3, "ready": 9, "running": 2, "age_s": 2.5},
+    "longest_turn_s": 1.25, "autoscaling": {"desired": 3, "ready": 9, "running": 2, "age_s": 2.5},
 }  # fmt: skip
 DONE = {"did": "has 4 processes"}
 
@@ -113,6 +113,7 @@ def test_of_one_supervisor_everything_is_shown(shell, played):
     for line in (
         "state                 draining, 12.3s left", "processes             2 of 1:8 (all were busy)",
         "queues                high email-* (strict)", "redis                 redis://:***@h, Valkey 8, connected",
+        "loop                  its longest turn of the last minute took 1.25s",
         "ended                 completed 1234  failed 5",
         "desired               3, for 9 ready and 2 running jobs, seen 2.5s ago",
         "sandbox landlock      not in this kernel",
