@@ -75,10 +75,13 @@ def _list(args: argparse.Namespace) -> int:
         say_json([asdict(batch) for batch in batches])
     elif batches:
         rows = [
-            (one.id, _state(one), one.total, one.pending, one.complete, one.failed, one.cancelled, one.description)
+            (
+                one.id, _state(one), local_time(one.opened_unix), one.total, one.pending, one.complete, one.failed,
+                one.cancelled, one.description,
+            )
             for one in batches
-        ]
-        table(("id", "state", "jobs", "pending", "complete", "failed", "cancelled", "description"), rows)
+        ]  # fmt: skip
+        table(("id", "state", "opened", "jobs", "pending", "complete", "failed", "cancelled", "description"), rows)
     else:
         note("there is no batch")
     return 0

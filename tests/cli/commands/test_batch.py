@@ -1,5 +1,7 @@
 """`leasehold batch`: batches are listed and shown, and one is cancelled, retried, paused and resumed."""
 
+from supervisor.cli.lib.terminal import local_time
+
 
 def put_batch(jobs):
     with jobs.batch("b", description="July") as batch:
@@ -11,7 +13,8 @@ def test_list_and_look_show_the_numbers(shell, jobs):
     assert "there is no batch" in shell.noted("batch")
     put_batch(jobs)
     jobs.queue("q").lease("w")[0].fail("g", "the disk is full")
-    assert shell.rows("batch")[1:] == [["b", "running", "3", "2", "0", "1", "0", "July"]]
+    opened = local_time(jobs.batch("b").look().opened_unix).split()
+    assert shell.rows("batch")[1:] == [["b", "running", *opened, "3", "2", "0", "1", "0", "July"]]
     shown = shell.good("batch", "b")
     assert "b is running: 3 jobs, 2 pending, 0 complete, 1 failed, 0 cancelled; opened" in shown
     assert "the disk is full" in shown
