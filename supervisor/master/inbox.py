@@ -25,7 +25,7 @@ class Inbox:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[], None]] = {}
-        self._heard_at = clock.monotonic()
+        self._heard_at = self._turn_began_at = clock.monotonic()
         self._deaf_s = 0.0  # the time between the last two looks
 
     def watch(self, source: Readable | int, callback: Callable[[], None]) -> None:
@@ -53,6 +53,7 @@ class Inbox:
         """
         since_at = clock.monotonic()
         self._look(min(max(0.0, deadline_at - since_at), _LONGEST_WAIT_S))
+        self._turn_began_at = self._heard_at  # further looks belong to the same turn, and so does the gap before them
         while clock.monotonic() - max(since_at, deadline_at) > GAP_S:
             since_at = deadline_at = clock.monotonic()
             self._look(0.0)
@@ -76,9 +77,9 @@ class Inbox:
                 callback()
 
     @property
-    def heard_at(self) -> float:
+    def turn_began_at(self) -> float:
         """When this turn began (monotonic s)."""
-        return self._heard_at
+        return self._turn_began_at
 
     @property
     def oldest_at(self) -> float:

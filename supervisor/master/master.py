@@ -94,7 +94,7 @@ class Master:
             self._pump.step(now_at)  # a job waits for this lease, and for nothing else of this turn
         self._timers.run_due(now_at)
         self._follow_up(now_at)
-        self._counts.turned(self._inbox.heard_at, clock.monotonic())
+        self._counts.turned(self._inbox.turn_began_at, clock.monotonic())
 
     def _follow_up(self, now_at: float) -> None:
         """End the turn. Each step sees what those before it have done."""

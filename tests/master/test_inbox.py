@@ -211,7 +211,7 @@ def test_wait_reads_what_came_while_the_process_was_stopped(attempt):
 
 
 def test_long_callback_is_a_gap_too(monkeypatch, inbox, pair, told):
-    """An event during a long callback is told in the same turn."""
+    """An event during a long callback is told in the same turn, and that turn was long."""
     ours, theirs = pair
     second, teller = socket.socketpair()
     theirs.send(b"x")
@@ -228,6 +228,7 @@ def test_long_callback_is_a_gap_too(monkeypatch, inbox, pair, told):
     inbox.watch(second, lambda: told.append("second"))
     inbox.wait(1000.0)
     assert told == ["first", "second"]
+    assert inbox.turn_began_at == 1000.0
     inbox.forget(second)
     second.close()
     teller.close()
