@@ -1,7 +1,6 @@
 """What Prometheus is given: it reads it, each alert fires when it should, and each figure is one that there is."""
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
@@ -9,14 +8,10 @@ import yaml
 from supervisor.cli.lib import parser
 from supervisor.ops.metrics import METRICS, render
 from tests.deploy import figures
+from tests.deploy.rules import ALERTS, FOLDER, ROOT, RULES
 from tests.docs.pages import OPERATIONS, anchors, rows
 
-ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "deploy/prometheus"
 PLAYED = [ROOT / "tests/deploy" / name for name in ("alerts_test.yml", "alerts_over_days_test.yml")]
-GROUPS = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
-RULES = [rule for group in GROUPS for rule in group["rules"]]
-ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 
 
 def test_prometheus_reads_its_configuration_and_the_rules(promtool):
