@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         WorkerInfo,
         WorkerJobs,
     )
+    from supervisor.engine.commands.recent import Percentiles, Period, Recent
     from supervisor.engine.model.doors import Door
     from supervisor.engine.model.errors import (
         DependencyError,
@@ -137,6 +138,9 @@ _HOMES = {
     "PutOptions": "engine.model.jobs",
     "Queue": "engine.client.sync_client",
     "QueueConcerns": "engine.commands.concerns",
+    "Percentiles": "engine.commands.recent",
+    "Period": "engine.commands.recent",
+    "Recent": "engine.commands.recent",
     "RecurChanges": "engine.model.recurring",
     "RecurOptions": "engine.model.recurring",
     "RecurringJob": "engine.client.sync_handles",
@@ -225,12 +229,15 @@ __all__ = [
     "NoServer",
     "OutcomeUnknown",
     "ParkedJob",
+    "Percentiles",
+    "Period",
     "Progress",
     "Put",
     "PutJobs",
     "PutOptions",
     "Queue",
     "QueueConcerns",
+    "Recent",
     "RecurChanges",
     "RecurOptions",
     "RecurringJob",

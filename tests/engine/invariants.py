@@ -407,7 +407,10 @@ def _orphans(found: Snapshot) -> Iterator[str]:
         for jid, _ in _named(found, f"{kind}:"):
             if f"job:{jid}" not in found:
                 yield f"{kind}:{jid} is left of a job that is gone"
-    for kind in ("starts", "throttled", "ended", "worker", "mail", "asks", "answer", "desired", "skills", "shapes"):
+    for kind in (
+        "starts", "throttled", "ended", "worker", "mail", "asks", "answer", "desired", "skills", "shapes", "bins",
+        "recent",
+    ):  # fmt: skip
         yield from (
             f"{kind}:{name} would stay for ever"
             for name, _ in _named(found, f"{kind}:")

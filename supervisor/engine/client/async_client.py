@@ -47,7 +47,7 @@ from supervisor.engine.client.connection import (
 from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.job_stream import BEGINNING, AsyncJobStream, StreamReading
 from supervisor.engine.client.pools import pool_like, pool_of
-from supervisor.engine.commands import audit, batches, facts, lanes, limits, queries, steps, writes
+from supervisor.engine.commands import audit, batches, facts, lanes, limits, queries, recent, steps, writes
 from supervisor.engine.commands.audit import Act
 from supervisor.engine.commands.batches import BatchCounts, BatchRecord, Callback
 from supervisor.engine.commands.check import Check, Violation
@@ -55,6 +55,7 @@ from supervisor.engine.commands.concerns import Concerns
 from supervisor.engine.commands.lanes import Deleted, LaneCounts, in_lane
 from supervisor.engine.commands.limits import Limit, LimitJobs
 from supervisor.engine.commands.queries import Cancelled, Counts, Depths, Stats, Tracked, WorkerInfo, WorkerJobs
+from supervisor.engine.commands.recent import Recent
 from supervisor.engine.model import options
 from supervisor.engine.model.jobs import JobRecord, PutOptions, new_job
 from supervisor.engine.model.keys import checked_name
@@ -689,6 +690,10 @@ class AsyncQueue:
     async def stats(self, date: datetime.date | str | float | None = None) -> Stats:
         """Return how long jobs waited and ran on a UTC day (default: today), and how they ended."""
         return await self._calls.call(queries.stats, self.name, date)
+
+    async def recent(self) -> Recent:
+        """Return within which time half and 95 % of the jobs waited and ran, in the last hour, day and 30 days."""
+        return await self._calls.call(recent.read, self.name)
 
     async def pause(self, *, by: str | None = None) -> None:
         """Stop leasing from the queue. Running jobs go on, and keep their leases.

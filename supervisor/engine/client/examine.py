@@ -27,6 +27,7 @@ _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
 _IN_SCRIPTS: Final = tuple(
     line.strip()
     for line in """
+    BITFIELD K INCRBY u32 0 1
     DEL K | EXISTS K | GET K | GETRANGE K 0 1 | HDEL K f | HEXISTS K f | HGET K f | HGETALL K | HKEYS K | HLEN K
     HMGET K f | HSET K f v | HSTRLEN K f | INCRBY K 1 | LINDEX K 0 | LLEN K | LPOS K v | LRANGE K 0 1 | LREM K 1 v
     LTRIM K 0 1 | MGET K | MSET K v | PEXPIRE K 1 | PTTL K | PUBLISH C v | PUBSUB NUMSUB C | RENAME K K | RPUSH K v

@@ -24,6 +24,7 @@ from supervisor.engine.commands.writes import (
     parse_names,
 )
 from supervisor.engine.model import scripts
+from supervisor.engine.model.bins import histogram, parse_counters, runs_in, waits_in
 from supervisor.engine.model.entries import payload_of_kind
 from supervisor.engine.model.jobs import DEFAULT_RETRIES, JobRecord, Progress, limits_in
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
@@ -43,7 +44,6 @@ LARGE: Final = {
     "raw": (5, "data"), "failure": (6, "failure"), "result": (7, "result"), "history": (9, "history"),
     "dependencies": (10, "dependencies"), "dependents": (11, "dependents"), "saved": (14, "saved"),
 }  # fmt: skip
-_CELLS = 287  # of a histogram: 60 of seconds, 59 of minutes, 92 of quarters, 48 of hours, 28 of days
 _DAY_S = 86400
 _COUNTED = ("failures", "failed", "retries", "deaths", "interruptions")
 _LAST_DAY_S = 253402300799  # the last second of the year 9999
@@ -651,17 +651,18 @@ def _parse_requests(reply: list[Any]) -> list[OperatorRequest]:
 
 
 def _parse_stats(queue: str, reply: list[Any]) -> Stats:
-    day_s, figures, cells = reply[0], _fields(reply[1]), _parse_numbers(reply[2])
+    day_s, figures, counters = reply[0], _fields(reply[1]), parse_counters(filter(None, reply[3:]))
+    cells = _parse_numbers(reply[2])  # counted by the release before this one
     return Stats(
         queue=queue,
         date=datetime.date(1970, 1, 1) + datetime.timedelta(seconds=day_s),
-        wait=_spread("wait", figures, cells),
-        run=_spread("run", figures, cells),
+        wait=_spread("wait", figures, cells, waits_in(counters)),
+        run=_spread("run", figures, cells, runs_in(counters)),
         **{count: int(figures.get(count, 0)) for count in _COUNTED},
     )
 
 
-def _spread(kind: str, figures: dict[str, str], cells: dict[str, int]) -> Spread:
+def _spread(kind: str, figures: dict[str, str], cells: dict[str, int], bins: Sequence[int]) -> Spread:
     n = int(figures.get(f"{kind}.n", 0))
     variance = float(figures.get(f"{kind}.m2", 0)) / 1e6 / (n - 1) if n > 1 else 0.0
     return Spread(
@@ -669,5 +670,5 @@ def _spread(kind: str, figures: dict[str, str], cells: dict[str, int]) -> Spread
         mean=float(figures.get(f"{kind}.mean", 0)) / 1000,
         variance=variance,
         std=math.sqrt(variance),
-        histogram=[cells.get(f"{kind[0]}{cell}", 0) for cell in range(_CELLS)],
+        histogram=[cells.get(f"{kind[0]}{cell}", 0) + times for cell, times in enumerate(histogram(bins))],
     )

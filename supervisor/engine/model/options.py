@@ -52,7 +52,7 @@ _TABLE = (
     Option("failed-history", "seconds", 0, False, "how long failed jobs are kept; 0 = for ever"),
     Option("failed-history-count", "count", 50000, False, "how many failed jobs are kept at most"),
     Option("stats-history", "count", 30, False, "for how many days statistics are kept; 0 = none are made"),
-    Option("histogram-history", "count", 7, False, "for how many days their histograms are kept; 0 = none are made"),
+    Option("histogram-history", "count", 31, False, "for how many days their histograms are kept; 0 = none are made"),
     Option("acknowledge", "count", 0, False, "how many replicas must have what is durable; 0 = none"),
     Option("acknowledge-timeout", "seconds", 1, False, "how long a durable write waits for them", 0.001),
     Option("max-worker-age", "seconds", 86400, False, "after how long a worker that was not seen is forgotten", 0.001),

@@ -255,6 +255,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Queue.length": ({}, {}),
     "Queue.why": ({"timeout": 0}, {"timeout": [None, *SECONDS]}),
     "Queue.stats": ({}, {"date": DATES}),
+    "Queue.recent": ({}, {}),
     "Queue.pause": ({}, {"by": BYS}),
     "Queue.unpause": ({}, {}),
     "Queue.forget": ({}, {}),

@@ -29,6 +29,7 @@ from tests.lengths import LONG
 
 START = 1_000_000.0
 DAY = 950_400  # 1970-01-12, the day of START
+COUNTERS = (f"bins:{DAY}:q", f"recent:{DAY + 49_200}:q")
 
 
 @dataclass
@@ -587,9 +588,19 @@ DAMAGES: dict[str, Damage] = {
         lambda ns: set(ns.client.queues()) == {"q", "r", "l", "modes"},
     ),
     "a day of statistics that is not listed": Damage(
-        lambda ns: (delete("days", "histograms")(ns), add("days", f"{DAY}:gone", DAY)(ns)),
+        lambda ns: (delete("days")(ns), add("days", f"{DAY}:gone", DAY)(ns)),
         {("unlisted-day", f"{DAY}:q"), ("unlisted-day", f"{DAY}:l"), ("orphan", f"{DAY}:gone")},
         lambda ns: ns.members("days") == {f"{DAY}:q", f"{DAY}:l"},
+    ),
+    "a histogram of the release before that is not listed": Damage(
+        lambda ns: (ns.write(f"histogram:{DAY}:q", {"r0": "1"}), add("histograms", f"{DAY}:gone", DAY)(ns)),
+        {("unlisted-day", f"{DAY}:q"), ("orphan", f"{DAY}:gone")},
+        lambda ns: ns.members("histograms") == {f"{DAY}:q"},
+    ),
+    "counters of times that would stay": Damage(
+        lambda ns: [ns.redis.persist(ns.key(name)) for name in COUNTERS],
+        {("no-expiry", name) for name in COUNTERS},
+        lambda ns: all(ns.redis.ttl(ns.key(name)) > 0 for name in COUNTERS),
     ),
     "a recurrence that lies nowhere": Damage(
         delete("queue:r:recurring"),
@@ -878,6 +889,7 @@ DAMAGES: dict[str, Damage] = {
         lambda ns: (
             ns.write(f"stats:{DAY}:q", {"run.mean": "nan", "failed": "-nan"}),
             ns.write(f"histogram:{DAY}:q", {"r0": "many"}),
+            add("histograms", f"{DAY}:q", DAY)(ns),
             ns.write("announced", {"q": "nan"}),
             ns.write("worker:v", {"wish": "none"}),
             ns.redis.expire(ns.key("worker:v"), 60),
@@ -1006,7 +1018,7 @@ NAMES = [
     "lane:l\na", "lane:l\np", "queue:l:lanes", "laned:l", "lanes:l", "queue:l:parked", "queue:l:limits", "limits",
     "limit:K", "limit:R", "limited:K", "limited:K\nl", "limited:K\nl\na", "limited:K\nl\n", "holders:K", "holders:R",
     "starts:R", "throttled:modes\nrare", "unique:l", "unique:modes", "expiring", "progress:slot", "saved:slot", "in:l",
-    f"stats:{DAY}:q", f"histogram:{DAY}:q",
+    f"stats:{DAY}:q", f"histogram:{DAY}:q", *COUNTERS,
 ]  # fmt: skip
 FIELDS = [
     "klass", "queue", "seq", "put", "state", "owner", "turn", "group", "kin", "policy", "priority", "tagged", "due",

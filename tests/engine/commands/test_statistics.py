@@ -159,38 +159,52 @@ def test_failed_count_follows_the_job_on_its_day_and_queue(client, q, clock, lea
 
 def test_days_older_than_the_history_are_dropped_for_real(client, q, clock, live_through, keys):
     client.config.set("stats-history", 5)
-    client.config.set("histogram-history", 2)
     for day in range(9):
         clock.now = MIDNIGHT + day * DAY
         live_through(1, 1)
         client.sweep()
-    counted = [day for day in range(9) if q.stats(MIDNIGHT + day * DAY).run.count]
-    drawn = [day for day in range(9) if any(q.stats(MIDNIGHT + day * DAY).run.histogram)]
-    assert (counted, drawn) == ([4, 5, 6, 7, 8], [7, 8])
+    assert [day for day in range(9) if q.stats(MIDNIGHT + day * DAY).run.count] == [4, 5, 6, 7, 8]
     assert len([key for key in keys() if key.startswith("stats:")]) == 5
-    assert len([key for key in keys() if key.startswith("histogram:")]) == 2
 
 
-def test_histograms_are_dropped_over_several_sweeps(client, clock, keys):
+def test_histograms_expire_after_their_history(client, server, namespace, live_through, keys):
+    client.config.set("histogram-history", 2)
+    live_through(1, 1)
+    (day,), (lately,) = ([key for key in keys() if key.startswith(family)] for family in ("bins:", "recent:"))
+    assert 3 * DAY - 60 < server.redis.ttl(f"{{{namespace}}}:{day}") <= 3 * DAY
+    assert DAY + 3600 - 60 < server.redis.ttl(f"{{{namespace}}}:{lately}") <= DAY + 3600
+
+
+def of_the_release_before(server, namespace, day, **cells):
+    name = f"{int(MIDNIGHT + day * DAY)}:q"
+    server.redis.hset(f"{{{namespace}}}:histogram:{name}", mapping=cells)
+    server.redis.zadd(f"{{{namespace}}}:histograms", {name: MIDNIGHT + day * DAY})
+
+
+def test_a_histogram_has_what_the_release_before_counted(server, namespace, q, live_through):
+    live_through(5, 70)
+    of_the_release_before(server, namespace, 0, w5=2, r0=1)
+    assert (cells(q.stats().wait), cells(q.stats().run)) == ({5: 3}, {0: 1, 60: 1})
+
+
+def test_histograms_of_the_release_before_are_dropped_over_several_sweeps(client, server, namespace, clock, keys):
+    client.queue("q").put("k")
     for day in range(4):
-        clock.now = MIDNIGHT + day * DAY
-        for queue in "ab":
-            client.queue(queue).put("k")
-            client.queue(queue).lease("w")[0].complete()
-    clock.now = MIDNIGHT + 20 * DAY
-    for _ in range(9):
+        of_the_release_before(server, namespace, day, w5=2)
+    clock.now = MIDNIGHT + 33 * DAY + 1
+    for _ in range(3):
         client.sweep(1)
-    assert not {key for key in keys() if key.startswith("histogram:")}
-    assert len({key for key in keys() if key.startswith("stats:")}) == 8
+    assert [key for key in keys() if key.startswith("histogram:")] == [f"histogram:{int(MIDNIGHT + 3 * DAY)}:q"]
 
 
 def test_with_a_history_of_no_days_nothing_is_written(client, q, live_through, keys):
     client.config.set("stats-history", 0)
     live_through(1, 1)
-    assert not {key for key in keys() if key.startswith(("stats", "histogram", "days"))}
+    assert not {key for key in keys() if key.startswith(("stats", "bins", "recent", "days"))}
 
 
 def test_without_histograms_the_rest_is_there(client, q, live_through, keys):
     client.config.set("histogram-history", 0)
     live_through(1, 1)
     assert (q.stats().run.mean, cells(q.stats().run)) == (1, {})
+    assert not {key for key in keys() if key.startswith(("bins", "recent"))}

@@ -24,6 +24,7 @@ from supervisor.engine.commands import (
     lanes,
     limits,
     queries,
+    recent,
     upgrade,
     writes,
 )
@@ -102,7 +103,7 @@ def test_header_names_purpose_caller_and_reply(name):
         assert f"\n-- {heading}" in header
     caller = re.search(r"Called by: (.+) \(supervisor/engine/commands/(\w+)\.py\)", header)
     assert caller
-    builders = (audit, batches, bulk, check, concerns, doors, facts, writes, lanes, limits, queries, upgrade)
+    builders = (audit, batches, bulk, check, concerns, doors, facts, writes, lanes, limits, queries, recent, upgrade)
     (module,) = (each for each in builders if each.__name__.rpartition(".")[2] == caller[2])
     for function in caller[1].split(", "):
         assert function.startswith(f"{caller[2]}.")
@@ -138,8 +139,8 @@ def test_flags_allow_oom_and_mark_read_only_scripts():
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "concerns", "timing", "names", "list", "peek", "tagged", "tags", "tracked",
-        "workers", "worker", "stats", "recurring", "settings", "limits", "limited", "lanes", "wish", "asks", "find",
-        "data", "cancelled", "audit", "layouts", "why", "batch", "batches", "doors",
+        "workers", "worker", "stats", "recent", "recurring", "settings", "limits", "limited", "lanes", "wish", "asks",
+        "find", "data", "cancelled", "audit", "layouts", "why", "batch", "batches", "doors",
     }  # fmt: skip
 
 
@@ -731,6 +732,7 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "workers": lambda _: queries.workers(now=NOW),
     "worker": lambda _: queries.worker("w", now=NOW),
     "stats": lambda _: queries.stats("q", now=NOW),
+    "recent": lambda _: recent.read("q", now=NOW),
     "data": lambda _: queries.piece("data", "old-done", 0),
     "recurring": lambda _: queries.recurring_in("q"),
     "settings": lambda _: queries.settings(),

@@ -7,7 +7,7 @@ local OF_A_QUEUE = {
 }
 local OF_ALL = {
   ["max-worker-age"] = 86400, ["jobs-history"] = 604800, ["jobs-history-count"] = 50000, ["failed-history"] = 0,
-  ["failed-history-count"] = 50000, ["stats-history"] = 30, ["histogram-history"] = 7,
+  ["failed-history-count"] = 50000, ["stats-history"] = 30, ["histogram-history"] = 31,
   acknowledge = 0, ["acknowledge-timeout"] = 1,
 }
 local settings = {}

@@ -261,6 +261,7 @@ local function commit()
   for key, n in pairs(shifted) do redis.call("LTRIM", key, 0, -n - 1) end
   for key, ttl in pairs(expiries) do redis.call("PEXPIRE", key, ttl) end
   for _, key in ipairs(pushed) do redis.call("RPUSH", key, "1") end
-  --   Events, and keys of other programs, come last: nothing here depends on them, and an account may lack the right.
+  --   Events, counters of times, and keys of other programs come last: nothing here depends on them, and an account may
+  --   lack the right.
   for _, command in ipairs(messages) do redis.pcall(unpack(command)) end
 end

@@ -3,6 +3,7 @@
 --- @include quick
 --- @include quick_options
 --- @include spread
+--- @include bins
 --- @include leased
 --- @include served
 --- @include prefetched
@@ -20,10 +21,10 @@ local function quick_lease()
     request_number = tonumber(last[2]) or 0
     if last[3] then others_klasses = others_klasses .. "\n" .. last[3] end
   end
-  local stats_days, histogram_days, worker_age = 30, 7, 86400
+  local stats_days, histogram_days, worker_age = 30, 31, 86400
   if has_options then
     stats_days, histogram_days, worker_age = quick_options(nil, {
-      "stats-history", 30, "histogram-history", 7, "max-worker-age", 86400,
+      "stats-history", 30, "histogram-history", 31, "max-worker-age", 86400,
     })
   end
 
@@ -107,11 +108,10 @@ local function quick_lease()
         waits[ms], line.taken = (waits[ms] or 0) + 1, i
       end
       if line.taken and stats_days > 0 then
-        local name = math.floor(now / 86400000) * 86400 .. ":" .. line.queue
-        local fields, is_new, cells, has_none = summed(name, "wait", waits, histogram_days > 0)
-        if is_new or has_none and not call("ZSCORE", P .. "histograms", name) then return nil end
+        line.day, line.waits = math.floor(now / 86400000) * 86400 .. ":" .. line.queue, waits
+        local fields, is_new = summed(line.day, "wait", waits)
+        if is_new then return nil end
         sets[#sets + 1] = fields
-        sets[#sets + 1] = cells
       end
       if capped then break end
     end
@@ -187,6 +187,9 @@ local function quick_lease()
   end
   if noted then in_chunks("ZADD", noted, P .. "quiet") end
   if number then call("PEXPIRE", exchange, math.floor(worker_age * 1000)) end
+  for _, line in ipairs(histogram_days > 0 and lines or {}) do
+    if line.waits then count_times(redis.pcall, line.day, line.queue, histogram_days, "wait", line.waits) end
+  end
   if listeners > 0 then
     quick_publish("lease.granted", jids, function(i)
       local queue, klass = string.match(records[i], "\n([^\n]*)\n([^\n]*)\n")

@@ -3,6 +3,7 @@
 --- @include quick
 --- @include quick_options
 --- @include spread
+--- @include bins
 local function quick_settle()
   local n, at = tonumber(ARGV[4]), nil
   if n == 0 or not is_quick then return nil end
@@ -10,10 +11,10 @@ local function quick_settle()
   local has_options, exchange, held = layout.has_options, P .. "worker:" .. worker, P .. "held:" .. worker
   local stored = number and call("HMGET", exchange, "number", "settled", "answers")
   if stored and (tonumber(stored[2]) == number or number <= (tonumber(stored[1]) or -1)) then return nil end
-  local age, most, stats_days, histogram_days, worker_age = 604800, 50000, 30, 7, 86400
+  local age, most, stats_days, histogram_days, worker_age = 604800, 50000, 30, 31, 86400
   if has_options then
     age, most, stats_days, histogram_days, worker_age = quick_options(nil, {
-      "jobs-history", 604800, "jobs-history-count", 50000, "stats-history", 30, "histogram-history", 7,
+      "jobs-history", 604800, "jobs-history-count", 50000, "stats-history", 30, "histogram-history", 31,
       "max-worker-age", 86400,
     })
   end
@@ -48,11 +49,10 @@ local function quick_settle()
   for i, line in ipairs(lines) do
     if i > 1 then call("ZCARD", line.running) end
     if stats_days > 0 then
-      local name = math.floor(now / 86400000) * 86400 .. ":" .. line.queue
-      local fields, is_new, cells, has_none = summed(name, "run", line.runs, histogram_days > 0)
-      if is_new or has_none and not call("ZSCORE", P .. "histograms", name) then return nil end
-      sets[#sets + 1] = fields
-      sets[#sets + 1] = cells
+      line.day = math.floor(now / 86400000) * 86400 .. ":" .. line.queue
+      local fields, is_new = summed(line.day, "run", line.runs)
+      if is_new then return nil end
+      sets[i] = fields
     end
   end
 
@@ -110,6 +110,11 @@ local function quick_settle()
   if stored and (stored[1] or number <= 1) then -- else the worker was deregistered
     call("HSET", exchange, "number", number, "settled", number, "answers", reply)
     call("PEXPIRE", exchange, math.floor(worker_age * 1000))
+  end
+  if stats_days > 0 and histogram_days > 0 then
+    for _, line in ipairs(lines) do
+      count_times(redis.pcall, line.day, line.queue, histogram_days, "run", line.runs)
+    end
   end
   if records then
     quick_publish("job.completed", { unpack(ARGV, 5, last_jid) }, function(i)

@@ -1,0 +1,83 @@
+"""Reads how long the jobs of a queue have waited and run lately. Runs in every process that speaks to Redis.
+
+Must not do I/O: the command is a value, as in queries.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from supervisor.engine.commands.writes import Command, now_ms
+from supervisor.engine.model import scripts
+from supervisor.engine.model.bins import parse_counters, percentile_s, runs_in, waits_in
+from supervisor.engine.model.keys import checked_name
+
+_SLICE_S, _HOUR_S, _DAY_S = 600, 3600, 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """The number of some times, and the seconds within which half of them and 95 % lie; None if there are none.
+
+    Exact to a quarter below four seconds, to a second or a quarter up to four minutes, above as a histogram's cells.
+    """
+
+    count: int
+    p50: float | None
+    p95: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """How the jobs of a queue have waited, run and failed in a time up to now.
+
+    `run.count` is the number of completions. `since_unix`: where the oldest figures begin; None if there are none. What
+    workers of older releases have done is not in them.
+    """
+
+    since_unix: float | None
+    failures: int
+    wait: Percentiles
+    run: Percentiles
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """The last hour and day of a queue, in steps of ten minutes, and its last 30 UTC days, today among them."""
+
+    queue: str
+    hour: Period
+    day: Period
+    month: Period
+
+
+def read(queue: str, *, now: float | None = None) -> Command[Recent]:
+    """Read how long the jobs of a queue have waited and run in the last hour, day and 30 days."""
+    name = checked_name("queue", queue)
+    return Command(scripts.RECENT, (now_ms(now), name), lambda reply: _parse_recent(name, reply))
+
+
+def _parse_recent(queue: str, reply: list[Any]) -> Recent:
+    now_s, slices, days = reply[0] / 1000, reply[1], reply[2]
+    return Recent(
+        queue,
+        _period(now_s, _SLICE_S, slices[: _HOUR_S // _SLICE_S + 1]),
+        _period(now_s, _SLICE_S, slices),
+        _period(now_s, _DAY_S, days),
+    )
+
+
+def _period(now_s: float, step_s: int, steps: Sequence[bytes | None]) -> Period:
+    """Add up the steps of a period, the newest first."""
+    known = [number for number, raw in enumerate(steps) if raw]
+    counters = parse_counters(raw for raw in steps if raw)
+    return Period(
+        since_unix=(now_s // step_s - known[-1]) * step_s if known else None,
+        failures=counters[0] if counters else 0,
+        wait=_percentiles(waits_in(counters)),
+        run=_percentiles(runs_in(counters)),
+    )
+
+
+def _percentiles(bins: Sequence[int]) -> Percentiles:
+    return Percentiles(sum(bins), percentile_s(bins, 0.5), percentile_s(bins, 0.95))
