@@ -52,7 +52,7 @@ KEYS = {
     "door": [{"format", "klass", "klasses", "name", "queue", "source", "waiting"}],
     "limit": [LIMIT],
     "limit api": LIMIT | {"holders", "parked_jobs"},
-    "stats q": {"date", "deaths", "failed", "failures", "interruptions", "queue", "retries", "run", "wait"},
+    "stats q": {"date", "deaths", "failed", "failures", "interruptions", "queue", "recent", "retries", "run", "wait"},
 }
 JOBS = {
     "jobs waiting --queue q": JOB, "jobs complete": JOB, "peek q": JOB, "failed Broken": JOB, "tag --get red": JOB,
@@ -95,6 +95,9 @@ def test_nested_json_has_the_documented_keys(shell, filled):
     assert shell.json("job", "failed")["history"][0].keys() >= {"what", "when"}
     stats = shell.json("stats", "q")
     assert set(stats["wait"]) == set(stats["run"]) == SPREAD
+    assert set(stats["recent"]) == {"queue", "hour", "day", "month"}
+    assert set(stats["recent"]["hour"]) == {"failures", "run", "since_unix", "wait"}
+    assert set(stats["recent"]["hour"]["wait"]) == {"count", "p50", "p95"}
     assert shell.json("failed") == {"Broken": 1}
     assert shell.json("config")["heartbeat"] == 30 and shell.json("check") == []
 

@@ -331,6 +331,20 @@ def test_stats_are_drawn_for_people(shell, server, namespace):
     ]
 
 
+def test_stats_without_a_date_show_the_last_hour_day_and_month(shell, jobs):
+    queue = jobs.queue("q")
+    queue.put_many({"klass": "k"} for _ in range(3))
+    for lease in queue.lease("w", 2):
+        lease.complete()
+    queue.lease("w")[0].fail("Broken", "boom")
+    rows = [line.split() for line in shell.good("stats", "q").splitlines()]
+    assert ["last", "completed", "failures"] in [row[:3] for row in rows]
+    for period in (["hour"], ["day"], ["30", "days"]):
+        (row,) = [row for row in rows if row[: len(period)] == period]
+        assert row[len(period) : len(period) + 2] == ["2", "1"] and all(row[len(period) + 2 : len(period) + 6])
+    assert "last" not in shell.good("stats", "q", "--date", "2031-07-01")
+
+
 @pytest.mark.parametrize("date", ["2031-07-01", "1940630400", "1940716799"])
 def test_stats_takes_a_date_or_a_time(shell, queue, date):
     queue.put("k")
