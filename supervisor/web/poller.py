@@ -4,7 +4,7 @@ Must not poll while nobody looks, nor change anything.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from supervisor import clock
@@ -15,11 +15,14 @@ from supervisor.engine.model.errors import ReadOnlyReplica
 if TYPE_CHECKING:
     from supervisor.engine.client.async_client import AsyncClient
     from supervisor.engine.commands.queries import WorkerInfo
+    from supervisor.engine.commands.recent import Recent
 
 #: A snapshot of this age is shown without another look.
 _FRESH_S: Final = 1.0
 #: A snapshot of this age is shown while the next one is taken. Older ones are not shown.
 _SHOWN_S: Final = 15.0
+#: Percentiles of this age are shown without another look. They change slowly, and are of many queues.
+_RECENT_S: Final = 30.0
 #: How long supervisors have to answer. One that is stopped delays the first page only.
 _PATIENCE_S: Final = 1.0
 #: Queues whose statistics are read, one call each.
@@ -33,6 +36,7 @@ class SharedModel:
         self._client = client
         self._model = Model()
         self._polling: asyncio.Task[None] | None = None
+        self._recent: dict[str, tuple[float, Recent]] = {}  # by queue, with when it was read
 
     async def now(self) -> Model:
         """Return the model, at most some seconds old. Raises LeaseholdError if Redis cannot be asked."""
@@ -45,6 +49,15 @@ class SharedModel:
             else:  # its error, if there is one, is the next page's that has to wait
                 self._polling.add_done_callback(asyncio.Task.exception)
         return self._model
+
+    async def recent(self, queues: Sequence[str]) -> "list[Recent]":
+        """Return how long the jobs of these queues have waited and run, at most 30 s old."""
+        now_at = clock.monotonic()
+        self._recent = {name: each for name, each in self._recent.items() if now_at - each[0] < _RECENT_S}
+        missing = [name for name in queues if name not in self._recent]
+        found = await asyncio.gather(*(self._client.queue(name).recent() for name in missing))
+        self._recent |= {each.queue: (now_at, each) for each in found}
+        return [self._recent[name][1] for name in queues]
 
     async def close(self) -> None:
         """End a poll that is under way."""

@@ -58,6 +58,25 @@ def test_a_queue_shows_its_counts_and_lanes(filled, visitor):
     assert "Paused: kim@web-1" in words(visitor.page("/queue?queue=quiet"))
 
 
+@pytest.mark.parametrize("path", ["/queue?queue=mail", "/overview"])
+def test_percentiles_of_the_last_hour_day_and_month_are_shown(filled, visitor, path):
+    queue = filled.queue("mail")
+    before = visitor.json("/queues/mail")["recent"]["hour"]["run"]["count"]
+    queue.put_many({"klass": "k", "priority": -1} for _ in range(4))
+    for lease in queue.lease("w-9", 4):
+        lease.complete()
+    text, done = words(visitor.page(path)), before + 4
+    for period in ("hour", "day", "30 days"):
+        assert re.search(rf"{period} {done} \d+ \S+s \S+s \S+s \S+s", text), text
+    recent = visitor.json("/queues/mail")["recent"]
+    assert [recent[period]["run"]["count"] for period in ("hour", "day", "month")] == [done] * 3
+    assert recent in visitor.json("/overview")["recent"]
+
+
+def test_a_queue_without_figures_has_no_table_of_them(filled, visitor):
+    assert "p95" in visitor.page("/queue?queue=quiet") and "p95" not in visitor.page("/queue?queue=mail")
+
+
 def test_a_job_shows_its_life_data_and_relations(filled, visitor):
     text = words(visitor.page("/job?jid=first"))
     assert "waiting email.send in mail , lane acme" in text

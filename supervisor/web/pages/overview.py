@@ -1,6 +1,7 @@
 """Reads what is wrong now, then the figures of all queues and supervisors. Runs in the web server's process."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from supervisor.cli.lib.shown import span
@@ -16,6 +17,8 @@ async def read(site: Site, _asked: Parameters) -> dict[str, Any]:
     """Return the troubles, the worst first, and the figures."""
     model = await site.model.now()
     head = model.head()
+    queues = model.rows(Pane.QUEUES, None)[:_MOST_OF_A_KIND]
+    recent = await site.model.recent([row.key for row in queues])
     troubles = [*_of_supervisors(model), *_of_queues(model), *_of_groups(model)]
     return {
         "troubles": sorted(troubles, key=lambda each: each["tone"] != Tone.ALARM.value),
@@ -33,7 +36,8 @@ async def read(site: Site, _asked: Parameters) -> dict[str, Any]:
         "rates": list(head.rates),
         "server": head.server,
         "bulk": [act.shown() for act in site.bulk.under_way()],
-        "queues": [row_dict(row) for row in model.rows(Pane.QUEUES, None)[:_MOST_OF_A_KIND]],
+        "queues": [row_dict(row) for row in queues],
+        "recent": [asdict(each) for each in recent if each.month.since_unix is not None],
         "workers": [row_dict(row) for row in model.rows(Pane.SUPERVISORS, None)[:_MOST_OF_A_KIND]],
         "ends": [row_dict(row) for row in model.rows(Pane.ENDS, None)[:_MOST_OF_A_KIND]],
     }

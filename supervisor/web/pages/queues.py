@@ -22,9 +22,9 @@ async def read_all(site: Site, asked: Parameters) -> dict[str, Any]:
 
 
 async def read_one(site: Site, asked: Parameters) -> dict[str, Any]:
-    """Return a queue's counts and today's statistics."""
+    """Return a queue's counts, today's statistics, and percentiles of the last hour, day and 30 days."""
     queue, model = await _existing(site, asked), await site.model.now()
-    counts, stats = await queue.counts(), await queue.stats()
+    counts, stats, recent = await queue.counts(), await queue.stats(), await queue.recent()
     row = next((row for row in model.rows(Pane.QUEUES, None) if row.key == queue.name), None)
     return {
         "queue": queue.name,
@@ -40,6 +40,7 @@ async def read_one(site: Site, asked: Parameters) -> dict[str, Any]:
             "wait_mean_s": stats.wait.mean,
             "run_mean_s": stats.run.mean,
         },
+        "recent": asdict(recent),
     }
 
 
