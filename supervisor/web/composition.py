@@ -15,9 +15,9 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from supervisor.cli.lib.actor import LOGIN
 from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.commands import batches
+from supervisor.engine.model.bounds import Login
 from supervisor.engine.model.errors import JobNotFound, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from supervisor.web import login
 from supervisor.web.acts.act import OPERATORS, ActCall, WebAct, from_form, from_json
@@ -239,7 +239,7 @@ class _Website:
         self, act: WebAct, request: Request, visitor: Visitor, read: Callable[[], dict[str, Any]]
     ) -> dict[str, Any]:
         try:
-            client = self._site.client.acting_as(f"{LOGIN}{visitor.name}")
+            client = self._site.client.acting_as(Login(visitor.name))
             shown = await act.do(ActCall(client, visitor.name, read(), self._site.bulk, request.is_disconnected))
         except (Missing, BadParameter, TypeError, ValueError, LeaseholdError) as error:
             raise _status_of(error) from error

@@ -3,13 +3,9 @@
 import argparse
 import os
 import socket
-from typing import Final
 
 from supervisor.cli.lib.parser import UsageError
-from supervisor.engine.model.bounds import BY_BYTES
-
-#: Begins the names of those who have logged in at the page. No claim may begin so.
-LOGIN: Final = "login:"
+from supervisor.engine.model.bounds import BY_BYTES, LOGIN
 
 
 def add_actor(parser: argparse.ArgumentParser) -> None:

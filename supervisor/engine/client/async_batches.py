@@ -123,7 +123,7 @@ class AsyncBatch:
         jobs = await self._client.jobs(*looked.failed) if looked and looked.failed else []
         return [job for job in jobs if job is not None]
 
-    async def cancel(self, by: str | None = None) -> int:
+    async def cancel(self, *, by: str | None = None) -> int:
         """Close the batch, delete its jobs that have not ended, also in batches in it, and return how many.
 
         A job outside that waits for one of them fails or runs, by its policy. It works in steps of 1,000 jobs; a call
@@ -139,19 +139,20 @@ class AsyncBatch:
         """
         return await self._calls.act(batches.paused, self.id, by=by)
 
-    async def resume(self) -> bool:
+    async def resume(self, *, by: str | None = None) -> bool:
         """End the batch's own pause, and return False if there was none. A call that was interrupted can be repeated.
 
-        Raises LeaseholdError if there is no such batch.
+        `by` names who asks. Raises LeaseholdError if there is no such batch.
         """
-        return await self._calls.follow(batches.resume(self.id, self._calls.actor, self._calls.clock))
+        return await self._calls.follow(batches.resume(self.id, self._calls.named(by), self._calls.clock))
 
-    async def retry(self) -> int:
+    async def retry(self, *, by: str | None = None) -> int:
         """Put the failed jobs back into their queues, also those of batches in it, and return how many.
 
-        They are pending again. It works in steps of 1,000 jobs; a call that was interrupted can be repeated.
+        They are pending again. It works in steps of 1,000 jobs; a call that was interrupted can be repeated. `by` names
+        who asks.
         """
-        return await self._calls.follow(batches.retry(self.id, self._calls.clock, self._calls.actor))
+        return await self._calls.follow(batches.retry(self.id, self._calls.clock, self._calls.named(by)))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>"

@@ -14,7 +14,7 @@ from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.facts import Facts
 from supervisor.engine.commands.queries import Timing
 from supervisor.engine.commands.steps import Steps
-from supervisor.engine.commands.writes import Command, checked_by
+from supervisor.engine.commands.writes import Command, checked_claim
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import NewJob, new_jid
 from supervisor.engine.model.keys import Namespace
@@ -48,7 +48,7 @@ class AsyncCalls:
         self._store = store
         self.namespace = namespace
         self.clock = clock
-        self.actor = checked_by(actor, "actor") or None
+        self.actor = checked_claim(actor, "actor")
         self._acknowledge = acknowledge
         self._configured: Timing | None = None
         self._stale_at = 0.0
@@ -68,8 +68,8 @@ class AsyncCalls:
         return await self.call(build, *args, by=self.named(by), **kwargs)
 
     def named(self, by: str | None) -> str | None:
-        """Return who acts."""
-        return self.actor if by is None else by
+        """Return who acts. Raises ValueError if `by` begins as the name of a login."""
+        return self.actor if by is None else checked_claim(by)
 
     def acting_as(self, actor: str) -> "AsyncCalls":
         """Return calls of another actor on the same connections."""

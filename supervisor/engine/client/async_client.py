@@ -125,7 +125,7 @@ class AsyncClient:
     def acting_as(self, actor: str) -> Self:
         """Return a client of another actor on the connections of this one, which alone is to be closed."""
         other, calls = copy(self), self._calls.acting_as(actor)
-        vars(other).update(_share=None, _calls=calls, config=AsyncConfig(calls))
+        vars(other).update(_share=None, _calls=calls, config=AsyncConfig(calls), doors=AsyncDoors(calls))
         return other
 
     def around_put(self, around: A) -> A:

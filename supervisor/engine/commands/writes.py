@@ -18,6 +18,7 @@ from supervisor.engine.commands.payloads import PAIR, LeftOut, SentBehind, place
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import ASK_S as ASK_S
 from supervisor.engine.model.bounds import BY_BYTES as BY_BYTES
+from supervisor.engine.model.bounds import LOGIN, Login
 from supervisor.engine.model.bounds import MOST as MOST
 from supervisor.engine.model.jobs import MOST_TAGS, SHORT, LeaseRecord, NewJob, dense_lease
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
@@ -766,6 +767,13 @@ def configure(
 def checked_by(by: str | None, argument: str = "by") -> str:
     """Return the name of an actor, at most 128 bytes, or "" for None. Raises TypeError or ValueError naming it."""
     return "" if by is None else checked_name(argument, by, BY_BYTES)
+
+
+def checked_claim(by: str | None, argument: str = "by") -> str | None:
+    """Return who acts. Raises TypeError or ValueError naming it, also if it is not a Login and begins like one."""
+    if checked_by(by, argument).startswith(LOGIN) and not isinstance(by, Login):
+        raise ValueError(f"{argument} must not begin with {LOGIN}, as those do who have logged in at the page: {by!r}")
+    return by
 
 
 def now_ms(now: float | None) -> int | str:

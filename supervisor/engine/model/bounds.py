@@ -6,7 +6,19 @@ from typing import Final
 DATA_BYTES: Final = 256 * 2**20
 #: Longest name of an author that is kept with an operation.
 BY_BYTES: Final = 128
+#: Begins the names of those who have logged in at the page. No claim may begin so.
+LOGIN: Final = "login:"
 #: Most items in one call: Redis does nothing else meanwhile, and Lua's stack is bounded.
 MOST: Final = 1000
 #: A request stands in Redis for at least this long. A worker that has missed its hint sees it within this time.
 ASK_S: Final = 60.0
+
+
+class Login(str):
+    """The actor who has logged in at the page under a name. Only the page makes one."""
+
+    __slots__ = ()
+
+    def __new__(cls, name: str) -> "Login":
+        """Take the name."""
+        return super().__new__(cls, f"{LOGIN}{name}")

@@ -135,7 +135,7 @@ DATES = [True, b"2026-01-01", "", "yesterday", "2026-13-01", [1], NAN, INFINITE,
 REASONS = [None, 5, "", "bored", "SIGKILL\n", "sigkill", "exit-", "\ud800", "SIG" + "X" * 20]
 NO_OPTIONS = [None, 5, b"grace", ["grace"], "", "graze", "graze-q", "jobs-history-q", "\ud800"]
 BAD_OPTIONS = [*NO_OPTIONS, Bad("grace-", "''"), Bad("grace-" + "n" * 65, "n" * 65), Bad("paused-a\nb", repr("a\nb"))]
-BYS = [5, b"kim", "", "a\nb", "\ud800", Bad("k" * 129, "129")]
+BYS = [5, b"kim", "", "a\nb", "\ud800", Bad("k" * 129, "129"), "login:kim"]
 STATES = [None, 5, "", "lost", "WAITING", ["waiting"]]
 
 #: For each call: the arguments that it needs, and by argument the values that it must refuse.

@@ -3,7 +3,9 @@
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
+from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import bulk, writes
+from supervisor.engine.model.bounds import Login
 
 DAY_S = 86400
 
@@ -102,6 +104,35 @@ def test_batch_and_its_members_are_recorded(client, kim):
         ("resume", "batch", ("b",), 1, None, None),
         ("pause", "batch", ("b",), 1, None, None),
     ]
+
+
+def test_acts_on_a_batch_name_who_asks(client, q):
+    with client.batch("b") as batch:
+        batch.put("q", "k", jid="x")
+        batch.put("q", "k", jid="y")
+    q.lease("w")[0].fail("g", "m")
+    batch.pause(by="ada")
+    batch.resume(by="bob")
+    batch.retry(by="cleo")
+    batch.cancel(by="dora")
+    assert [(act.act, act.actor) for act in client.audit()] == [
+        ("cancel", "dora"), ("retry", "cleo"), ("resume", "bob"), ("pause", "ada"),
+    ]  # fmt: skip
+
+
+def test_no_claim_looks_like_a_login(client, server, namespace, q):
+    q.put("k", jid="x")
+    for claim in (
+        lambda: Client(server.url, namespace, actor="login:kim"),
+        lambda: client.acting_as("login:kim"),
+        lambda: client.job("x").cancel(by="login:kim"),
+        lambda: q.pause(by="login:kim"),
+    ):
+        with pytest.raises(ValueError, match=r"must not begin with login:.*'login:kim'"):
+            claim()
+    assert client.audit() == [] and q.length() == 1
+    client.acting_as(Login("kim")).doors.add("d", format="rwq", source="s", queue="q", klass="k")
+    assert [act.actor for act in client.audit()] == ["login:kim"]
 
 
 def test_doors_are_recorded(client, kim):
