@@ -164,11 +164,9 @@ def cancel(
 def retry(
     choice: Choice, jids: Sequence[str], *, by: str | None = None, now: float | None = None
 ) -> Command[BulkResult]:
-    """Put those of up to 1,000 jobs back that have failed, in the group of the choice if it has one.
-
-    `by` names who asks.
-    """
-    command = writes.unfail_jobs(jids, group=choice.group, by=by, now=now)
+    """Put those of up to 1,000 jobs back that have failed and still match. `by` names who asks."""
+    of_queue, of_klass = choice.queue or "", choice.klass or ""
+    command = writes.unfail_jobs(jids, group=choice.group, of_queue=of_queue, of_klass=of_klass, by=by, now=now)
     return Command(command.script, command.args, lambda reply: BulkResult(reply, []))
 
 

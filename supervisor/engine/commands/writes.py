@@ -431,7 +431,7 @@ def unfail(
     job stays failed. `by` names who asks.
     """
     name, most = checked_name("group", group, GROUP_BYTES), checked_int("count", count, 1, MOST)
-    return Command(scripts.UNFAIL, (now_ms(now), name, *_back(queue, most, klass, data, by)), int)
+    return Command(scripts.UNFAIL, (now_ms(now), name, *_back(queue, most, klass, data, by), "", ""), int)
 
 
 def unfail_job(
@@ -454,15 +454,18 @@ def unfail_jobs(
     group: str | None = None,
     klass: str | None = None,
     data: object = UNSET,
+    of_queue: str = "",
+    of_klass: str = "",
     by: str | None = None,
     now: float | None = None,
 ) -> Command[int]:
-    """Put those of up to 1,000 jobs back that have failed (in this group, if given), as `unfail` does.
+    """Put those of up to 1,000 jobs back that have failed, as `unfail` does. Answers how many.
 
-    Answers how many.
+    Only those of the group, of the queue `of_queue` and the klass `of_klass`, if given.
     """
     of_group = "" if group is None else checked_name("group", group, GROUP_BYTES)
-    args = now_ms(now), of_group, *_back(queue, MOST, klass, data, by), *checked_jids("jids", jids)
+    back = _back(queue, MOST, klass, data, by)
+    args = now_ms(now), of_group, *back, of_queue, of_klass, *checked_jids("jids", jids)
     return Command(scripts.UNFAIL, args, int)
 
 

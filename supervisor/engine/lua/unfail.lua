@@ -13,7 +13,9 @@
 -- ARGV[6]   kind of new data, "json" or "bytes"; "" = unchanged
 -- ARGV[7]   the data
 -- ARGV[8]   name of the actor; "" = unknown
--- ARGV[9..] jids of the only jobs to move; none = those of the group
+-- ARGV[9]   queue in which a job must have failed; "" = any
+-- ARGV[10]  klass that it must have; "" = any
+-- ARGV[11..] jids of the only jobs to move; none = those of the group
 --
 -- Returns   how many of the group's 1,000 oldest jobs were moved. An entry that is still no valid job stays failed, and
 --           so does a job whose claim another job holds by now.
@@ -25,7 +27,7 @@
 --- @include entries
 --- @include acts
 local group, klass, kind, data, moved = ARGV[2], ARGV[5], ARGV[6], ARGV[7], {}
-local key = P .. "failed:" .. group
+local key, of_queue, of_klass = P .. "failed:" .. group, ARGV[9], ARGV[10]
 
 -- Return whether another job holds the claim of this one.
 local function is_claimed(rec, queue)
@@ -51,12 +53,18 @@ local function move(rec)
   return true
 end
 
+-- Return whether a job has failed, and matches the choice.
+local function is_chosen(rec)
+  if not rec or rec.state ~= "failed" or group ~= "" and rec.group ~= group then return false end
+  return (of_queue == "" or rec.queue == of_queue) and (of_klass == "" or rec.klass == of_klass)
+end
+
 if ARGV[3] ~= "" then stage.check_room(ARGV[3]) end
-local named = { unpack(ARGV, 9) }
+local named = { unpack(ARGV, 11) }
 for _, jid in ipairs(#named > 0 and named or redis.call("ZRANGE", key, 0, 999)) do
   if #moved == tonumber(ARGV[4]) then break end
   local rec = read_job(jid)
-  if rec and rec.state == "failed" and (rec.group == group or group == "") then
+  if is_chosen(rec) then
     if move(rec) then moved[#moved + 1] = jid end
   elseif #named == 0 then
     moves.phantom(key, jid, jid)

@@ -166,6 +166,18 @@ def test_failed_jobs_of_the_group_are_put_back_by_jid(client, queue):
     assert calls_of(client).call(writes.unfail_jobs, ["a", "b", "c"]) == 2
 
 
+def test_jobs_that_failed_elsewhere_meanwhile_stay_failed(client, queue):
+    """They were chosen in one queue, of one klass."""
+    other = client.queue("other")
+    for jid, of, klass in (("here", queue, "k"), ("there", other, "k"), ("changed", queue, "new")):
+        of.put(klass, jid=jid)
+        of.lease("w")[0].fail("Broken", "boom")
+    choice = bulk.Choice(queue=queue.name, group="Broken", klass="k")
+    answer = calls_of(client).call(bulk.retry, choice, ["here", "there", "changed"])
+    assert answer == (1, [])
+    assert [client.job(jid).state for jid in ("here", "there", "changed")] == ["waiting", "failed", "failed"]
+
+
 def test_empty_or_unknown_choice_is_refused():
     with pytest.raises(ValueError, match="queue, tag or group"):
         Choice()
