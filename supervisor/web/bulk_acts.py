@@ -25,7 +25,7 @@ from supervisor.engine.commands.bulk import BulkChange, BulkResult, Choice, foun
 from supervisor.engine.commands.steps import Steps, Told
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.errors import LeaseholdError
-from supervisor.web.pages.page import BadParameter, Missing
+from supervisor.web.pages.page import BadParameter, Missing, TooMany
 
 if TYPE_CHECKING:
     from supervisor.engine.client.async_client import AsyncClient
@@ -130,14 +130,14 @@ class BulkActs:
     async def choose(
         self, client: "AsyncClient", by: str, chosen: Choice, operation: Operation, build: Build
     ) -> BulkAct:
-        """Count the jobs of a choice, for an operation on them that `start` begins. Raises BadParameter."""
+        """Count the jobs of a choice, for an operation on them that `start` begins. Raises BadParameter, TooMany."""
         build([_ANY_JID], by=None, now=None)  # bad arguments are told before anything is counted
         act = self._new(f"{operation.verb} all jobs{choice_words(chosen)}{operation.how}", by)
         await self._begin(act, self._count(act, client, chosen, operation, build))
         return act
 
     async def start(self, act_id: str, client: "AsyncClient", by: str) -> BulkAct:
-        """Change the jobs that were counted. Raises Missing, or BadParameter if that has begun already."""
+        """Change the jobs that were counted. Raises Missing, TooMany, or BadParameter if that has begun already."""
         act = self.get(act_id)
         if act.change is None or act.state != "counted":
             raise BadParameter(f"act {act_id} is {act.state}: it cannot be started")
@@ -150,7 +150,7 @@ class BulkActs:
     async def follow(
         self, client: "AsyncClient", by: str, words: str, call: Callable[[Told], Steps[T]], ended: Callable[[T], str]
     ) -> BulkAct:
-        """Carry out a call of many steps at once. `ended` says what has come of it. Raises BadParameter."""
+        """Carry out a call of many steps at once. `ended` says what has come of it. Raises TooMany."""
         act = self._new(words, by)
         act.state = "acting"
 
@@ -188,7 +188,7 @@ class BulkActs:
 
     def _check_room(self) -> None:
         if len(self.under_way()) >= _MOST_UNDER_WAY:
-            raise BadParameter(f"{_MOST_UNDER_WAY} acts on many jobs are under way: wait for one of them, or stop it")
+            raise TooMany(f"{_MOST_UNDER_WAY} acts on many jobs are under way: wait for one of them, or stop it")
 
     async def _begin(self, act: BulkAct, work: Coroutine[Any, Any, None]) -> None:
         act.task = asyncio.create_task(self._guarded(act, work))

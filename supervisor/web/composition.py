@@ -31,7 +31,7 @@ from supervisor.web.hiding import Hiding
 from supervisor.web.login import base
 from supervisor.web.openapi import document
 from supervisor.web.packing import packed
-from supervisor.web.pages.page import BadParameter, Missing, Site, WebPage
+from supervisor.web.pages.page import BadParameter, Missing, Site, TooMany, WebPage
 from supervisor.web.pages.table import BAR, PAGES
 from supervisor.web.poller import SharedModel
 from supervisor.web.rendering import environment
@@ -205,7 +205,7 @@ class _Website:
 
     async def _events(self, request: Request) -> Response:
         if self._hub.is_full:
-            raise HTTPException(503, "too many listen to events already")
+            raise HTTPException(429, "too many listen to events already")
         chunks = self._hub.stream(lambda: self._auth.visitor(request) is not None)
         return StreamingResponse(chunks, media_type="text/event-stream")
 
@@ -241,7 +241,7 @@ class _Website:
         try:
             client = self._site.client.acting_as(Login(visitor.name))
             shown = await act.do(ActCall(client, visitor.name, read(), self._site.bulk, request.is_disconnected))
-        except (Missing, BadParameter, TypeError, ValueError, LeaseholdError) as error:
+        except (Missing, BadParameter, TooMany, TypeError, ValueError, LeaseholdError) as error:
             raise _status_of(error) from error
         hidden: dict[str, Any] = self._hiding.hide(shown) if act.hides else shown
         return hidden
@@ -285,6 +285,8 @@ def _status_of(error: Exception) -> HTTPException:
     match error:
         case Missing() | JobNotFound():
             return HTTPException(404, str(error))
+        case TooMany():
+            return HTTPException(429, str(error))
         case StoreUnavailable() | OutcomeUnknown():
             return HTTPException(503, str(error))
         case _:  # a name that the client refuses, or a refusal of the engine

@@ -55,11 +55,17 @@ async def read_json(request: Request, most_bytes: int) -> dict[str, Any]:
         raise HTTPException(415, "the content type must be application/json")
     try:
         value = orjson.loads(body) if body else {}
-    except ValueError as error:
-        raise HTTPException(400, f"the body is not JSON: {error}") from None
+    except orjson.JSONDecodeError as error:
+        raise HTTPException(400, f"the body is not JSON: {place_of(error)}") from None
     if not isinstance(value, dict):
-        raise HTTPException(400, f"the body must be an object of JSON, not {type(value).__name__}")
+        given = body[:100].decode("utf-8", "replace")
+        raise HTTPException(400, f'the body must be an object of JSON, as {{"count": 10}}, not {given}')
     return value
+
+
+def place_of(error: orjson.JSONDecodeError) -> str:
+    """Say where JSON is wrong. The words of the library are its own, and may change."""
+    return f"look at line {error.lineno}, column {error.colno}"
 
 
 def _check_origin(request: Request) -> None:

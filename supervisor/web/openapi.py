@@ -16,7 +16,12 @@ _ANSWERS: Final = {
     "404": "there is no such thing",
     "503": "Redis is away",
 }
-_ANSWERS_OF_ACTS: Final = {**_ANSWERS, "413": "the body is too large", "415": "the body is not JSON"}
+_ANSWERS_OF_ACTS: Final = {
+    **_ANSWERS,
+    "413": "the body is too large",
+    "415": "the body is not JSON",
+    "429": "too many of these are under way",
+}
 
 
 def document(

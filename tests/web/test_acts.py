@@ -4,6 +4,7 @@ import base64
 import json
 import random
 import re
+from urllib.parse import quote
 
 import pytest
 
@@ -215,6 +216,39 @@ def test_an_error_says_the_value(operator):
     ):
         answer = ask(operator, act_of(name), "operator", fields)
         assert answer.status_code in {400, 404} and sentence in answer.json()["error"], answer.text
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b'{"queue": "q",\n "klass": }', "the body is not JSON: look at line 2, column 11"),
+        (b'{"queue": "\xff"}', "the body is not JSON: look at line 1, column"),
+        (b"[1, 2]", 'the body must be an object of JSON, as {"count": 10}, not [1, 2]'),
+        (b"null", "not null"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_refused_in_words(site, body, sentence):
+    headers = {**bearer("producer"), "content-type": "application/json"}
+    answer = site.http.post("/api/v1/jobs", content=body, headers=headers)
+    assert answer.status_code == 400 and sentence in answer.json()["error"], answer.text
+
+
+def test_a_field_of_a_form_that_cannot_be_read_is_refused_in_words(operator):
+    key = {"csrf": key_of(operator.page("/job?jid=broken"))}
+    for act, fields, sentence in (
+        ("priority", {"jid": "first", "priority": "1e9"}, "priority must be a whole number, not &#39;1e9&#39;"),
+        ("priority", {"jid": "first", "priority": "9" * 5000}, "priority must be a whole number"),
+        ("retry", {"jid": "broken", "data": "[1,"}, "data is not JSON: look at line 1, column 4, in &#39;[1,&#39;"),
+    ):
+        answer = operator.http.post(f"/act/{act}", data={**key, **fields})
+        assert answer.status_code == 400 and sentence in answer.text, answer.text
+
+
+def test_a_limit_of_any_name_is_removed(filled, site):
+    for limit in ("a/unlimit", "unlimit", "a b"):
+        filled.limit(limit, 3)
+        asked = site.http.delete(f"/api/v1/limits/{quote(limit, safe='')}", headers=bearer("operator"))
+        assert asked.json() == {"removed": limit} and limit not in filled.limits()
 
 
 def test_a_producer_puts_signals_and_waits(filled, site):

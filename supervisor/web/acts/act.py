@@ -2,6 +2,7 @@
 server's process.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import orjson
 
 from supervisor.engine.commands.writes import MOST
+from supervisor.web.forms import place_of
 from supervisor.web.pages.page import BadParameter
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ WAITERS: Final = frozenset({"viewer", "operator", "producer"})
 #: What a checkbox, or a form by hand, may say.
 _YES: Final = {**dict.fromkeys(("yes", "true", "on", "1"), True), **dict.fromkeys(("no", "false", "off", "0"), False)}
 
+#: A whole number of a form, as long as one of JSON may be.
+_WHOLE: Final = re.compile(r"\s*[+-]?[0-9]{1,19}\s*", re.ASCII)
 #: A wait of the API ends after this time, so that a proxy does not end it before.
 LONGEST_WAIT_S: Final = 30
 
@@ -124,18 +128,20 @@ def from_form(act: WebAct, given: Mapping[str, list[str]]) -> dict[str, Any]:
 
 
 def _of_text(one: Field, text: str) -> Any:
-    try:
-        match one.kind:
-            case "number":
-                return int(text)
-            case "json":
+    match one.kind:
+        case "number":
+            if not _WHOLE.fullmatch(text):
+                raise BadParameter(f"{one.name} must be a whole number, not {text!r:.100}")
+            return int(text)
+        case "json":
+            try:
                 return orjson.loads(text)
-            case "yes" if text.lower() not in _YES:
+            except orjson.JSONDecodeError as error:
+                raise BadParameter(f"{one.name} is not JSON: {place_of(error)}, in {text!r:.100}") from None
+        case "yes":
+            if text.lower() not in _YES:
                 raise BadParameter(f"{one.name} must be yes or no, not {text!r:.100}")
-            case "yes":
-                return _YES[text.lower()]
-    except ValueError as error:
-        raise BadParameter(f"{one.name} {text!r:.100} cannot be read: {error}") from None
+            return _YES[text.lower()]
     return text
 
 

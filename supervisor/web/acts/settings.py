@@ -141,7 +141,7 @@ ACTS: Final = (
         "weigh_lane", "/lanes/{queue}/weight", weigh_lane,
         (_QUEUE, _LANE, Field("weight", "1 to 1,000", "number", is_required=True)), page=("lanes", "queue"),
     ),
-    WebAct("unlimit", "/limits/{key}/unlimit", unlimit, (_KEY,), page=("limits",)),
+    WebAct("unlimit", "/limits/{key}", unlimit, (_KEY,), page=("limits",), method="DELETE"),
     WebAct(
         "limit", "/limits/{key}", limit,
         (_KEY, Field("running", "the most at once", "number"), Field("rate", "starts in a time, like 10/s")),

@@ -20,6 +20,10 @@ class BadParameter(Exception):
     """A wrong parameter of a page, as one sentence."""
 
 
+class TooMany(Exception):
+    """Others must end before this can begin, as one sentence."""
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """The sources of all readings."""
