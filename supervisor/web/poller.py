@@ -53,11 +53,12 @@ class SharedModel:
     async def recent(self, queues: Sequence[str]) -> "list[Recent]":
         """Return how long the jobs of these queues have waited and run, at most 30 s old."""
         now_at = clock.monotonic()
-        self._recent = {name: each for name, each in self._recent.items() if now_at - each[0] < _RECENT_S}
-        missing = [name for name in queues if name not in self._recent]
-        found = await asyncio.gather(*(self._client.queue(name).recent() for name in missing))
-        self._recent |= {each.queue: (now_at, each) for each in found}
-        return [self._recent[name][1] for name in queues]
+        known = {name: each for name, each in self._recent.items() if now_at - each[0] < _RECENT_S}
+        missing = [name for name in queues if name not in known]
+        for each in await asyncio.gather(*(self._client.queue(name).recent() for name in missing)):
+            known[each.queue] = now_at, each
+        self._recent = known
+        return [known[name][1] for name in queues]
 
     async def close(self) -> None:
         """End a poll that is under way."""

@@ -46,6 +46,8 @@ _KEPT = (
     "failed:",
     "stats:",
     "histogram:",
+    "bins:",
+    "recent:",
     "progress:",
     "saved:",
     "parents:",

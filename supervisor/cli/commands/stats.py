@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 def _show_recent(recent: "Recent") -> None:
     periods = {"hour": recent.hour, "day": recent.day, "30 days": recent.month}
     if recent.month.since_unix is not None:
-        heads = ("last", "completed", "failures", "wait p50", "wait p95", "run p50", "run p95", "since")
+        heads = ("last", "runs", "failures", "wait p50", "wait p95", "run p50", "run p95", "since")
         table(heads, [(name, *_figures(period)) for name, period in periods.items()])
 
 

@@ -19,7 +19,8 @@ _SLICE_S, _HOUR_S, _DAY_S = 600, 3600, 86400
 class Percentiles:
     """The number of some times, and the seconds within which half of them and 95 % lie; None if there are none.
 
-    Exact to a quarter below four seconds, to a second or a quarter up to four minutes, above as a histogram's cells.
+    Exact to a millisecond or a quarter below four seconds, to a second or a quarter up to four minutes, above as a
+    histogram's cells. What took longer than 31 days counts as that.
     """
 
     count: int
@@ -31,8 +32,8 @@ class Percentiles:
 class Period:
     """How the jobs of a queue have waited, run and failed in a time up to now.
 
-    `run.count` is the number of completions. `since_unix`: where the oldest figures begin; None if there are none. What
-    workers of older releases have done is not in them.
+    `run.count` is the number of runs without a failure: completions, next stages and waits. `since_unix`: where the
+    oldest figures begin; None if there are none. What workers of older releases have done is not in them.
     """
 
     since_unix: float | None

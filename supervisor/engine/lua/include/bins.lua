@@ -1,6 +1,6 @@
 -- bins.lua: how many waits and runs of a queue fell into each bin of time, for percentiles and histograms: by UTC days,
 -- and by ten minutes for a day. A key is a string of counters of 32 bits: the failures, then the waits and the runs of
--- each bin. They are raised last and unread, which costs least: a key of another type is left alone.
+-- each bin. They are raised last and unread, which costs least: in a key of another type nothing is counted.
 --- @include prefix
 --- @include clock
 local count_times, raise_counters
@@ -24,11 +24,12 @@ do -- a script has at most 200 locals outside of blocks
   end
 
   -- Raise counters of `<day>:<queue>` and of the last ten minutes by what BITFIELD takes, at most 1,000 values, and let
-  -- their keys expire. `call` is redis.pcall, or answers nil if it calls that later.
+  -- their keys expire, within a century at most: a longer TTL is none. `call` is redis.pcall, or answers nil if it calls
+  -- that later.
   function raise_counters(call, name, queue, days, ...)
     local key, by = P .. "bins:" .. name, select(4, ...)
     local counts = call("BITFIELD", key, ...)
-    if not counts or counts[1] == by then call("PEXPIRE", key, (days + 1) * 86400000) end
+    if not counts or counts[1] == by then call("PEXPIRE", key, math.min(days + 1, 36500) * 86400000) end
     key = P .. "recent:" .. math.floor(now / 600000) * 600 .. ":" .. queue
     counts = call("BITFIELD", key, ...)
     if not counts or counts[1] == by then call("PEXPIRE", key, 25 * 3600000) end
