@@ -24,8 +24,8 @@ do -- a script has at most 200 locals outside of blocks
   end
 
   -- Raise counters of `<day>:<queue>` and of the last ten minutes by what BITFIELD takes, at most 1,000 values, and let
-  -- their keys expire, within a century at most: a longer TTL is none. `call` is redis.pcall, or answers nil if it calls
-  -- that later.
+  -- their keys expire, within a century at most: a longer TTL is none. `call` is redis.pcall, or answers nil if it
+  -- calls that later.
   function raise_counters(call, name, queue, days, ...)
     local key, by = P .. "bins:" .. name, select(4, ...)
     local counts = call("BITFIELD", key, ...)

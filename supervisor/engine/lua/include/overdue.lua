@@ -1,7 +1,6 @@
--- overdue.lua: recurrences whose time passed so long ago that somebody must see why their jobs do not come.
+-- overdue.lua: recurrences whose time passed a minute ago, so that somebody must see why their jobs do not come.
 --- @include clock
 --- @include keys
-local OVERDUE_MS = 60000
 local function overdue_recurrences(queue)
-  return redis.call("ZCOUNT", queue_key(queue, "recurring"), "-inf", now - OVERDUE_MS)
+  return redis.call("ZCOUNT", queue_key(queue, "recurring"), "-inf", now - 60000)
 end

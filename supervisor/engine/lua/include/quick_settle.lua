@@ -111,10 +111,8 @@ local function quick_settle()
     call("HSET", exchange, "number", number, "settled", number, "answers", reply)
     call("PEXPIRE", exchange, math.floor(worker_age * 1000))
   end
-  if stats_days > 0 and histogram_days > 0 then
-    for _, line in ipairs(lines) do
-      count_times(redis.pcall, line.day, line.queue, histogram_days, "run", line.runs)
-    end
+  for _, line in ipairs(histogram_days > 0 and lines or {}) do
+    if line.day then count_times(redis.pcall, line.day, line.queue, histogram_days, "run", line.runs) end
   end
   if records then
     quick_publish("job.completed", { unpack(ARGV, 5, last_jid) }, function(i)
