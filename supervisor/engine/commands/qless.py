@@ -4,6 +4,7 @@ Must not do I/O. Both programs have the same keys; throttles are reqless's. What
 or TypeError with the reason, so that it can be left where it is.
 """
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,13 +37,16 @@ Fields = Mapping[str, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class OldJob:
-    """A job of qless. `new` is put for it, and then `logs` adds its history. `group` and `fail`: if it has failed."""
+    """A job of qless. `new` is put for it, and then `logs` adds its history. `group` and `fail`: if it has failed.
+
+    `mark` is the trace of `new`. A job here has it only if it was put for this one, as it is now.
+    """
 
     jid: str
     klass: str
-    raw: bytes
     queue: str
     new: NewJob
+    mark: str
     tags: Sequence[str]
     worker: str
     throttles: Sequence[str]
@@ -84,20 +88,33 @@ def read_job(
         due_unix = _number("scheduled", fields["scheduled"] or b"0")
     if due_unix:
         options["at"] = due_unix
+    lines = _lines(_entries(history, fields["history"]))
+    options["trace"] = _mark(raw, name, queue, klass, group, lines)
     return OldJob(
         jid=name,
         klass=klass,
-        raw=raw,
         queue=queue,
         new=new_job("add", queue, klass, orjson.Fragment(raw), options),
+        mark=options["trace"],
         tags=options["tags"],
         worker=_text("worker", fields["worker"] or b""),
         throttles=_names("throttles", fields["throttles"]),
         depends=parents,
         group=group,
         fail=fail,
-        logs=[(line, writes.log(name, MOVED, line)) for line in _lines(_entries(history, fields["history"]))],
+        logs=[(line, writes.log(name, MOVED, line)) for line in lines],
     )
+
+
+def _mark(raw: bytes, *parts: object) -> str:
+    """Return a W3C traceparent that stands for a job and its history, so that one write puts a job and marks it.
+
+    Its flag says that the spans of the job are recorded, as those of a job without a cause are.
+    """
+    digest = hashlib.sha256(repr(parts).encode())
+    digest.update(raw)
+    text = digest.hexdigest()
+    return f"00-{text[:32]}-{text[32:48]}-01"
 
 
 def read_recurrence(jid: bytes, queue: str, fields: Fields, next_unix: float, now_unix: float) -> OldRecurrence:

@@ -414,6 +414,31 @@ def test_handler_may_change_the_data_of_what_was_put(old, source, live, monkeypa
     assert Mover(source, live).move().jobs == 1 and live.job("a").state == "complete"
 
 
+def test_equal_job_that_was_put_here_is_another(move, old, live, redis):
+    for queue, jid in (("q", "daily"), ("other", "elsewhere"), ("q", "waiting")):
+        live.queue(queue).put("K", {}, jid=jid)
+    [lease] = live.queue("q").lease("w")
+    assert lease.jid == "daily" and lease.complete()
+    for jid in ("daily", "elsewhere", "waiting"):
+        old.put("q", jid, "K", "{}")
+    moved = move()
+    assert moved.jobs == 0 and {left.jid: left.why for left in moved.left} == dict.fromkeys(
+        ("daily", "elsewhere", "waiting"),
+        "another job of this jid is here already, or it has changed there since",
+    )
+    assert redis.hget("ql:j:daily", "state") == b"waiting"
+
+
+def test_job_of_a_moved_recurrence_is_not_taken_for_one_that_stayed(move, old, live, redis):
+    old.recur("q", "tick", "K", "{}", 60, 0)
+    old.put("q", "tick-1", "K", "{")
+    assert move().recurring == 1
+    [lease] = live.queue("q").lease("w")
+    assert lease.jid == "tick-1" and lease.complete()
+    redis.hset("ql:j:tick-1", "data", "{}")
+    assert [left.jid for left in move().left] == ["tick-1"] and redis.exists("ql:j:tick-1")
+
+
 def test_records_that_are_not_kept_could_not_be_told_again(move, old, live, redis):
     old.put("q", "a", "K", "{}")
     live.config.set("jobs-history", 0)
