@@ -14,13 +14,14 @@ from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Job
 from supervisor.engine.commands import qless, writes
 from supervisor.engine.commands.qless import OldJob, OldRecurrence
-from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+from supervisor.engine.model.errors import DependencyError, LeaseholdError, OutcomeUnknown, StoreUnavailable
 
 _MOST_NAMED: Final = 1000  # jobs that stay there and are named
 _MOST_FOLLOWED: Final = 10_000  # children in hand
 #: The least number of completed jobs, and of seconds, that are kept here: a job that was put, and is not yet removed
 #: there, is known by its record.
 _LEAST_HISTORY: Final = 1000
+_NOT_STARTED: Final = ("waiting", "scheduled", "depends")
 _ANOTHER: Final = "another job of this jid is here already, or it has changed there since"
 
 
@@ -43,6 +44,7 @@ class Mover:
         self._calls = calls_of(client)
         self._moved = Moved()
         self._limits: set[str] = set()
+        self._new: set[str] = set()  # jids that this step has put
 
     def move(self) -> Moved:
         """Move all. Raises LeaseholdError if workers live there, or if it cannot be told here what was moved."""
@@ -136,6 +138,7 @@ class Mover:
         with self._source.pipeline(atomic=True) as pipe:
             pipe.watch(*(job_key(jid) for jid, _ in page))
             self._check_quiet([place.queue] if place.queue is not None else [])
+            self._new.clear()
             jobs = []
             for found in self._source.jobs(place, page):
                 if isinstance(found, Left):
@@ -170,48 +173,61 @@ class Mover:
         """Put jobs, and return those that are here now as they were there."""
         for job in jobs:
             self._keep_limits(job.throttles)
-        known = self._client.jobs(*(job.jid for job in jobs)) if jobs else []
-        here = []
-        for job, found in self._added(list(zip(jobs, known, strict=True)), leave):
+        known = self._known(jobs)
+        here = self._added(_without(jobs, lambda job: "" if _is_same(job, known[job.jid]) else _ANOTHER, leave), leave)
+        unsure = [job for job in here if known[job.jid] is None and job.jid not in self._new]
+        if unsure:  # a producer here was faster, or the answer to an earlier try of the put was lost
+            known |= self._known(unsure)
+            others = {job.jid for job in unsure if known[job.jid] is None or not _is_same(job, known[job.jid])}
+            added, here = here, _without(here, lambda job: _ANOTHER if job.jid in others else "", leave)
+            kept = {job.jid for job in here}
+            self._new |= kept & {job.jid for job in unsure}
+            self._take_back([job for job in added if job.jid in self._new - kept])
+        for job in here:
+            found = known[job.jid]
             for _, log in job.logs[len(_told(found)) :]:
                 self._calls.run(log)
             if job.fail is not None and (found is None or found.due_unix == qless.PARKED_UNIX):
                 self._calls.run(job.fail)
-            here.append(job)
         for jid in self._source.tracked(here):
             self._calls.call(writes.track, jid)
         return here
 
-    def _added(
-        self, jobs: Sequence[tuple[OldJob, Job | None]], leave: Callable[[Left], object]
-    ) -> list[tuple[OldJob, Job | None]]:
-        """Add jobs, each with what is known of it here, in one step, or one by one if that is refused.
+    def _known(self, jobs: Sequence[OldJob]) -> dict[str, Job | None]:
+        jids = [job.jid for job in jobs]
+        return dict(zip(jids, self._client.jobs(*jids) if jids else (), strict=True))
 
-        Return those that are here. The others stay there, and so do the jobs that wait for them.
-        """
-        if not jobs or (all(_is_same(*each) for each in jobs) and not self._why_refused(*(job for job, _ in jobs))):
+    def _added(self, jobs: Sequence[OldJob], leave: Callable[[Left], object]) -> list[OldJob]:
+        """Add jobs in one step, or one by one if that is refused. Return those that are not refused."""
+        if not jobs or not self._why_refused(*jobs):
             return list(jobs)
-        added, stay = [], set[str]()
-        for job, found in jobs:
-            parents = stay & {*job.depends}
-            why = f"it waits for {min(parents)}, which stays there" if parents else ""
-            why = why or ("" if _is_same(job, found) else _ANOTHER) or self._why_refused(job)
-            if why:
-                leave(Left(job.queue, job.jid, why))
-                stay.add(job.jid)
-            else:
-                added.append((job, found))
-        return added
+        return _without(jobs, self._why_refused, leave)
 
     def _why_refused(self, *jobs: OldJob) -> str:
         """Put jobs that are not known here, and return why none of them was put. Empty: all are here."""
         try:
-            self._calls.put_jobs([job.new for job in jobs])
+            answers = self._calls.put_jobs([job.new for job in jobs])
         except (StoreUnavailable, OutcomeUnknown):
             raise
         except LeaseholdError as error:
             return str(error)
+        self._new.update(job.jid for job, is_new in zip(jobs, answers, strict=True) if is_new is True)
         return ""
+
+    def _take_back(self, jobs: Sequence[OldJob]) -> list[str]:
+        """Cancel here those jobs that have not started. Return the jids of the others."""
+        known = self._known(jobs)
+        idle = [
+            job.jid
+            for job in jobs
+            if (found := known[job.jid]) is not None
+            and (found.state in _NOT_STARTED or (job.fail is not None and found.state == "failed"))
+        ]
+        try:
+            cancelled = self._client.cancel(*idle) if idle else []
+        except DependencyError:  # a job that was put here meanwhile waits for one of them
+            cancelled = []
+        return [job.jid for job in jobs if known[job.jid] is not None and job.jid not in cancelled]
 
     def _keep_limits(self, throttles: Iterable[str]) -> None:
         """Set a limit for each throttle of jobs, unless it is set here."""
@@ -264,6 +280,19 @@ class Mover:
 def _told(found: Job | None) -> list[Any]:
     """Return the lines that an earlier move has added to the history of a job here."""
     return [entry.get("data") for entry in found.log if entry["message"] == qless.MOVED] if found is not None else []
+
+
+def _without(jobs: Sequence[OldJob], why: Callable[[OldJob], str], leave: Callable[[Left], object]) -> list[OldJob]:
+    """Leave jobs for which there is a reason, and those that wait for them. Return the others. Parents come first."""
+    others, stay = [], set[str]()
+    for job in jobs:
+        parents = stay & {*job.depends}
+        if reason := f"it waits for {min(parents)}, which stays there" if parents else why(job):
+            leave(Left(job.queue, job.jid, reason))
+            stay.add(job.jid)
+        else:
+            others.append(job)
+    return others
 
 
 def _is_same(job: OldJob, found: Job | None) -> bool:

@@ -439,6 +439,44 @@ def test_job_of_a_moved_recurrence_is_not_taken_for_one_that_stayed(move, old, l
     assert [left.jid for left in move().left] == ["tick-1"] and redis.exists("ql:j:tick-1")
 
 
+def test_producer_that_is_faster_here_loses_no_job(old, source, live, redis, monkeypatch):
+    old.put("q", "parent", "K", '{"old": 1}')
+    old.put("q", "brother", "K", "{}")
+    once = iter([1])
+    calls = calls_of(live)
+    put = calls.put_jobs
+
+    def put_later(jobs, *more):
+        for _ in once:
+            live.queue("q").put("Other", {"new": 1}, jid="parent")
+        return put(jobs, *more)
+
+    monkeypatch.setattr(calls, "put_jobs", put_later)
+    moved = Mover(source, live).move()
+    assert moved.jobs == 1 and [left.jid for left in moved.left] == ["parent"]
+    assert redis.hget("ql:j:parent", "data") == b'{"old": 1}' and live.job("parent").klass == "Other"
+
+
+def test_child_of_a_step_stays_with_its_parent_if_a_producer_is_faster(old, source, live, redis, monkeypatch):
+    old.put("q", "root", "K", "{}")
+    old.put("q", "parent", "K", "{}", depends=["root"])
+    old.put("q", "child", "K", "{}", depends=["parent"])
+    once = iter([1])
+    calls = calls_of(live)
+    put = calls.put_jobs
+
+    def put_later(jobs, *more):
+        if jobs[0].jid == "parent":
+            for _ in once:
+                live.queue("q").put("Other", jid="parent")
+        return put(jobs, *more)
+
+    monkeypatch.setattr(calls, "put_jobs", put_later)
+    moved = Mover(source, live).move()
+    assert moved.jobs == 1 and {left.jid for left in moved.left} == {"parent", "child"}
+    assert live.job("child") is None and redis.exists("ql:j:child") and live.job("parent").klass == "Other"
+
+
 def test_records_that_are_not_kept_could_not_be_told_again(move, old, live, redis):
     old.put("q", "a", "K", "{}")
     live.config.set("jobs-history", 0)
