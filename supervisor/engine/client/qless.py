@@ -30,6 +30,9 @@ _MOST_HISTORY: Final = 200  # entries read of a job
 _HEARTBEAT_S: Final = 60.0
 _GRACE: Final = b"10"
 _SHOWN_QUEUES: Final = 100
+#: No program writes this key. The removing commands are tried on it.
+_TRIED: Final = "ql:leasehold:tried"
+RIGHTS: Final = "~ql:* +@read +@transaction +time +del +zrem +lrem +srem +zincrby +zremrangebyscore"
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +336,25 @@ class Qless:
             for job in jobs:
                 pipe.zscore("ql:tracked", job.jid)
             return [job.jid for job, score in zip(jobs, pipe.execute(), strict=True) if score is not None]
+
+    def check_rights(self) -> None:
+        """Run the commands that remove, where there is nothing to remove. Raises StoreUnavailable if one is refused."""
+        try:
+            with self.pipeline(atomic=True) as pipe:
+                pipe.watch(_TRIED)
+                pipe.multi()
+                pipe.lrem(_TRIED, -1, "")
+                pipe.srem(_TRIED, "")
+                pipe.zrem(_TRIED, "")
+                pipe.zincrby(_TRIED, 1, "")
+                pipe.zremrangebyscore(_TRIED, "-inf", "+inf")
+                pipe.delete(_TRIED)
+                pipe.execute()
+        except redis_py.ResponseError as error:
+            raise StoreUnavailable(
+                f"no job can be removed from Redis at {self._address}, so nothing was put here: {clause(error)}. A move"
+                f" needs a master, and an account with these rights: {RIGHTS}"
+            ) from error
 
     def forget_queue(self, queue: bytes) -> None:
         """Remove the name of a queue that has no jobs any more."""

@@ -52,6 +52,7 @@ class Mover:
             queues, groups = self._source.queues(), self._source.groups()
             self._check_history(sum(self._source.failed(groups)))
             self._check_quiet(queues)
+            self._source.check_rights()
             for queue in queues:
                 self._keep_settings(queue)
                 for place in places(queue):

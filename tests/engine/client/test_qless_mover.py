@@ -11,11 +11,11 @@ import pytest
 from redis.connection import AbstractConnection
 
 from supervisor.engine.client.connection import find_server
-from supervisor.engine.client.qless import Left, Qless
+from supervisor.engine.client.qless import RIGHTS, Left, Qless
 from supervisor.engine.client.qless_mover import Mover
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.model.errors import LeaseholdError
+from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
 from tests import servers
 from tests.docs.pages import ROOT
 from tests.engine.client.old_qless import OldQless, scene
@@ -512,6 +512,39 @@ def test_account_of_the_page_may_move(old, redis, there, live):
     assert Mover(source, live).move().jobs == len(JIDS)
     source.close()
     redis.execute_command("ACL", "DELUSER", "mover")
+
+
+def test_rights_of_the_page_are_those_that_are_asked_for():
+    [rights] = re.findall(r"^ACL SETUSER mover on >secret (.*)$", PAGE.read_text(), re.MULTILINE)
+    assert rights == RIGHTS
+
+
+@pytest.mark.parametrize("missing", [None, "del", "zrem", "lrem", "srem", "zincrby", "zremrangebyscore"])
+def test_nothing_is_put_before_it_could_be_removed(old, redis, there, server, namespace, live, missing):
+    rights = RIGHTS.split() if missing else ["~ql:*", "+@read", "+@transaction", "+time"]
+    granted = [right for right in rights if right != f"+{missing}"]
+    redis.execute_command("ACL", "SETUSER", "reader", "reset", "on", ">secret", *granted)
+    scene(old)
+    before = {key: redis.dump(key) for key in redis.keys("*")}
+    source = Qless(find_server(there[0].replace("unix://", "unix://reader:secret@")))
+    with pytest.raises(StoreUnavailable, match=f"so nothing was put here: .*{missing or 'lrem'}.* \\+zrem"):
+        Mover(source, live).move()
+    source.close()
+    redis.execute_command("ACL", "DELUSER", "reader")
+    assert ({key: redis.dump(key) for key in redis.keys("*")}, server.dump(namespace)) == (before, {})
+
+
+def test_nothing_is_put_from_a_replica(old, redis, source, server, namespace, live):
+    scene(old)
+    with servers.running(servers.binary()) as socket, servers.connected(socket) as replica:
+        for key in redis.keys("*"):
+            replica.restore(key, 0, redis.dump(key))
+        replica.execute_command("REPLICAOF", "localhost", "1")  # of none: it keeps what it has
+        of_replica = Qless(find_server(f"unix://{socket}"))
+        with pytest.raises(StoreUnavailable, match=r"read only replica.* A move needs a master"):
+            Mover(of_replica, live).move()
+        of_replica.close()
+    assert server.dump(namespace) == {}
 
 
 def test_same_server_may_have_both(server, namespace, redis, there):
