@@ -67,6 +67,10 @@ class OldSystem:
     living: Sequence[str]
 
 
+class Changed(LeaseholdError):
+    """Jobs changed there while they were moved, and none of them was removed."""
+
+
 class OldPlace(NamedTuple):
     """Where jobs lie there. `queue` is None for the failed jobs of a group."""
 
@@ -97,16 +101,24 @@ class Qless:
             raise StoreUnavailable(
                 f"cannot reach Redis at {self._address}: {clause(error)}. A move goes on where it was, if called again"
             ) from error
-        except redis_py.WatchError:
-            raise LeaseholdError(
-                "jobs changed there while they were moved: a worker or a producer still runs. Stop it, and call this"
-                " again: it goes on where it was"
-            ) from None
         except redis_py.ResponseError as error:
             raise StoreUnavailable(f"Redis at {self._address} refused a command: {without_arguments(error)}") from error
 
     def pipeline(self, *, atomic: bool = False) -> Any:
         return self._redis.pipeline(transaction=atomic)
+
+    def commit(self, pipe: Any) -> None:
+        """Run the queued commands. Raises Changed if a watched key has changed: none of them was run then."""
+        try:
+            pipe.execute()
+        except redis_py.WatchError as error:
+            lost = error.__cause__ or error.__context__
+            if isinstance(lost, _LOST):  # redis-py says so of a lost connection, too. The commands may have been run
+                raise lost from None
+            raise Changed(
+                "jobs changed there while they were moved: a worker or a producer still runs. Stop it, and call this"
+                " again: it goes on where it was"
+            ) from None
 
     def queues(self) -> list[bytes]:
         """Return the names of all queues, in the order in which qless has them."""
@@ -372,7 +384,7 @@ class Qless:
                 pipe.multi()
                 for command in commands:
                     pipe.execute_command(*command)
-                pipe.execute()
+                self.commit(pipe)
 
 
 def places(queue: bytes, *more: str) -> list[OldPlace]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from supervisor.engine.client.qless import PAGE, Left, OldPlace, Qless, job_key, key_of, places
+from supervisor.engine.client.qless import PAGE, Changed, Left, OldPlace, Qless, job_key, key_of, places
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Job
@@ -44,7 +44,7 @@ class Mover:
         self._calls = calls_of(client)
         self._moved = Moved()
         self._limits: set[str] = set()
-        self._new: set[str] = set()  # jids that this step has put
+        self._new: set[str] = set()  # jids of what this step has put
 
     def move(self) -> Moved:
         """Move all. Raises LeaseholdError if workers live there, or if it cannot be told here what was moved."""
@@ -153,9 +153,22 @@ class Mover:
             pipe.multi()
             for job in jobs:
                 self._source.remove(pipe, place, job)
-            pipe.execute()
+            self._commit(pipe, jobs)
         self._moved.jobs += len(jobs)
         return len(jobs), children
+
+    def _commit(self, pipe: Any, jobs: Sequence[OldJob]) -> None:
+        """Remove there what was put here. If that has changed there, take back here what this step has put."""
+        try:
+            self._source.commit(pipe)
+        except Changed as error:
+            both = self._take_back([job for job in jobs if job.jid in self._new])
+            if not both:
+                raise
+            more = f" and {len(both) - 10} more" if len(both) > 10 else ""
+            raise Changed(
+                f"{error}. Jobs that are in both places, and have started here: {', '.join(both[:10])}{more}"
+            ) from None
 
     def _in_order(self, jobs: Sequence[OldJob], leave: Callable[[Left], object]) -> list[OldJob]:
         """Return the jobs whose parents have been moved or have ended, or come before them."""
@@ -249,12 +262,18 @@ class Mover:
             with self._source.pipeline(atomic=True) as pipe:
                 pipe.watch(*(b"ql:r:" + jid for jid, _ in page))
                 self._check_quiet([])
+                self._new.clear()
                 here = [one.jid for one in self._source.recurrences(place.queue, page) if self._is_here(one)]
                 pipe.multi()
                 for jid in here:
                     pipe.zrem(place.key, jid)
                     pipe.delete(f"ql:r:{jid}")
-                pipe.execute()
+                try:
+                    self._source.commit(pipe)
+                except Changed:
+                    for jid in self._new:
+                        self._calls.act(writes.unrecur, jid)
+                    raise
             left += len(page) - len(here)
             self._moved.recurring += len(here)
 
@@ -267,6 +286,7 @@ class Mover:
         if known is None:
             self._keep_limits(one.throttles)
             self._calls.run(one.recur)
+            self._new.add(one.jid)
         elif (known.queue, known.klass, known.raw) != (one.queue, one.klass, one.raw):
             self._named_left(Left(one.queue, one.jid, "another recurring job of this jid is here already"))
             return False

@@ -11,7 +11,7 @@ import pytest
 from redis.connection import AbstractConnection
 
 from supervisor.engine.client.connection import find_server
-from supervisor.engine.client.qless import RIGHTS, Left, Qless
+from supervisor.engine.client.qless import RIGHTS, Changed, Left, Qless
 from supervisor.engine.client.qless_mover import Mover
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
@@ -382,11 +382,74 @@ def test_change_during_the_move_ends_it(old, redis, source, live, monkeypatch):
     with pytest.raises(LeaseholdError, match="jobs changed there while they were moved"):
         Mover(source, live).move()
     monkeypatch.undo()
-    assert redis.hget("ql:j:a", "data") == b"[1]" and live.job("a").raw == b"{}"
+    assert redis.hget("ql:j:a", "data") == b"[1]" and live.job("a") is None
+    assert Mover(source, live).move().jobs == 1 and live.job("a").raw == b"[1]"
+
+
+def test_job_that_a_worker_there_takes_meanwhile_runs_only_there(old, source, live, server, namespace, monkeypatch):
+    scene(old)
+    commit, jids = source.commit, []
+
+    def pop_and_commit(pipe):
+        old.now = time.time()
+        jids.append(old.pop("mail", "web-9"))
+        commit(pipe)
+
+    monkeypatch.setattr(source, "commit", pop_and_commit)
+    with pytest.raises(Changed, match=r"a worker or a producer still runs.* goes on where it was$"):
+        Mover(source, live).move()
+    assert len(jids) == 1 and old.redis.hget(f"ql:j:{jids[0]}", "state") == b"running"
+    assert live.jobs(*JIDS) == [None] * len(JIDS)
+
+
+def test_jobs_that_have_started_in_both_places_are_named(old, source, live, monkeypatch):
+    for jid in ("a", "b"):
+        old.put("q", jid, "K", "{}")
+        old.now += 1
+    commit = source.commit
+
+    def start_and_commit(pipe):
+        assert [lease.jid for lease in live.queue("q").lease("w", 1)] == ["a"]
+        old.put("q", "a", "K", "[1]")
+        commit(pipe)
+
+    monkeypatch.setattr(source, "commit", start_and_commit)
+    with pytest.raises(Changed, match=r"in both places, and have started here: a$"):
+        Mover(source, live).move()
+    assert live.job("a").state == "running" and live.job("b") is None
+    monkeypatch.undo()
     [left] = Mover(source, live).move().left
     assert left == Left("q", "a", "another job of this jid is here already, or it has changed there since")
-    live.cancel("a")
-    assert Mover(source, live).move().jobs == 1 and live.job("a").raw == b"[1]"
+
+
+def test_lost_connection_is_told_as_one_and_takes_nothing_back(old, redis, source, live, monkeypatch):
+    old.put("q", "a", "K", "{}")
+    commit = source.commit
+
+    def lose_and_commit(pipe):
+        redis.client_kill_filter(_type="normal", skipme=True)
+        commit(pipe)
+
+    monkeypatch.setattr(source, "commit", lose_and_commit)
+    with pytest.raises(StoreUnavailable, match=r"cannot reach Redis .* A move goes on where it was"):
+        Mover(source, live).move()
+    assert live.job("a").state == "waiting" and redis.exists("ql:j:a")
+    monkeypatch.undo()
+    assert Mover(source, live).move().jobs == 1 and not redis.exists("ql:j:a")
+
+
+def test_recurrence_that_changes_meanwhile_is_taken_back(old, redis, source, live, monkeypatch):
+    old.recur("q", "tick", "K", "{}", 60, 600)
+    commit = source.commit
+
+    def count_and_commit(pipe):
+        redis.hincrby("ql:r:tick", "count", 1)
+        commit(pipe)
+
+    monkeypatch.setattr(source, "commit", count_and_commit)
+    with pytest.raises(Changed, match="jobs changed there"):
+        Mover(source, live).move()
+    assert live.recurring("tick") is None and redis.exists("ql:r:tick")
 
 
 def test_failed_job_never_starts_before_it_has_failed_here(old, source, live, monkeypatch):
