@@ -30,6 +30,7 @@ _MOST_HISTORY: Final = 200  # entries read of a job
 _HEARTBEAT_S: Final = 60.0
 _GRACE: Final = b"10"
 _SHOWN_QUEUES: Final = 100
+_NO_HASH: Final = "its record is no hash"
 #: No program writes this key. The removing commands are tried on it.
 _TRIED: Final = "ql:leasehold:tried"
 RIGHTS: Final = "~ql:* +@read +@transaction +time +del +zrem +lrem +srem +zincrby +zremrangebyscore"
@@ -192,16 +193,17 @@ class Qless:
         else:
             is_last_first = qless.PLACES.get(place.kind, False)
             found = self._redis.zrange(place.key, left, left + count - 1, desc=is_last_first, withscores=True)
-        return found[: self._number_that_fits([jid for jid, _ in found])]
+        key_of_record = recurrence_key if place.kind == "recur" else job_key
+        return found[: self._number_that_fits([key_of_record(jid) for jid, _ in found])]
 
-    def _number_that_fits(self, jids: Sequence[bytes]) -> int:
+    def _number_that_fits(self, keys: Sequence[bytes]) -> int:
         with self.pipeline() as pipe:
-            for jid in jids:
-                pipe.hstrlen(job_key(jid), "data")
-            sizes = pipe.execute()
+            for key in keys:
+                pipe.hstrlen(key, "data")
+            sizes = _values(pipe)
         kept = total = 0
         for size in sizes:
-            total += size
+            total += size if isinstance(size, int) else 0
             if kept and total > _PAGE_BYTES:
                 break
             kept += 1
@@ -215,30 +217,35 @@ class Qless:
                 pipe.hstrlen(job_key(jid), "data")
                 pipe.scard(job_key(jid, "-dependencies"))
                 pipe.lrange(job_key(jid, "-history"), -_MOST_HISTORY, -1)
-            heads = _in_fours(pipe.execute())
+            heads = _in_fours(_values(pipe))
             for (jid, _), (_, size, n_parents, _) in zip(page, heads, strict=True):
-                pipe.hget(job_key(jid), "data" if size <= DATA_BYTES else "none")
-                pipe.srandmember(job_key(jid, "-dependencies"), min(n_parents, MOST_PARENTS + 1))
-            bodies = pipe.execute()
-        found = []
-        for (jid, score), (values, _, _, history), data, parents in zip(
-            page, heads, bodies[::2], bodies[1::2], strict=True
-        ):
-            fields = dict(zip(qless.OF_JOB, [*values, data], strict=True))
-            found.append(self._job(place, jid, score, fields, parents, history))
-        return found
+                pipe.hget(job_key(jid), "data" if size is not None and size <= DATA_BYTES else "none")
+                pipe.srandmember(job_key(jid, "-dependencies"), min(n_parents or 0, MOST_PARENTS + 1))
+            bodies = _values(pipe)
+        return [
+            self._job(place, jid, score, head, data, parents)
+            for (jid, score), head, data, parents in zip(page, heads, bodies[::2], bodies[1::2], strict=True)
+        ]
 
     def _job(
-        self, place: OldPlace, jid: bytes, score: float, fields: qless.Fields, parents: Any, history: Any
+        self, place: OldPlace, jid: bytes, score: float, head: Sequence[Any], data: bytes | None, parents: Any
     ) -> OldJob | Left:
+        values, size, n_parents, history = head
+        fields = dict(zip(qless.OF_JOB, [*(values or [None] * (len(qless.OF_JOB) - 1)), data], strict=True))
         queue = place.queue if place.queue is not None else fields["queue"] or b""
         try:
+            if values is None:
+                raise ValueError(_NO_HASH)
+            if n_parents is None or history is None:
+                raise ValueError("its dependencies are no set, or its history is no list")
             if fields["state"] is None:
                 raise ValueError("its record is gone")
+            if size > DATA_BYTES:
+                raise ValueError(f"its data has {size} bytes, of at most {DATA_BYTES}")
             if (fields["state"] == b"failed") != (place.queue is None):
                 raise ValueError(f"its record says that it is {shown(fields['state'])}")
             due_unix = score if place.kind == "scheduled" else None
-            return qless.read_job(jid, queue.decode(), fields, due_unix, parents or (), history)
+            return qless.read_job(jid, qless.text("queue", queue), fields, due_unix, parents or (), history)
         except (ValueError, TypeError) as error:
             return Left(shown(queue), shown(jid), str(error))
 
@@ -247,13 +254,15 @@ class Qless:
         now_unix = self.now_unix()
         with self.pipeline() as pipe:
             for jid, _ in page:
-                pipe.hmget(b"ql:r:" + jid, *qless.OF_RECURRENCE)
-            rows = pipe.execute()
+                pipe.hmget(recurrence_key(jid), *qless.OF_RECURRENCE)
+            rows = _values(pipe)
         found: list[OldRecurrence | Left] = []
         for (jid, next_unix), values in zip(page, rows, strict=True):
-            fields = dict(zip(qless.OF_RECURRENCE, values, strict=True))
             try:
-                found.append(qless.read_recurrence(jid, queue.decode(), fields, next_unix, now_unix))
+                if values is None:
+                    raise ValueError(_NO_HASH)
+                fields = dict(zip(qless.OF_RECURRENCE, values, strict=True))
+                found.append(qless.read_recurrence(jid, qless.text("queue", queue), fields, next_unix, now_unix))
             except (ValueError, TypeError) as error:
                 found.append(Left(shown(queue), shown(jid), str(error)))
         return found
@@ -263,20 +272,24 @@ class Qless:
         with self.pipeline() as pipe:
             for job in jobs:
                 pipe.srandmember(job_key(job.jid.encode(), "-dependents"), MOST_PARENTS)
-            return [jid for found in pipe.execute() for jid in found]
+            return [jid for found in _values(pipe) for jid in found or ()]
 
     def depending(self, jids: Sequence[bytes]) -> list[tuple[OldPlace, list[tuple[bytes, float]]]]:
         """Return those of these jobs that wait for others, as a page for each queue."""
         with self.pipeline() as pipe:
             for jid in jids:
                 pipe.hmget(job_key(jid), "state", "queue")
-            rows = pipe.execute()
+            rows = _values(pipe)
         pages: dict[bytes, list[tuple[bytes, float]]] = {}
-        for jid, (state, queue) in zip(jids, rows, strict=True):
+        for jid, row in zip(jids, rows, strict=True):
+            state, queue = row or (None, None)
             if state == b"depends" and queue:
                 pages.setdefault(queue, []).append((jid, 0.0))
         return [
-            (OldPlace(key_of(queue, "depends"), queue, "depends"), page[: self._number_that_fits([j for j, _ in page])])
+            (
+                OldPlace(key_of(queue, "depends"), queue, "depends"),
+                page[: self._number_that_fits([job_key(j) for j, _ in page])],
+            )
             for queue, page in pages.items()
         ]
 
@@ -285,8 +298,14 @@ class Qless:
         names = sorted(set(jids))
         with self.pipeline() as pipe:
             for jid in names:
+                pipe.type(job_key(jid.encode()))
                 pipe.hget(job_key(jid.encode()), "state")
-            return {jid for jid, state in zip(names, pipe.execute(), strict=True) if state not in (None, b"complete")}
+            found = _values(pipe)
+        return {
+            jid
+            for jid, kind, state in zip(names, found[::2], found[1::2], strict=True)
+            if kind != b"none" and state != b"complete"
+        }
 
     def look(self) -> OldSystem:
         """Look at all, and change nothing."""
@@ -397,6 +416,19 @@ def key_of(queue: bytes, kind: str) -> bytes:
 
 def job_key(jid: bytes, more: str = "") -> bytes:
     return b"ql:j:" + jid + more.encode()
+
+
+def recurrence_key(jid: bytes) -> bytes:
+    return b"ql:r:" + jid
+
+
+def _values(pipe: Any) -> list[Any]:
+    """Return the replies of queued reads. None stands also for a key of another type, so that it stops no others."""
+    found: list[Any] = pipe.execute(raise_on_error=False)
+    for reply in found:
+        if isinstance(reply, Exception) and not str(reply).startswith("WRONGTYPE"):
+            raise reply
+    return [None if isinstance(reply, Exception) else reply for reply in found]
 
 
 def _in_fours(replies: Sequence[Any]) -> list[tuple[Any, ...]]:

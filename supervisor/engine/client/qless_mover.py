@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from supervisor.engine.client.qless import PAGE, Changed, Left, OldPlace, Qless, job_key, key_of, places
+from supervisor.engine.client.qless import PAGE, Changed, Left, OldPlace, Qless, job_key, key_of, places, recurrence_key
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Job
@@ -260,14 +260,14 @@ class Mover:
         assert place.queue is not None
         while page := self._source.page(place, left):
             with self._source.pipeline(atomic=True) as pipe:
-                pipe.watch(*(b"ql:r:" + jid for jid, _ in page))
+                pipe.watch(*(recurrence_key(jid) for jid, _ in page))
                 self._check_quiet([])
                 self._new.clear()
                 here = [one.jid for one in self._source.recurrences(place.queue, page) if self._is_here(one)]
                 pipe.multi()
                 for jid in here:
                     pipe.zrem(place.key, jid)
-                    pipe.delete(f"ql:r:{jid}")
+                    pipe.delete(recurrence_key(jid.encode()))
                 try:
                     self._source.commit(pipe)
                 except Changed:

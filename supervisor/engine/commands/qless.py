@@ -72,7 +72,7 @@ def read_job(
     jid: bytes, queue: str, fields: Fields, due_unix: float | None, depends: Iterable[bytes], history: Iterable[bytes]
 ) -> OldJob:
     """Read a job that lies in a place of `queue`. `due_unix`: when it is due, if it is scheduled."""
-    state = _text("state", fields["state"])
+    state = text("state", fields["state"])
     if state == "complete":
         raise ValueError("it lies where jobs wait, and its record says that it is complete")
     klass, raw, options = _common(jid, queue, fields)
@@ -82,7 +82,7 @@ def read_job(
         due_unix = PARKED_UNIX
     else:
         options["retries"] = max(_whole("remaining", fields["remaining"]), 0)
-    parents = sorted(_text("dependency", parent) for parent in depends) if state == "depends" else []
+    parents = sorted(text("dependency", parent) for parent in depends) if state == "depends" else []
     if parents:
         options |= {"depends": parents, "on_parent_failure": "wait"}
         due_unix = _number("scheduled", fields["scheduled"] or b"0")
@@ -97,7 +97,7 @@ def read_job(
         new=new_job("add", queue, klass, orjson.Fragment(raw), options),
         mark=options["trace"],
         tags=options["tags"],
-        worker=_text("worker", fields["worker"] or b""),
+        worker=text("worker", fields["worker"] or b""),
         throttles=_names("throttles", fields["throttles"]),
         depends=parents,
         group=group,
@@ -113,8 +113,8 @@ def _mark(raw: bytes, *parts: object) -> str:
     """
     digest = hashlib.sha256(repr(parts).encode())
     digest.update(raw)
-    text = digest.hexdigest()
-    return f"00-{text[:32]}-{text[32:48]}-01"
+    ids = digest.hexdigest()
+    return f"00-{ids[:32]}-{ids[32:48]}-01"
 
 
 def read_recurrence(jid: bytes, queue: str, fields: Fields, next_unix: float, now_unix: float) -> OldRecurrence:
@@ -137,14 +137,14 @@ def _common(jid: bytes, queue: str, fields: Fields) -> tuple[str, bytes, dict[st
     except orjson.JSONDecodeError as error:
         raise ValueError(f"its data is not JSON: {error}") from None
     options = {
-        "jid": _text("jid", jid),
+        "jid": text("jid", jid),
         "priority": -_whole("priority", fields["priority"] or b"0"),  # there a higher number runs sooner
         "retries": _whole("retries", fields["retries"]),
         "tags": _names("tags", fields["tags"]),
     }
     if limits := shared(_names("throttles", fields["throttles"])):
         options["limit"] = limits
-    return _text("klass", fields["klass"]), raw, options
+    return text("klass", fields["klass"]), raw, options
 
 
 def shared(throttles: Iterable[str]) -> list[str]:
@@ -169,7 +169,8 @@ def _failing(jid: str, stored: bytes | None) -> tuple[str, Command[bool]]:
     return group, Command(scripts.FAIL, ("", jid, group, failure, ""), bool)
 
 
-def _text(name: str, value: bytes | None) -> str:
+def text(name: str, value: bytes | None) -> str:
+    """Return the text of a field or a name. Raises ValueError."""
     if value is None:
         raise ValueError(f"its record has no {name}")
     try:
@@ -179,11 +180,11 @@ def _text(name: str, value: bytes | None) -> str:
 
 
 def _number(name: str, value: bytes | None) -> float:
-    text = _text(name, value)
+    said = text(name, value)
     try:
-        return _finite(name, float(text))
+        return _finite(name, float(said))
     except ValueError:
-        raise ValueError(f"its {name} is no number: {text!r:.100}") from None
+        raise ValueError(f"its {name} is no number: {said!r:.100}") from None
 
 
 def _finite(name: str, number: float) -> float:

@@ -202,6 +202,14 @@ def test_workers_of_qless_are_named(adopt, redis, server, namespace, target):
     assert contents(redis) == before and server.dump(namespace) == {}
 
 
+def test_record_of_another_type_does_not_stop_the_look(adopt, redis, target):
+    OldQless(redis, time.time() - 2000).put("q", "a", "K", "{}")
+    redis.set("ql:j:bad", "x")
+    redis.zadd("ql:q:q-work", {"bad": 9})
+    said = adopt("qless")
+    assert said.code == 0 and "1 of 2: its record is no hash" in said.out
+
+
 def test_jobs_of_qless_go_nowhere_unsaid(adopt, redis, monkeypatch):
     monkeypatch.delenv("LEASEHOLD_REDIS_URL", raising=False)
     OldQless(redis, time.time() - 2000).put("q", "a", "K", "{}")

@@ -290,6 +290,19 @@ def test_jobs_that_are_none_here_stay_and_are_named(move, old, redis, live):
     old.put("q", "huge", "K", "{}", depends=["good"])
     redis.sadd("ql:j:huge-dependencies", *range(1200))
     live.queue("q").put("Other", jid="parents")
+    redis.set("ql:j:string", "x")
+    redis.set("ql:r:string", "x")
+    redis.zadd("ql:q:q-work", {"string": 9})
+    redis.zadd("ql:q:q-recur", {"string": 9})
+    for jid, more in (("no-list", "history"), ("no-set", "dependencies")):
+        old.put("q", jid, "K", "{}")
+        redis.delete(f"ql:j:{jid}-{more}")
+        redis.set(f"ql:j:{jid}-{more}", "x")
+    old.put("q", "of-string", "K", "{}", depends=["good"])
+    redis.sadd("ql:j:of-string-dependencies", "string")
+    redis.zadd("ql:queues", {b"q\xff": 1})
+    redis.zadd(b"ql:q:q\xff-work", {"phantom-2": 1})
+    redis.hset("ql:j:phantom-2", mapping=redis.hgetall("ql:j:good"))
     moved = move()
     why = {left.jid: left.why for left in moved.left}
     assert {jid: reason.partition(":")[0] for jid, reason in why.items()} == {
@@ -311,8 +324,13 @@ def test_jobs_that_are_none_here_stay_and_are_named(move, old, redis, live):
         "recurring": "every must be 0.001 or more",
         "huge": "depends must be at most 1000 names, not 1001",
         "parents": "another job of this jid is here already, or it has changed there since",
+        "string": "its record is no hash",
+        "no-list": "its dependencies are no set, or its history is no list",
+        "no-set": "its dependencies are no set, or its history is no list",
+        "of-string": "it waits for string, which stays there",
+        "phantom-2": "its queue is not UTF-8",
     }
-    assert (moved.jobs, moved.number_left) == (2, len(why))
+    assert (moved.jobs, moved.number_left) == (2, len(why) + 1)  # a job and a recurring job have one jid
     assert live.job("parents").klass == "Other" and redis.hget("ql:j:data", "data") == b"{"
     redis.hset("ql:j:data", "data", "[]")
     assert "orphan" not in {left.jid for left in move().left} and live.job("orphan").dependencies == ["data"]
