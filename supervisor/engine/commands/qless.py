@@ -19,6 +19,7 @@ from supervisor.engine.model.jobs import NewJob, new_job
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
 from supervisor.engine.model.outcomes import failure_json
 from supervisor.engine.model.recurring import new_recurrence
+from supervisor.engine.model.validation import moment_ms
 
 #: The places of a queue's jobs, in the order in which qless would give them out, and whether the first is at the end.
 PLACES: Final[Mapping[str, bool]] = {"locks": False, "work": True, "throttled": False, "scheduled": False}
@@ -124,7 +125,7 @@ def read_recurrence(jid: bytes, queue: str, fields: Fields, next_unix: float, no
     if backlog := _whole("backlog", fields["backlog"] or b"0"):
         options["backlog"] = backlog
     new = new_recurrence(queue, klass, orjson.Fragment(raw), options, now_unix)
-    first = replace(new, delay_ms="", first_ms=round(_finite("next time", next_unix) * 1000))
+    first = replace(new, delay_ms="", first_ms=moment_ms("next time", next_unix))
     recur = Command(scripts.RECUR, ("", "recur", "", *first.arguments), lambda _reply: new.jid)
     return OldRecurrence(new.jid, klass, raw, queue, _names("throttles", fields["throttles"]), recur)
 

@@ -289,6 +289,9 @@ def test_jobs_that_are_none_here_stay_and_are_named(move, old, redis, live):
     old.recur("q", "recurring", "K", "{}", 0, 0)
     old.put("q", "huge", "K", "{}", depends=["good"])
     redis.sadd("ql:j:huge-dependencies", *range(1200))
+    for jid, next_unix in (("beyond", 1e300), ("before", -1e18)):
+        old.recur("q", jid, "K", "{}", 60, 0)
+        redis.zadd("ql:q:q-recur", {jid: next_unix})
     live.queue("q").put("Other", jid="parents")
     redis.set("ql:j:string", "x")
     redis.set("ql:r:string", "x")
@@ -324,6 +327,8 @@ def test_jobs_that_are_none_here_stay_and_are_named(move, old, redis, live):
         "recurring": "every must be 0.001 or more",
         "huge": "depends must be at most 1000 names, not 1001",
         "parents": "another job of this jid is here already, or it has changed there since",
+        "beyond": "next time must be a finite number of seconds",
+        "before": "next time must be a finite number of seconds",
         "string": "its record is no hash",
         "no-list": "its dependencies are no set, or its history is no list",
         "no-set": "its dependencies are no set, or its history is no list",
