@@ -29,6 +29,7 @@ _MOST_HISTORY: Final = 200  # entries read of a job
 #: qless's own settings, where none are set.
 _HEARTBEAT_S: Final = 60.0
 _GRACE: Final = b"10"
+_MOST_DIGITS: Final = 12
 _SHOWN_QUEUES: Final = 100
 _NO_HASH: Final = "its record is no hash"
 #: No program writes this key. The removing commands are tried on it.
@@ -147,7 +148,7 @@ class Qless:
             pipe.hget(b"ql:th:ql:q:" + queue, "maximum")
             pipe.hget("ql:config", queue + b"-max-concurrency")
             found = pipe.execute()
-        return next((int(each) for each in found if each is not None and each.isdigit()), 0)
+        return next((_maximum(each) for each in found if each is not None and each.isdigit()), 0)
 
     def most_throttled(self, name: str) -> int:
         """Return the maximum of a throttle without an end; 0: there is none."""
@@ -155,7 +156,7 @@ class Qless:
             pipe.hget(f"ql:th:{name}", "maximum")
             pipe.pttl(f"ql:th:{name}")
             maximum, ttl = pipe.execute()
-        return int(maximum) if maximum is not None and maximum.isdigit() and ttl < 0 else 0
+        return _maximum(maximum) if maximum is not None and maximum.isdigit() and ttl < 0 else 0
 
     def now_unix(self) -> float:
         seconds, micros = self._redis.time()
@@ -433,6 +434,11 @@ def _values(pipe: Any) -> list[Any]:
 
 def _in_fours(replies: Sequence[Any]) -> list[tuple[Any, ...]]:
     return list(zip(*(replies[n::4] for n in range(4)), strict=True))
+
+
+def _maximum(digits: bytes) -> int:
+    """Return how many jobs may run at once; 0: any number. A number that is too large for a limit here bounds none."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else 0
 
 
 def _seconds(value: bytes) -> float:

@@ -92,11 +92,11 @@ class Mover:
         """Pause the queue here if it is paused there, and bound its running jobs, unless that is set here."""
         try:
             name = queue.decode()
+            if self._source.is_paused(queue):
+                self._client.queue(name).pause()
             most = self._source.most_running(queue)
             if most and f"max-concurrency-{name}" not in self._client.config.all():
                 self._client.config.set(f"max-concurrency-{name}", most)
-            if self._source.is_paused(queue):
-                self._client.queue(name).pause()
         except ValueError:
             return  # a name that is refused here: its jobs stay there, and say why
 

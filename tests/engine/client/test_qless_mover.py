@@ -590,6 +590,16 @@ def test_limits_that_are_set_here_stay(move, old, live):
     assert (live.limit("api").running, live.config.get("max-concurrency-mail")) == (9, 2)
 
 
+def test_limit_that_is_too_large_bounds_nothing_and_drops_no_pause(move, old, live):
+    old.put("q", "a", "K", "{}", throttles=["api"])
+    old.throttle("ql:q:q", 10**18)
+    old.throttle("api", 10**18)
+    old.pause("q")
+    assert move().jobs == 1
+    assert live.queue("q").counts().paused and live.queue("q").lease("w") == []
+    assert live.limit("api").running is None and live.config.get("max-concurrency-q") == 0
+
+
 def test_account_of_the_page_may_move(old, redis, there, live):
     [rights] = re.findall(r"^ACL SETUSER mover (.*)$", PAGE.read_text(), re.MULTILINE)
     redis.execute_command("ACL", "SETUSER", "mover", *rights.split())
