@@ -25,7 +25,6 @@ _LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
 #: Jobs of one step, and bytes of their data: one job at least.
 PAGE: Final = 100
 _PAGE_BYTES: Final = 8 * 1024 * 1024
-_MOST_HISTORY: Final = 200  # entries read of a job
 #: qless's own settings, where none are set.
 _HEARTBEAT_S: Final = 60.0
 _GRACE: Final = b"10"
@@ -93,16 +92,14 @@ class Qless:
         self._pool.disconnect()
 
     @contextmanager
-    def spoken(self) -> Iterator[None]:
-        """Turn errors of the connection into ours."""
+    def spoken(self, advice: str = "") -> Iterator[None]:
+        """Turn errors of the connection into ours. `advice` is added to that of a lost one."""
         try:
             yield
         except redis_py.AuthenticationError as error:
             raise unreachable(self._address, error) from error
         except _LOST as error:
-            raise StoreUnavailable(
-                f"cannot reach Redis at {self._address}: {clause(error)}. A move goes on where it was, if called again"
-            ) from error
+            raise StoreUnavailable(f"cannot reach Redis at {self._address}: {clause(error)}{advice}") from error
         except redis_py.ResponseError as error:
             raise StoreUnavailable(f"Redis at {self._address} refused a command: {without_arguments(error)}") from error
 
@@ -217,7 +214,7 @@ class Qless:
                 pipe.hmget(job_key(jid), *(name for name in qless.OF_JOB if name != "data"))
                 pipe.hstrlen(job_key(jid), "data")
                 pipe.scard(job_key(jid, "-dependencies"))
-                pipe.lrange(job_key(jid, "-history"), -_MOST_HISTORY, -1)
+                pipe.lrange(job_key(jid, "-history"), -qless.MOST_ENTRIES, -1)
             heads = _in_fours(_values(pipe))
             for (jid, _), (_, size, n_parents, _) in zip(page, heads, strict=True):
                 pipe.hget(job_key(jid), "data" if size is not None and size <= DATA_BYTES else "none")

@@ -34,6 +34,11 @@ class Moved:
     number_left: int = 0
     left: list[Left] = field(default_factory=list)
 
+    def leave(self, *jobs: Left, more: int = 0) -> None:
+        """Count jobs that stay there, and `more`, and name the first."""
+        self.number_left += len(jobs) + more
+        self.left += jobs[: max(_MOST_NAMED - len(self.left), 0)]
+
 
 class Mover:
     """Moves all jobs of a qless to the namespace of a client, in steps of at most 100 jobs."""
@@ -48,7 +53,7 @@ class Mover:
 
     def move(self) -> Moved:
         """Move all. Raises LeaseholdError if workers live there, or if it cannot be told here what was moved."""
-        with self._source.spoken():
+        with self._source.spoken(". A move goes on where it was, if called again"):
             queues, groups = self._source.queues(), self._source.groups()
             self._check_history(sum(self._source.failed(groups)))
             self._check_quiet(queues)
@@ -103,22 +108,21 @@ class Mover:
     def _empty(self, place: OldPlace) -> None:
         left = 0
         while page := self._source.page(place, left):
-            left += len(page) - self._step(place, page, self._named_left)[0]
+            left += len(page) - self._step(place, page, self._moved.leave)[0]
 
     def _empty_depends(self, queues: Sequence[bytes]) -> None:
         """Move the jobs that wait for others, parents first: one that were not here would count as complete."""
-        blocked: list[Left] = []
+        blocked = Moved()
         before = -1
         while before != self._moved.jobs:
-            before, blocked = self._moved.jobs, []
+            before, blocked = self._moved.jobs, Moved()
             for queue in queues:
                 left, place = 0, OldPlace(key_of(queue, "depends"), queue, "depends")
                 while page := self._source.page(place, left):
-                    number, children = self._step(place, page, blocked.append)
+                    number, children = self._step(place, page, blocked.leave)
                     left += len(page) - number
                     self._follow(children)
-        for one in blocked:
-            self._named_left(one)
+        self._moved.leave(*blocked.left, more=blocked.number_left - len(blocked.left))
 
     def _follow(self, children: Sequence[bytes]) -> None:
         """Move children of moved jobs, and theirs, as far as they can be moved. A look at all finds the others."""
@@ -280,7 +284,7 @@ class Mover:
     def _is_here(self, one: OldRecurrence | Left) -> bool:
         """Create a recurring job, and return whether it is here as it was there."""
         if isinstance(one, Left):
-            self._named_left(one)
+            self._moved.leave(one)
             return False
         known = self._client.recurring(one.jid)
         if known is None:
@@ -288,14 +292,9 @@ class Mover:
             self._calls.run(one.recur)
             self._new.add(one.jid)
         elif (known.queue, known.klass, known.raw) != (one.queue, one.klass, one.raw):
-            self._named_left(Left(one.queue, one.jid, "another recurring job of this jid is here already"))
+            self._moved.leave(Left(one.queue, one.jid, "another recurring job of this jid is here already"))
             return False
         return True
-
-    def _named_left(self, one: Left) -> None:
-        self._moved.number_left += 1
-        if len(self._moved.left) < _MOST_NAMED:
-            self._moved.left.append(one)
 
 
 def _told(found: Job | None) -> list[Any]:

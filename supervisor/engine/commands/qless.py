@@ -29,6 +29,9 @@ PARKED_UNIX: Final = 4_102_444_800.0
 MOVED: Final = "history in qless"
 #: Bytes of entries in one such line.
 _LINE_BYTES: Final = 3500
+#: A history here keeps its first and its last 99 entries, and a move that goes on counts the lines among them.
+_MOST_LINES: Final = 90
+MOST_ENTRIES: Final = 200
 _FIELDS: Final = ("klass", "state", "queue", "priority", "tags", "retries", "worker", "throttles")
 OF_JOB: Final = (*_FIELDS, "remaining", "failure", "scheduled", "history", "data")
 OF_RECURRENCE: Final = (*_FIELDS, "interval", "backlog", "data")
@@ -89,7 +92,7 @@ def read_job(
         due_unix = _number("scheduled", fields["scheduled"] or b"0")
     if due_unix:
         options["at"] = due_unix
-    lines = _lines(_entries(history, fields["history"]))
+    lines = _lines([*_entries(history, fields["history"])][-MOST_ENTRIES:])[-_MOST_LINES:]
     options["trace"] = _mark(raw, name, queue, klass, group, lines)
     return OldJob(
         jid=name,

@@ -210,6 +210,11 @@ def test_record_of_another_type_does_not_stop_the_look(adopt, redis, target):
     assert said.code == 0 and "1 of 2: its record is no hash" in said.out
 
 
+def test_look_that_reaches_no_qless_promises_no_move(shell, tmp_path, target):
+    said = shell("adopt", f"qless+unix://{tmp_path}/none")
+    assert said.code == 69 and "cannot reach Redis" in said.err and "A move" not in said.err
+
+
 def test_jobs_of_qless_go_nowhere_unsaid(adopt, redis, monkeypatch):
     monkeypatch.delenv("LEASEHOLD_REDIS_URL", raising=False)
     OldQless(redis, time.time() - 2000).put("q", "a", "K", "{}")

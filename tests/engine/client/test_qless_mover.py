@@ -11,10 +11,11 @@ import pytest
 from redis.connection import AbstractConnection
 
 from supervisor.engine.client.connection import find_server
-from supervisor.engine.client.qless import RIGHTS, Changed, Left, Qless
+from supervisor.engine.client.qless import RIGHTS, Changed, Left, OldPlace, Qless
 from supervisor.engine.client.qless_mover import Mover
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
+from supervisor.engine.commands.qless import MOVED
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
 from tests import servers
 from tests.docs.pages import ROOT
@@ -134,6 +135,33 @@ def test_history_in_the_record_is_kept(move, old, redis, live):
     entries = [entry for line in live.job("a").log for entry in line["data"]]
     assert entries[0] == older[0] and [entry["when"] for entry in entries[2:]] == [*range(30), 31]
     assert entries[-1]["left_out_bytes"] > 10_000 and entries[-2]["text"] == "x" * 300
+
+
+def test_long_history_is_cut_and_told_again(old, redis, source, live, monkeypatch):
+    """A history here keeps its first and its last 99 entries."""
+    old.put("q", "a", "K", "{}")
+    redis.hset("ql:j:a", "history", json.dumps([{"put": n} for n in range(20_000)]))
+    old.put("q", "b", "K", "{}")
+    redis.rpush("ql:j:b-history", *[json.dumps([n, "log", {"text": "x" * 3400}]) for n in range(150)])
+    monkeypatch.setattr(source, "commit", killed_here)
+    with pytest.raises(Killed):
+        Mover(source, live).move()
+    monkeypatch.undo()
+    assert Mover(source, live).move().jobs == 2
+    logs = {jid: [[*line["data"]] for line in live.job(jid).log if line["message"] == MOVED] for jid in ("a", "b")}
+    assert sum(map(len, logs["a"])) == 200 and logs["a"][-1][-1]["what"] == "put"
+    assert [entry["when"] for [entry] in logs["b"]] == list(range(60, 150))
+
+
+def test_data_of_any_size_are_read_in_bounded_steps(move, old, source, live, redis, monkeypatch):
+    for n in range(3):
+        old.recur("q", f"r-{n}", "K", json.dumps("x" * 5 * 2**20), 60, 60)
+    assert len(source.page(OldPlace(b"ql:q:q-recur", b"q", "recur"), 0)) == 1
+    assert move().recurring == 3
+    old.put("q", "a", "K", json.dumps("x" * 998))
+    monkeypatch.setattr("supervisor.engine.client.qless.DATA_BYTES", 999)
+    [left] = move().left
+    assert left == Left("q", "a", "its data has 1000 bytes, of at most 999")
 
 
 class Killed(BaseException):
