@@ -378,7 +378,7 @@ class Qless:
                 pipe.zincrby(_TRIED, 1, "")
                 pipe.zremrangebyscore(_TRIED, "-inf", "+inf")
                 pipe.delete(_TRIED)
-                pipe.execute()
+                self.commit(pipe)
         except redis_py.ResponseError as error:
             raise StoreUnavailable(
                 f"no job can be removed from Redis at {self._address}, so nothing was put here: {clause(error)}. A move"

@@ -27,7 +27,7 @@ _ANOTHER: Final = "another job of this jid is here already, or it has changed th
 
 @dataclass(slots=True)
 class Moved:
-    """What a move has done. `number_left` counts more than `left` names."""
+    """The result of a move. `number_left` counts more than `left` names."""
 
     jobs: int = 0
     recurring: int = 0

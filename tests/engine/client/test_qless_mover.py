@@ -143,7 +143,7 @@ def test_long_history_is_cut_and_told_again(old, redis, source, live, monkeypatc
     redis.hset("ql:j:a", "history", json.dumps([{"put": n} for n in range(20_000)]))
     old.put("q", "b", "K", "{}")
     redis.rpush("ql:j:b-history", *[json.dumps([n, "log", {"text": "x" * 3400}]) for n in range(150)])
-    monkeypatch.setattr(source, "commit", killed_here)
+    monkeypatch.setattr(source, "remove", killed_here)
     with pytest.raises(Killed):
         Mover(source, live).move()
     monkeypatch.undo()
@@ -439,14 +439,15 @@ def test_change_during_the_move_ends_it(old, redis, source, live, monkeypatch):
 
 def test_job_that_a_worker_there_takes_meanwhile_runs_only_there(old, source, live, server, namespace, monkeypatch):
     scene(old)
-    commit, jids = source.commit, []
+    remove, jids = source.remove, []
 
-    def pop_and_commit(pipe):
-        old.now = time.time()
-        jids.append(old.pop("mail", "web-9"))
-        commit(pipe)
+    def pop_and_remove(*given):
+        if not jids:
+            old.now = time.time()
+            jids.append(old.pop("mail", "web-9"))
+        remove(*given)
 
-    monkeypatch.setattr(source, "commit", pop_and_commit)
+    monkeypatch.setattr(source, "remove", pop_and_remove)
     with pytest.raises(Changed, match=r"a worker or a producer still runs.* goes on where it was$"):
         Mover(source, live).move()
     assert len(jids) == 1 and old.redis.hget(f"ql:j:{jids[0]}", "state") == b"running"
@@ -457,14 +458,15 @@ def test_jobs_that_have_started_in_both_places_are_named(old, source, live, monk
     for jid in ("a", "b"):
         old.put("q", jid, "K", "{}")
         old.now += 1
-    commit = source.commit
+    remove = source.remove
 
-    def start_and_commit(pipe):
-        assert [lease.jid for lease in live.queue("q").lease("w", 1)] == ["a"]
-        old.put("q", "a", "K", "[1]")
-        commit(pipe)
+    def start_and_remove(pipe, place, job):
+        if job.jid == "a":
+            assert [lease.jid for lease in live.queue("q").lease("w", 1)] == ["a"]
+            old.put("q", "a", "K", "[1]")
+        remove(pipe, place, job)
 
-    monkeypatch.setattr(source, "commit", start_and_commit)
+    monkeypatch.setattr(source, "remove", start_and_remove)
     with pytest.raises(Changed, match=r"in both places, and have started here: a$"):
         Mover(source, live).move()
     assert live.job("a").state == "running" and live.job("b") is None
@@ -475,13 +477,13 @@ def test_jobs_that_have_started_in_both_places_are_named(old, source, live, monk
 
 def test_lost_connection_is_told_as_one_and_takes_nothing_back(old, redis, source, live, monkeypatch):
     old.put("q", "a", "K", "{}")
-    commit = source.commit
+    remove = source.remove
 
-    def lose_and_commit(pipe):
+    def lose_and_remove(*given):
         redis.client_kill_filter(_type="normal", skipme=True)
-        commit(pipe)
+        remove(*given)
 
-    monkeypatch.setattr(source, "commit", lose_and_commit)
+    monkeypatch.setattr(source, "remove", lose_and_remove)
     with pytest.raises(StoreUnavailable, match=r"cannot reach Redis .* A move goes on where it was"):
         Mover(source, live).move()
     assert live.job("a").state == "waiting" and redis.exists("ql:j:a")
@@ -491,13 +493,14 @@ def test_lost_connection_is_told_as_one_and_takes_nothing_back(old, redis, sourc
 
 def test_recurrence_that_changes_meanwhile_is_taken_back(old, redis, source, live, monkeypatch):
     old.recur("q", "tick", "K", "{}", 60, 600)
-    commit = source.commit
+    recurrences = source.recurrences
 
-    def count_and_commit(pipe):
+    def read_and_count(*given):
+        found = recurrences(*given)
         redis.hincrby("ql:r:tick", "count", 1)
-        commit(pipe)
+        return found
 
-    monkeypatch.setattr(source, "commit", count_and_commit)
+    monkeypatch.setattr(source, "recurrences", read_and_count)
     with pytest.raises(Changed, match="jobs changed there"):
         Mover(source, live).move()
     assert live.recurring("tick") is None and redis.exists("ql:r:tick")
