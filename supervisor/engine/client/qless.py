@@ -68,7 +68,7 @@ class OldSystem:
     living: Sequence[str]
 
 
-class Changed(LeaseholdError):
+class JobsChanged(LeaseholdError):
     """Jobs changed there while they were moved, and none of them was removed."""
 
 
@@ -107,14 +107,14 @@ class Qless:
         return self._redis.pipeline(transaction=atomic)
 
     def commit(self, pipe: Any) -> None:
-        """Run the queued commands. Raises Changed if a watched key has changed: none of them was run then."""
+        """Run the queued commands. Raises JobsChanged if a watched key has changed: none of them was run then."""
         try:
             pipe.execute()
         except redis_py.WatchError as error:
             lost = error.__cause__ or error.__context__
             if isinstance(lost, _LOST):  # redis-py says so of a lost connection, too. The commands may have been run
                 raise lost from None
-            raise Changed(
+            raise JobsChanged(
                 "jobs changed there while they were moved: a worker or a producer still runs. Stop it, and call this"
                 " again: it goes on where it was"
             ) from None

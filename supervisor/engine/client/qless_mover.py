@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from supervisor.engine.client.qless import PAGE, Changed, Left, OldPlace, Qless, job_key, key_of, places, recurrence_key
+from supervisor.engine.client.qless import (
+    PAGE,
+    JobsChanged,
+    Left,
+    OldPlace,
+    Qless,
+    job_key,
+    key_of,
+    places,
+    recurrence_key,
+)
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Job
@@ -165,12 +175,12 @@ class Mover:
         """Remove there what was put here. If that has changed there, take back here what this step has put."""
         try:
             self._source.commit(pipe)
-        except Changed as error:
+        except JobsChanged as error:
             both = self._take_back([job for job in jobs if job.jid in self._new])
             if not both:
                 raise
             more = f" and {len(both) - 10} more" if len(both) > 10 else ""
-            raise Changed(
+            raise JobsChanged(
                 f"{error}. Jobs that are in both places, and have started here: {', '.join(both[:10])}{more}"
             ) from None
 
@@ -274,7 +284,7 @@ class Mover:
                     pipe.delete(recurrence_key(jid.encode()))
                 try:
                     self._source.commit(pipe)
-                except Changed:
+                except JobsChanged:
                     for jid in self._new:
                         self._calls.act(writes.unrecur, jid)
                     raise

@@ -11,7 +11,7 @@ import pytest
 from redis.connection import AbstractConnection
 
 from supervisor.engine.client.connection import find_server
-from supervisor.engine.client.qless import RIGHTS, Changed, Left, OldPlace, Qless
+from supervisor.engine.client.qless import RIGHTS, JobsChanged, Left, OldPlace, Qless
 from supervisor.engine.client.qless_mover import Mover
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
@@ -448,7 +448,7 @@ def test_job_that_a_worker_there_takes_meanwhile_runs_only_there(old, source, li
         remove(*given)
 
     monkeypatch.setattr(source, "remove", pop_and_remove)
-    with pytest.raises(Changed, match=r"a worker or a producer still runs.* goes on where it was$"):
+    with pytest.raises(JobsChanged, match=r"a worker or a producer still runs.* goes on where it was$"):
         Mover(source, live).move()
     assert len(jids) == 1 and old.redis.hget(f"ql:j:{jids[0]}", "state") == b"running"
     assert live.jobs(*JIDS) == [None] * len(JIDS)
@@ -467,7 +467,7 @@ def test_jobs_that_have_started_in_both_places_are_named(old, source, live, monk
         remove(pipe, place, job)
 
     monkeypatch.setattr(source, "remove", start_and_remove)
-    with pytest.raises(Changed, match=r"in both places, and have started here: a$"):
+    with pytest.raises(JobsChanged, match=r"in both places, and have started here: a$"):
         Mover(source, live).move()
     assert live.job("a").state == "running" and live.job("b") is None
     monkeypatch.undo()
@@ -501,7 +501,7 @@ def test_recurrence_that_changes_meanwhile_is_taken_back(old, redis, source, liv
         return found
 
     monkeypatch.setattr(source, "recurrences", read_and_count)
-    with pytest.raises(Changed, match="jobs changed there"):
+    with pytest.raises(JobsChanged, match="jobs changed there"):
         Mover(source, live).move()
     assert live.recurring("tick") is None and redis.exists("ql:r:tick")
 
