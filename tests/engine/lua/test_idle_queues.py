@@ -58,7 +58,9 @@ def test_queues_that_completions_made_are_gone_after_a_day(client, clock, server
     client.sweep(1_000)
     assert names(server, namespace) == set()
     left = {key.split(":")[0] for key in keys() if "made" in key}
-    assert left <= {"stats", "bins", "recent", "bell", "queue"} and not [key for key in keys() if key.startswith("bell:")]
+    assert left <= {"stats", "bins", "recent", "bell", "queue"} and not [
+        key for key in keys() if key.startswith("bell:")
+    ]
 
 
 def test_a_queue_in_use_is_never_forgotten(client, clock, server, namespace):
