@@ -440,9 +440,10 @@ def _maximum(digits: bytes) -> int:
 
 def _seconds(value: bytes) -> float:
     try:
-        return float(value) if math.isfinite(float(value)) else 0.0
+        seconds = float(value)
     except ValueError:
         return 0.0
+    return seconds if math.isfinite(seconds) else 0.0
 
 
 def shown(name: bytes | None) -> str:

@@ -194,7 +194,7 @@ class Mover:
             rest = [job for job in rest if away & {*job.depends}]
             away -= {job.jid for job in ready}
         for job in rest:
-            leave(Left(job.queue, job.jid, f"it waits for {min(away & {*job.depends})}, which stays there"))
+            leave(Left(job.queue, job.jid, _waits_for(away & {*job.depends})))
         return ordered
 
     def _put(self, jobs: Sequence[OldJob], leave: Callable[[Left], object]) -> list[OldJob]:
@@ -213,7 +213,7 @@ class Mover:
             self._take_back([job for job in added if job.jid in self._new - kept])
         for job in here:
             found = known[job.jid]
-            for _, log in job.logs[len(_told(found)) :]:
+            for log in job.logs[_number_told(found) :]:
                 self._calls.run(log)
             if job.fail is not None and (found is None or found.due_unix == qless.PARKED_UNIX):
                 self._calls.run(job.fail)
@@ -307,9 +307,9 @@ class Mover:
         return True
 
 
-def _told(found: Job | None) -> list[Any]:
-    """Return the lines that an earlier move has added to the history of a job here."""
-    return [entry.get("data") for entry in found.log if entry["message"] == qless.MOVED] if found is not None else []
+def _number_told(found: Job | None) -> int:
+    """Return how many lines an earlier move has added to the history of a job here."""
+    return sum(entry["message"] == qless.MOVED for entry in found.log) if found is not None else 0
 
 
 def _without(jobs: Sequence[OldJob], why: Callable[[OldJob], str], leave: Callable[[Left], object]) -> list[OldJob]:
@@ -317,12 +317,16 @@ def _without(jobs: Sequence[OldJob], why: Callable[[OldJob], str], leave: Callab
     others, stay = [], set[str]()
     for job in jobs:
         parents = stay & {*job.depends}
-        if reason := f"it waits for {min(parents)}, which stays there" if parents else why(job):
+        if reason := _waits_for(parents) if parents else why(job):
             leave(Left(job.queue, job.jid, reason))
             stay.add(job.jid)
         else:
             others.append(job)
     return others
+
+
+def _waits_for(parents: set[str]) -> str:
+    return f"it waits for {min(parents)}, which stays there"
 
 
 def _is_same(job: OldJob, found: Job | None) -> bool:

@@ -41,7 +41,7 @@ Fields = Mapping[str, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class OldJob:
-    """A job of qless. `new` is put for it, and then `logs` adds its history. `group` and `fail`: if it has failed.
+    """A job of qless. `new` is put for it, and then `logs` add its history. `fail`: if it has failed.
 
     `mark` is the trace of `new`. A job here has it only if it was put for this one, as it is now.
     """
@@ -55,9 +55,8 @@ class OldJob:
     worker: str
     throttles: Sequence[str]
     depends: Sequence[str]
-    group: str | None
     fail: Command[bool] | None
-    logs: Sequence[tuple[Sequence[Mapping[str, Any]], Command[bool]]]
+    logs: Sequence[Command[bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +103,8 @@ def read_job(
         worker=text("worker", fields["worker"] or b""),
         throttles=_names("throttles", fields["throttles"]),
         depends=parents,
-        group=group,
         fail=fail,
-        logs=[(line, writes.log(name, MOVED, line)) for line in lines],
+        logs=[writes.log(name, MOVED, line) for line in lines],
     )
 
 
@@ -186,14 +184,11 @@ def text(name: str, value: bytes | None) -> str:
 def _number(name: str, value: bytes | None) -> float:
     said = text(name, value)
     try:
-        return _finite(name, float(said))
+        number = float(said)
     except ValueError:
-        raise ValueError(f"its {name} is no number: {said!r:.100}") from None
-
-
-def _finite(name: str, number: float) -> float:
+        number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"its {name} is not finite: {number}")
+        raise ValueError(f"its {name} is no number: {said!r:.100}")
     return number
 
 
