@@ -29,7 +29,7 @@ _STOPPING: Final = "stopping"
 
 
 class JobStatus:
-    """What the master has counted and measured, the last failures, and how many jobs wait."""
+    """The master's counts and measurements, the last failures, and the number of jobs that wait."""
 
     def __init__(self, counts: MasterCounts, failures: RecentFailures, backlog: Backlog) -> None:
         self._counts = counts

@@ -28,7 +28,7 @@ NOW = 1_700_000_000.25
 
 
 class Published(OldQless):
-    """The same calls, made by the package's own scripts."""
+    """A qless whose calls are made by the package's own scripts."""
 
     def __init__(self, redis, now, lua, throttles):
         super().__init__(redis, now, throttles)

@@ -167,7 +167,7 @@ def test_failed_jobs_of_the_group_are_put_back_by_jid(client, queue):
 
 
 def test_jobs_that_failed_elsewhere_meanwhile_stay_failed(client, queue):
-    """They were chosen in one queue, of one klass."""
+    """The choice named one queue and one klass."""
     other = client.queue("other")
     for jid, of, klass in (("here", queue, "k"), ("there", other, "k"), ("changed", queue, "new")):
         of.put(klass, jid=jid)

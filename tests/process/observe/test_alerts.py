@@ -281,7 +281,7 @@ def master_stood_still_for_longer_than_its_leases(scene):
 
 @contextlib.contextmanager
 def master_gets_no_processor(scene):
-    """It is stopped for a second where it computes, until that was amid a turn."""
+    """Stop the master for a second where it computes, until that was amid a turn."""
     stage = scene.stage
     pool = start_app(stage, "", http="127.0.0.1:0", log_level="warning", processes=2, jobs_per_child=0)
     stage.wait_until_settled(put(stage, "noop"))
