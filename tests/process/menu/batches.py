@@ -17,3 +17,17 @@ def grow(job: JobContext, width: int, depth: int) -> None:
 def told(job: JobContext) -> Any:
     assert job.batch is None
     return job.data
+
+
+@handler
+def square(job: JobContext) -> int:
+    assert isinstance(job.data, int)
+    return job.data**2
+
+
+@handler
+def add_up(job: JobContext) -> list[int]:
+    """Return how many parents there are, and the sum of their results."""
+    found: list[Any] = list(job.results.values())
+    parts = [one if isinstance(one, list) else [1, one] for one in found]
+    return [sum(column) for column in zip(*parts, strict=True)]
