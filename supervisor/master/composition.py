@@ -228,7 +228,7 @@ class Parts:
         identity, pipeline, wakeups = session.identity, session.pipeline, session.wakeups
         events, counts = self._events, self.counts
         self.demand = demand = Demand(ledger, self.admission, self.capacity, self.zygotes)
-        self.backlog = backlog = Backlog(self._config.autoscale, self.scaling, self.slots)
+        self.backlog = backlog = Backlog(self._config.autoscale, self.scaling, self.slots, demand)
         self.concerns, self.maintenance = ConcernsWatch(), Maintenance(events)
         self.renewing = renewing = Renewing(identity, ledger, session.times, pipeline, answers, cut_off, counts)
         self.grants = Grants(self.intake, self.placing, cut_off, renewing, backlog, events, counts)

@@ -127,7 +127,7 @@ METRICS: Final[dict[str, Metric]] = {
         "gauge", (), "How old the figures of the queues are; beyond 30 s they are not shown.",
     ),
     "leasehold_desired_replicas": Metric(
-        "gauge", (), "How many supervisors like this one the work is for: running and ready jobs by processes.",
+        "gauge", (), "How many supervisors like this one the work is for: running and ready jobs by its room.",
     ),
     # the supervisor
     "leasehold_info": Metric("gauge", ("worker", "namespace", "version", "server"), "Which one it is: always 1."),

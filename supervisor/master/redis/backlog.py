@@ -12,6 +12,7 @@ from supervisor import clock
 from supervisor.engine.commands.queries import Depths
 from supervisor.master.model.slots import Slots
 from supervisor.master.processes.scaling import Scaling
+from supervisor.master.redis.demand import Demand
 
 #: Time between two looks for a scaler while work goes on. Redis needs 30 µs for each queue, more with lanes.
 _LOOK_S: Final = 1.0
@@ -33,11 +34,12 @@ class Desired(NamedTuple):
 
 
 class Backlog:
-    def __init__(self, name: str, scaling: Scaling, slots: Slots) -> None:
+    def __init__(self, name: str, scaling: Scaling, slots: Slots, demand: Demand) -> None:
         """`name`: under which a scaler is told; empty: none is told."""
         self._name = name
         self._scaling = scaling
         self._slots = slots
+        self._demand = demand
         self._then: list[Callable[[float], None]] = []  # of those who have asked
         self._due = bool(name)  # a look is requested
         self._moved = False  # jobs have come or gone since the last look
@@ -107,7 +109,7 @@ class Backlog:
     def desired(self) -> int:
         """How many supervisors like this one there is work for."""
         jobs = sum(each.ready + each.running + each.stalled for each in self.depths.values())
-        return min(MOST_DESIRED, math.ceil(jobs / self._scaling.most))
+        return min(MOST_DESIRED, math.ceil(jobs / (self._scaling.most * self._demand.concurrency)))
 
     def _numbers(self) -> dict[str, Any]:
         depths = self.depths.values()
@@ -116,6 +118,7 @@ class Backlog:
             "ready": sum(each.ready for each in depths),
             "running": sum(each.running + each.stalled for each in depths),
             "processes": self._scaling.most,
+            "concurrency": self._demand.concurrency,
             "oldest_s": max((each.oldest_s for each in depths if each.oldest_s is not None), default=None),
         }
 

@@ -76,6 +76,11 @@ class Demand:
         return {klass: settings.shape for klass, settings in handlers if settings.shape}
 
     @property
+    def concurrency(self) -> int:
+        """How many jobs of any handler one child runs at once: the least of all handlers."""
+        return min((settings.concurrency for settings in self._zygotes.handlers.values()), default=1)
+
+    @property
     def release(self) -> str:
         """The name of the code's release. Empty: it has none."""
         return self._zygotes.release

@@ -157,6 +157,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("behave", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_child_that_speaks_nonsense_is_killed(desk, behave):
     def run(ends):

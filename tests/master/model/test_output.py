@@ -95,6 +95,7 @@ def test_unfinished_line_before_a_mark_belongs_to_its_job(tape):
 STREAM = b"a1\nopen\x1e11\nb1\n\x1e12\n\x1e13\nc1\n"
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("cut", range(1, len(STREAM)))
 def test_stream_cut_anywhere_is_told_the_same(tape, cut):
     tape.run(11, 12, 13, 14)
@@ -306,6 +307,7 @@ def test_binary_output_keeps_at_most_16_kib_of_text(tape):
     assert kept.endswith("end")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(20))
 def test_flood_of_many_jobs_leaves_each_its_own_end(tape, seed):
     chance = random.Random(seed)

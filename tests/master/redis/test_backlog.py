@@ -17,8 +17,9 @@ def now(monkeypatch):
     return now
 
 
-def backlog(name="", most=4, busy=1):
-    return Backlog(name, SimpleNamespace(most=most), SimpleNamespace(busy=busy, processes=2))
+def backlog(name="", most=4, busy=1, concurrency=1):
+    slots, demand = SimpleNamespace(busy=busy, processes=2), SimpleNamespace(concurrency=concurrency)
+    return Backlog(name, SimpleNamespace(most=most), slots, demand)
 
 
 def depths(ready=0, running=0, stalled=0, oldest_s=None):
@@ -83,7 +84,8 @@ def test_number_is_told_on_change_and_before_redis_forgets_it(now):
     said = say(told, now, {"q": depths(ready=9, running=2, oldest_s=7.5)})
     assert (said.name, said.supervisors) == ("pool", 3)
     assert {**said.note, "at_unix": 0} == {
-        "worker": "w", "at_unix": 0, "desired": 3, "ready": 9, "running": 2, "processes": 4, "oldest_s": 7.5,
+        "worker": "w", "at_unix": 0, "desired": 3, "ready": 9, "running": 2, "processes": 4, "concurrency": 1,
+        "oldest_s": 7.5,
     }  # fmt: skip
     now.at += 1
     assert say(told, now, {"q": depths(ready=10)}) is None
@@ -102,9 +104,16 @@ def test_status_sums_all_queues_and_has_an_age(now):
     told.on_looked({"a": depths(ready=1, oldest_s=2.0), "b": depths(running=1, oldest_s=9.0), "c": depths()}, "w")
     now.at += 2.5
     assert told.status() == {
-        "name": "pool", "desired": 1, "ready": 1, "running": 1, "processes": 4, "oldest_s": 9.0, "busy_ratio": 0.5,
-        "age_s": 2.5,
+        "name": "pool", "desired": 1, "ready": 1, "running": 1, "processes": 4, "concurrency": 1,
+        "oldest_s": 9.0, "busy_ratio": 0.5, "age_s": 2.5,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("ready", "desired"), [(0, 0), (1, 1), (800, 1), (801, 2)])
+def test_jobs_beside_each_other_need_fewer_supervisors(now, ready, desired):
+    told = backlog(concurrency=200)
+    told.on_looked({"q": depths(ready=ready)}, "w")
+    assert told.desired == desired
 
 
 def test_old_figures_are_not_fresh(now):

@@ -35,12 +35,26 @@ def test_the_number_follows_the_backlog_and_expires(stage):
     assert note.pop("oldest_s") >= 0 and note.pop("at_unix") > 0
     # An unchanged number is not told again at once, so the note may be of the moment when one job was leased.
     assert note.pop("ready") + note.pop("running") == 9
-    assert note == {"worker": pool.worker, "desired": 5, "processes": 2}
+    assert note == {"worker": pool.worker, "desired": 5, "processes": 2, "concurrency": 1}
     assert 0 < stage.server.redis.pttl(stage.prefix + KEY) <= 60_000
     (told,) = stage.client.ask([pool.worker], "status", timeout=20).values()
     assert (told["autoscaling"]["name"], told["autoscaling"]["desired"]) == ("pool", 5)
     stage.open_gate(gate)
     stage.wait_until_ended(jids)
+    stage.wait_until_counted(lambda: not stage.server.redis.exists(stage.prefix + KEY))
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_jobs_beside_each_other_ask_for_fewer_supervisors(stage):
+    source = "import asyncio\nfrom supervisor import handler\n\n@handler(concurrency=10)\nasync def sleep(job):\n"
+    (stage.directory / "beside.py").write_text(f"{source}    await asyncio.sleep(1000)\n")
+    pool = stage.start(handlers="beside", processes=2, autoscale="pool").wait_ready()
+    jids = stage.queue.put_many([{"klass": "sleep"} for _ in range(21)])
+    stage.wait_until_counted(lambda: keda(stage, KEY) == 2)
+    note = json.loads(stage.server.redis.lindex(stage.prefix + KEY, 0))
+    assert (note["ready"] + note["running"], note["processes"], note["concurrency"]) == (21, 2, 10)
+    stage.client.cancel(*jids)
     stage.wait_until_counted(lambda: not stage.server.redis.exists(stage.prefix + KEY))
     assert pool.drain() == 0
     stage.assert_nothing_left()
