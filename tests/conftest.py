@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import reached, servers
+from tests.lengths import LONG
 from tests.reached import Server
 
 pytest.register_assert_rewrite("tests.parts")
@@ -40,6 +42,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes more than ten seconds")
     config.addinivalue_line("markers", "quick: takes milliseconds; given by the test's folder")
     config.addinivalue_line("markers", "full: needs more of the machine than others; runs where CI_FULL is set")
+    config.addinivalue_line("markers", "sampled(n): each n-th case runs; all where CI_FULL is set or the test is named")
     # A shell that runs us in the background has Ctrl-C ignored, and so would have all that we start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.dont_write_bytecode = False  # to rewrite the assertions takes each process 7 s
@@ -61,8 +64,8 @@ def _are_rewritten():
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
-def pytest_collection_modifyitems(items):
-    """Mark quick tests, and order the tests where several processes share them."""
+def pytest_collection_modifyitems(config, items):
+    """Mark quick tests, take samples of long tables, and order the tests where several processes share them."""
     for item in items:
         if _is_quick(item):
             item.add_marker(pytest.mark.quick)
@@ -70,8 +73,24 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("full"):
                 item.add_marker(pytest.mark.skip("only in the full run: `.ci/run --full`, or CI_FULL=1"))
+    if not LONG and not config.option.keyword and not any("::" in named for named in config.args):
+        _sample(config, items)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items[:] = _in_turn(items)
+
+
+def _sample(config, items):
+    """Take of each test marked `sampled(n)` its first case and each n-th after it."""
+    seen: Counter[str] = Counter()
+    chosen, left_out = [], []
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        test = item.nodeid.partition("[")[0]
+        is_chosen = mark is None or seen[test] % mark.args[0] == 0
+        seen[test] += 1
+        (chosen if is_chosen else left_out).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = chosen
 
 
 def _is_quick(item):

@@ -18,7 +18,7 @@ from watched import FULL
 from tests.chaos.accounts import Accounts, is_reason
 from tests.chaos.killer import Killer
 
-KILLS, JOBS = (1000, 20_000) if FULL else (60, 3000)
+KILLS, JOBS = (1000, 20_000) if FULL else (40, 2000)
 DEATHS = 300 if FULL else 40
 SEED = int(os.environ.get("LEASEHOLD_TEST_SEED", "5"))
 #: Of a hundred jobs.

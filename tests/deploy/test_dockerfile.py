@@ -113,6 +113,7 @@ def test_the_build_is_given_the_sources_and_nothing_else(tmp_path):
 # the image
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_image_builds_runs_a_job_and_drains(server, namespace):
     server.socket.chmod(0o777)  # its directory is closed; the user of the image comes by another way

@@ -256,6 +256,7 @@ def test_rest_holds_without_landlock_and_the_cause_is_reported(workdir, monkeypa
     assert report["network"].startswith("on: ")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("abi", range(1, 7))
 def test_old_landlock_restricts_files_and_reports_the_rest(workdir, monkeypatch, abi):
     monkeypatch.setattr(landlock, "abi", lambda: abi)

@@ -194,6 +194,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
 def test_handlers_that_do_not_boot_are_71_and_it_says_why(with_handlers, text):
     code, found = with_handlers(text[0])

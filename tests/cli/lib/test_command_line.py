@@ -49,6 +49,7 @@ def test_help_names_every_command_and_every_exit_code(words):
     assert all(code in text for code in ("1 refused", "2 usage", "69 ", "70 ", "71 ", "75 ", "78 "))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_examples(command):
     done = leasehold(command, "--help")

@@ -18,7 +18,7 @@ _RELAY = ("contrib/outbox/databases.py", "contrib/outbox/relay.py", "client/sync
 _REDIS = ("client/sync_store.py", "redis/connection.py")
 ENTRIES = 4
 #: The short run leaves out seven of eight boundaries.
-STRIDE = 1 if LONG else 8
+STRIDE = 1 if LONG else 12
 
 
 @contextmanager

@@ -19,6 +19,7 @@ def engine():
         yield engine
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_calls_are_answered_as_recorded(engine, seed):
     assert departure(engine, seed) is None

@@ -507,6 +507,7 @@ def shown(value: Any) -> str:
 ARGUMENTS = [(call, argument) for call, (_, refused) in CALLS.items() for argument in refused]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("call", "argument"), ARGUMENTS, ids=[f"{call}({name})" for call, name in ARGUMENTS])
 def test_a_bad_value_is_refused_by_its_name_and_nothing_changes(server, namespace, caller, call, argument):
     needed, refused = CALLS[call]
@@ -534,6 +535,7 @@ def test_a_bad_value_is_refused_by_its_name_and_nothing_changes(server, namespac
     assert wrong == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("what", REFUSED)
 def test_contradicting_options_are_refused_and_change_nothing(server, namespace, caller, what):
     call, arguments, message = REFUSED[what]

@@ -29,6 +29,8 @@ PLACED = {
     "third": {"at-api", "throttled"},
 }
 JIDS = set().union(*PLACED.values())
+#: Jobs that a process moves while it is killed.
+JOBS = 3000 if LONG else 1500
 #: Keys that stay: completed jobs, what only counts, and settings.
 STAY = {
     "ql:completed", "ql:config", "ql:j:complete", "ql:j:complete-history", "ql:th:api", "ql:th:ql:q:mail",
@@ -241,7 +243,7 @@ def run_all(live, ran):
 
 def test_killed_process_loses_and_doubles_nothing(there, redis, server, namespace, live):
     old = OldQless(redis, time.time() - 2000)
-    for n in range(3000):
+    for n in range(JOBS):
         old.put("mail", f"job-{n}", "K", f'{{"n": {n}}}', tags=["t"], depends=[f"job-{n - 1}"] if n % 10 == 9 else [])
     command = [
         sys.executable, "-m", "supervisor", "adopt", f"qless+{there[0]}", "--apply", "--redis-url", server.url,
@@ -251,19 +253,19 @@ def test_killed_process_loses_and_doubles_nothing(there, redis, server, namespac
     while kills < 5:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         before, deadline_at = redis.zcard("ql:q:mail-work"), time.monotonic() + SOON_S
-        while process.poll() is None and redis.zcard("ql:q:mail-work") > max(before - 400, 0):
+        while process.poll() is None and redis.zcard("ql:q:mail-work") > max(before - JOBS // 8, 0):
             assert time.monotonic() < deadline_at
         process.kill()
         process.communicate()
         kills += 1
-        for lease in live.queue("mail").lease("w", 200):
+        for lease in live.queue("mail").lease("w", JOBS // 15):
             ran[lease.jid] += lease.complete() is True
     done = subprocess.run(command, capture_output=True, text=True, timeout=SOON_S * 10, check=False)
     assert done.returncode == 0, done.stderr
     while leases := live.queue("mail").lease("w", 1000):
         for lease in leases:
             ran[lease.jid] += lease.complete() is True
-    assert ran == Counter(f"job-{n}" for n in range(3000))
+    assert ran == Counter(f"job-{n}" for n in range(JOBS))
     assert names(redis) == set()
 
 

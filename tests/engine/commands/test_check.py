@@ -933,6 +933,7 @@ def slices(request, monkeypatch):
     monkeypatch.setattr(checks, "SLICE", request.param)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("slices")
 @pytest.mark.parametrize("what", DAMAGES)
 def test_a_check_names_what_is_wrong_and_changes_nothing(ns, what):
@@ -948,6 +949,7 @@ def test_a_check_names_what_is_wrong_and_changes_nothing(ns, what):
     assert {*ns.check()} == {*found}  # the order of a SCAN may change
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("slices", [SLICE, 1] if LONG else [SLICE], indirect=True)
 @pytest.mark.usefixtures("slices")
 @pytest.mark.parametrize("what", DAMAGES)
@@ -973,6 +975,7 @@ UNSEEN_FROM_OUTSIDE = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("what", [what for what in DAMAGES if what not in UNSEEN_FROM_OUTSIDE])
 def test_invariants_of_other_tests_see_the_damage_too(ns, server, namespace, what):
     def wrong() -> list[str]:
@@ -1079,7 +1082,7 @@ _runs = count()
 
 
 @settings(
-    max_examples=150 if LONG else 75,
+    max_examples=150 if LONG else 40,
     deadline=None,
     derandomize=True,
     database=None,

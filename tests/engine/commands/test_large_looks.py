@@ -187,6 +187,7 @@ def test_job_has_everything_too_large_for_one_reply(client, size):
     check_large(job, size)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("first", ["failure", "history", "dependents", "saved", "data"])
 def test_job_of_a_list_fetches_whatever_is_asked_for(client, first, size):

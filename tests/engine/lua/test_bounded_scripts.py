@@ -309,6 +309,7 @@ def end_all(client, leases, how):
         client.cancel(*(lease.jid for lease in leases))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("tick", [0, 5, -5])
 @pytest.mark.parametrize("how", ["done", "failed", "gone"])
 def test_end_of_a_stage_leaves_the_next_stages_dependents_alone(client, clock, how, tick):

@@ -53,6 +53,7 @@ def test_every_script_asks_for_the_layout_first():
     assert {script.name for script in scripts.ALL} - asks == {"layouts"}, "which says what the layout is"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("scene", "mark"),
     [(scene, mark) for scene in SCENES for mark in "13" if scene != "layouts" and (mark != "1" or scene not in UP)],

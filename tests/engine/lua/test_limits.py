@@ -639,7 +639,7 @@ def cost_of_a_lease(server, queue, count=1):
     return max(part - CONFIGURED, whole), took, leases
 
 
-@pytest.mark.parametrize(("n", "lane"), [(100_000 if FULL else 30_000, None), (10_000, "a")])
+@pytest.mark.parametrize(("n", "lane"), [(100_000 if FULL else 15_000, None), (10_000, "a")])
 def test_blocked_jobs_ahead_cost_a_lease_only_a_few_reads(server, namespace, n, lane):
     """TEST_FULL=1: 100,000 jobs."""
     with Client(server.url, namespace) as client:

@@ -51,10 +51,10 @@ from tests.engine.witness import WitnessedClient
 from tests.lengths import FULL, LONG
 
 #: Each of a seed and a few examples: of many examples hypothesis makes most by varying few.
-ROUNDS = 60 if FULL else 24 if LONG else 4
+ROUNDS = 60 if FULL else 24 if LONG else 2
 EXAMPLES = 9
 STEPS = 100
-LEAST_STEPS = 50_000 if FULL else 20_000 if LONG else 3_300
+LEAST_STEPS = 50_000 if FULL else 20_000 if LONG else 1_600
 CHECK_EVERY = 1 if FULL else 5
 
 JIDS = tuple("abcdefgh")

@@ -250,6 +250,7 @@ def test_plain_put_of_its_jid_ends_a_collection(client, clock):
     assert client.job(first).data == {"not": "a list"}
 
 
+@pytest.mark.full
 def test_collection_that_reaches_the_payload_limit_starts_the_next(client):
     q = client.queue("q")
     large = "x" * (100 * 2**20)

@@ -132,6 +132,7 @@ def test_reply_with_all_it_may_have_takes_the_quick_path(server, namespace, clie
     assert leased[0].complete()
 
 
+@pytest.mark.full
 def test_payload_of_256_megabytes(client, server, namespace):
     data = b"\0" * (256 * 10**6)
     with Client(server.url_with(socket_timeout=SOON_S), namespace, calls_of(client).clock) as patient:

@@ -104,6 +104,7 @@ def fill_by_0_1(old, kind):
 # Clients of 0.1 that are still connected.
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scene", recorded()["scenes"])
 def test_no_script_of_0_1_writes_after_the_upgrade(server, namespace, old, new, scene):
     kind, script, *_ = recorded()["scenes"][scene]
@@ -431,8 +432,8 @@ def test_killed_at_any_step_the_upgrade_goes_on(server, namespace, old, new, is_
 @pytest.mark.parametrize("is_carried_out", [True, False])
 @pytest.mark.parametrize("kind", BOTH)
 def test_killed_at_any_step_the_way_back_goes_on(server, namespace, old, new, monkeypatch, kind, is_carried_out):
-    monkeypatch.setattr(upgrade, "SLICE", 7 if LONG else 30)
-    monkeypatch.setattr(upgrade, "_SCANNED", 10 if LONG else 40)
+    monkeypatch.setattr(upgrade, "SLICE", 7 if LONG else 90)
+    monkeypatch.setattr(upgrade, "_SCANNED", 10 if LONG else 120)
     fill_by_this_version(server, namespace, kind)
     before = [(key, value, max(server.redis.pttl(key), 0)) for key, value in snapshot(server, namespace).items()]
     to_first(new)

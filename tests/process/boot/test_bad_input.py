@@ -90,6 +90,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", BROKEN)
 def test_handlers_that_do_not_boot_are_71_and_one_sentence(stage, how):
     source, why = BROKEN[how]

@@ -185,6 +185,7 @@ NONSENSE = (
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("nonsense", NONSENSE, ids=map(str, NONSENSE))
 def test_nonsense_on_the_control_socket_is_a_failed_boot(stage, app, nonsense):
     pool = app(f"socket.socket(fileno=os.dup(3)).send({json.dumps(nonsense).encode()})\ntime.sleep(1000)")

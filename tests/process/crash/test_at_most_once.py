@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from watched import FULL, Killer
 
-KILLS = 200 if FULL else 50
+KILLS = 200 if FULL else 30
 
 
 def finish(stage, *pools, **left):

@@ -95,6 +95,7 @@ def below(pool):
     return {process.pid for process in psutil.Process(pool.zygote_pid).children(recursive=True)}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("end", ["killed", "completed"])
 @pytest.mark.parametrize("what", KINDS)
 def test_nothing_is_left_when_a_jobs_end_is_reported(stage, app, what, end):

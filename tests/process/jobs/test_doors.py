@@ -8,7 +8,7 @@ from watched import FULL, Killer
 
 #: A supervisor that nothing wakes leases after ten seconds. An idle machine needs a second at most.
 AT_ONCE_S = 5.0
-JOBS, ROUNDS = (100_000, 200) if FULL else (1200, 6)
+JOBS, ROUNDS = (100_000, 200) if FULL else (800, 4)
 
 
 @pytest.fixture

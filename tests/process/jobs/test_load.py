@@ -4,11 +4,14 @@ import pytest
 
 from supervisor.master.model import memory
 from supervisor.ops.events import BUFFER_BYTES
+from tests.lengths import LONG
 
 LARGE_BYTES = 50 << 20
 
 
-@pytest.mark.parametrize(("jobs_per_child", "count"), [(1, 800), (0, 8000), (7, 2000)])
+@pytest.mark.parametrize(
+    ("jobs_per_child", "count"), [(1, 800), (0, 8000), (7, 2000)] if LONG else [(1, 300), (0, 3000), (7, 1000)]
+)
 def test_flood_of_short_jobs_runs_each_once(stage, jobs_per_child, count, measured):
     pool = stage.start(processes=3, jobs_per_child=jobs_per_child).wait_ready()
     jids = stage.queue.put_many([{"klass": "good.noop"} for _ in range(count)])

@@ -8,7 +8,7 @@ import pytest
 from supervised import quantiles
 from watched import FULL, Killer, Lock
 
-KILLS = 500 if FULL else 60
+KILLS = 500 if FULL else 30
 RATE_S = 20 if FULL else 6
 KEYS, PAIRS = 6, 3
 

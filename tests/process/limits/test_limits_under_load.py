@@ -6,7 +6,7 @@ from tests.lengths import LONG
 
 RUNNING, RATE = 2, 200
 #: Jobs of others that the pool is watched with. Half as many more wait behind them.
-WATCHED = 9_000 if LONG else 4_000
+WATCHED = 9_000 if LONG else 2_500
 
 
 def test_backlog_does_not_starve_jobs_under_a_limit(stage, measured):

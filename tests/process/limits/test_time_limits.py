@@ -13,7 +13,7 @@ from tests.lengths import PATIENCE
 LATE_S = 8.0
 #: How much earlier: the log tells of a start when it has been ordered.
 EARLY_S = 0.05
-BURN_S = 60.0 if FULL else 8.0
+BURN_S = 60.0 if FULL else 5.0
 #: The stacks are asked for in its last tenth. A child that computes must get a processor by then.
 LIMIT_S = 3.0 * PATIENCE
 
@@ -103,6 +103,7 @@ def test_handlers_own_outcome_counts_after_a_soft_timeout(stage):
     finish(stage, pool)
 
 
+@pytest.mark.sampled(3)
 @ONE
 @pytest.mark.parametrize(
     ("klass", "data", "stack"),

@@ -491,6 +491,7 @@ def test_each_alert_has_a_situation():
     assert {row.alert for row in TABLE} == set(ALERTS)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "situation",
     [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW), id=each.__name__) for each in SITUATIONS],

@@ -28,7 +28,7 @@ def dies(job):
     os._exit(3)
 """
 QUEUES = tuple(f"soak-{name}" for name in "abcd")
-OUTCOMES = 1_000_000 if FULL else 12_000
+OUTCOMES = 1_000_000 if FULL else 6_000
 #: Outcomes per 1,000 jobs; the others complete. A death costs a fork.
 SHARES = {"raises": 20, "fails": 20, "dies": 5}
 

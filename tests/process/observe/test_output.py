@@ -112,6 +112,7 @@ def test_titles_show_what_each_process_does(stage):
 KINDS = ["short lines", "long lines", "no line at all", "rubbish", "forged marks", "a tree of programs"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_flood_of_output_fills_no_disk_and_delays_no_job(stage, kind, measured):
     """The logged amount depends on time, not on size, and the neighbour's jobs start at once."""

@@ -13,7 +13,7 @@ from watched import FULL
 
 from tests.chaos.accounts import Runs
 
-VICTIMS = 1000 if FULL else 200
+VICTIMS = 1000 if FULL else 120
 GRACE_S = 1.0
 #: Activities at the time of the cancel. The last two need a kill.
 LISTENING = ("sleep", "subprocess", "spin")

@@ -9,7 +9,7 @@ from watched import FULL
 
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
 def test_lost_replies_lose_no_job_and_count_no_death(stage, proxies, jobs_per_child, measured):
-    short = 200 if jobs_per_child and not FULL else 600
+    short = 600 if FULL else 200
     stage.config(grace=0.2)
     proxy = proxies(10)
     pool = stage.start(redis_url=proxy.url, processes=2, jobs_per_child=jobs_per_child)

@@ -58,6 +58,7 @@ def test_jobs_run_the_new_code_after_a_reload(stage, app):
     assert_ends_well(stage, pool)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", BROKEN)
 def test_broken_code_changes_nothing_and_is_logged(stage, app, how):
     source, why = BROKEN[how]

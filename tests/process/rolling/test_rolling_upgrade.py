@@ -13,7 +13,7 @@ from tests.lengths import LONG, PATIENCE
 
 #: The code before the addresses of sentinels and Clusters. It has layout 2, as this code has.
 BEFORE = "7dea7c180bcab1705ea766a683d2567100649a2b"
-JOBS = 20_000 if LONG else 1_000
+JOBS = 20_000 if LONG else 600
 
 PRODUCER = """
 import sys
