@@ -226,6 +226,12 @@ def test_zygote_child_and_handlers_never_load_redis(code):
     assert loaded & (SPEAKS_REDIS | {"rich"}) == set()
 
 
+def test_process_tests_do_not_load_what_only_typed_handlers_need():
+    """Nearly a thousand zygotes load the menu, and pydantic would make each twice as expensive."""
+    code = "import sys; sys.path.insert(0, 'tests/process'); import supervisor.child.handlers as h; h.load('menu')"
+    assert "pydantic" not in python(f"{code}; print(*sys.modules)").split()
+
+
 def test_asyncio_is_for_async_handlers_and_asyncio_applications_alone():
     assert {module for module in FILES if "asyncio" in foreign(module)} <= {
         "supervisor.child.event_loop",
