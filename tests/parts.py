@@ -90,7 +90,7 @@ def until(happened: Callable[[], Any], timeout_s: float = SOON_S) -> None:
     deadline_at = time.monotonic() + timeout_s
     while not happened():
         assert time.monotonic() < deadline_at, "it has not come about in time"
-        os.sched_yield()
+        time.sleep(0.0005)
 
 
 def await_readable(source: Any, timeout_s: float = SOON_S) -> None:

@@ -5,6 +5,7 @@ import json
 import pytest
 from servers import OwnServer
 
+from tests.lengths import SOON_S
 from tests.process.operate.test_top import TOP, forget_answers, seat  # noqa: F401  a fixture
 from tests.servers import free_port
 
@@ -72,11 +73,11 @@ def replica(own_server, tmp_path_factory):
     """A read-only replica of the test's own server, with all its data."""
     port = free_port()
     own_server.redis.config_set("port", port)
+    own_server.redis.config_set("repl-diskless-sync-delay", 0)
     one = OwnServer(tmp_path_factory.mktemp("r"), own_server.binary)
     one.start()
     one.redis.replicaof("127.0.0.1", port)
-    while one.redis.info("replication")["master_link_status"] != "up":
-        pass
+    assert own_server.redis.wait(1, int(1000 * SOON_S)) == 1
     yield one
     one.close()
 
