@@ -66,7 +66,7 @@ class PlayedWorker:
 
     def start(self) -> "PlayedWorker":
         """Connect, and finish the first exchanges."""
-        self.session.open(self._on_connection, self.session.read, self._on_wakeup, self._on_refused)
+        self.session.open(self._on_connection, self._on_replies, self._on_wakeup, self._on_refused)
         self.turn_until(lambda: self.session.connected and self.session.idle and not self.session.serving.looks_due)
         return self
 
@@ -145,6 +145,11 @@ class PlayedWorker:
 
     def _on_connection(self) -> None:
         self.session.finish_connecting((), lambda _known, _resumed: None, self._on_deregistered)
+
+    def _on_replies(self) -> None:
+        self.session.read()
+        if self.session.wakeups.has_end:
+            self._on_wakeup()
 
     def _on_wakeup(self) -> None:
         ended, granted = self.session.wakeups.read()

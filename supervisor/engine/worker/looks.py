@@ -128,6 +128,10 @@ class Looks(Wait):
             raise LinkLost(SILENT)
         self._timers.set(_SILENCE, now_at + self._leaser.slack_s, self._on_silence)
 
+    @property
+    def has_end(self) -> bool:
+        return False
+
     def read(self) -> tuple[bool, Granted | None]:
         """Return that there may be something new, and no lease: `woken` says whether one is due."""
         return True, None

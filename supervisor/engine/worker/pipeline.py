@@ -99,6 +99,11 @@ class Pipeline:
         """True while the answer to a lease is to come."""
         return any(part.command.script is scripts.LEASE for part in self.parts)
 
+    @property
+    def is_owed(self) -> bool:
+        """True while the reply to anything that was sent is to come."""
+        return bool(self._awaited)
+
     def confirmation(self, now_unix: float) -> Confirmation:
         """Return when the exchange that is being answered has renewed leases. `now_unix`: the server's clock then."""
         return self._times.confirmation(self.sent_at, now_unix)

@@ -20,6 +20,10 @@ class Wait(Protocol):
     woken: bool  # a wake-up was taken, or waited for in vain, and no lease has followed
     timed_out: bool  # the last wait has ended without a wake-up
 
+    @property
+    def has_end(self) -> bool:
+        """True if the end of the wait is here, and `read` has put it off until Redis owes this worker no reply."""
+
     def open(self, links: Sequence[Link], on_wakeup: Callable[[], None]) -> None:
         """`on_wakeup` is called when `read` has something to read."""
 

@@ -138,11 +138,20 @@ class Wakeups(Wait):
 
     # its end
 
+    @property
+    def has_end(self) -> bool:
+        """True if the end of the wait is here, and `read` has put it off until Redis owes this worker no reply."""
+        return self.waiting and len(self._replies) >= self._awaited
+
     def read(self) -> tuple[bool, Granted | None]:
-        """Return whether the wait has ended, and what was leased with its end. Raises LinkLost."""
+        """Return whether the wait has ended, and what was leased with its end. Raises LinkLost.
+
+        A wait that this worker has ended ends once the reply to that is here, too. A server that cannot write a reply,
+        because the worker is dead, drops unread what the worker has sent since: that a job has started.
+        """
         assert self._link is not None
         self._replies += self._link.receive()
-        if not self.waiting or len(self._replies) < self._awaited:
+        if not self.has_end or (self.is_ending and self._pipeline.is_owed):
             return False, None
         taken = self._replies[0]
         if isinstance(taken, hiredis.ReplyError):

@@ -54,6 +54,8 @@ class RedisPump:
             self._counts.add_exchange(clock.monotonic() - self._sent_at)
             self._sent_at = None
             self._replicas.tell()
+        if self._session.wakeups.has_end:
+            self.on_wakeup()
         self._place()
 
     def on_wakeup(self) -> None:

@@ -9,6 +9,7 @@ from supervisor.engine.commands import writes
 from supervisor.engine.model.outcomes import Completed
 from supervisor.engine.transport.link import LinkLost
 from supervisor.engine.worker.exchange import Wanted
+from tests.parts import until
 
 
 @pytest.fixture
@@ -54,6 +55,17 @@ def test_mail_ends_the_wait_and_what_there_is_is_leased_as_well(waiting, live):
     waiting.session.wakeups.end_wait()
     waiting.wait_to_end()
     assert jids(waiting) == ["a"]
+
+
+def test_wait_that_its_worker_ends_ends_once_redis_owes_no_reply(waiting, live, server):
+    """What is sent while a reply is owed may be lost with a worker that dies: here, that a job of the lease starts."""
+    session, wakeups = waiting.session, waiting.session.wakeups
+    wakeups.end_wait()
+    until(lambda: wakeups.read() == (False, None) and wakeups.has_end)
+    until(lambda: session.read() or not session.pipeline.is_owed)
+    has_ended, granted = wakeups.read()
+    assert has_ended and granted.grant.leases == []
+    assert not wakeups.has_end
 
 
 def test_settling_during_the_wait_does_not_prevent_the_lease(worker, live, server):

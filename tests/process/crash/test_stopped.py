@@ -120,7 +120,7 @@ def test_job_that_kills_masters_fails_after_its_deaths(stage, measured):
     stage.wait_until_counted(lambda: not living() or stage.client.job(jid).state == "failed")
     job, killed = stage.client.job(jid), [pool for pool in pools if pool not in living()]
     measured(f"{len(killed)} masters killed, {job.deaths} deaths counted")
-    assert (job.state, job.deaths) == ("failed", 2)
+    assert (job.state, job.deaths) == ("failed", 2), job.history
     assert job.failure["group"] == "died:lost"
     assert len(killed) in (2, 3)
     for pool in killed:

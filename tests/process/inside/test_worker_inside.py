@@ -113,8 +113,7 @@ def test_jobs_of_a_killed_application_run_at_another_one(stage, applications):
     [record] = stage.client.workers()
     killed.kill()
     other = applications.start()
-    for jid in jids:
-        stage.client.wait(jid, SOON_S)
+    stage.wait_until_settled(jids)
     other.communicate()
     assert other.returncode == 0
     assert Counter(applications.marks()) == dict.fromkeys(jids, 2)
