@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests import reached, servers
-from tests.lengths import LONG
+from tests.lengths import LONG, SAMPLE
 from tests.reached import Server
 
 pytest.register_assert_rewrite("tests.parts")
@@ -42,7 +42,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes more than ten seconds")
     config.addinivalue_line("markers", "quick: takes milliseconds; given by the test's folder")
     config.addinivalue_line("markers", "full: needs more of the machine than others; runs where CI_FULL is set")
-    config.addinivalue_line("markers", "sampled(n): each n-th case runs; all where CI_FULL is set or the test is named")
+    config.addinivalue_line("markers", "sampled(n): each n-th case, others each day; all where CI_FULL is set")
     # A shell that runs us in the background has Ctrl-C ignored, and so would have all that we start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.dont_write_bytecode = False  # to rewrite the assertions takes each process 7 s
@@ -80,13 +80,13 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _sample(config, items):
-    """Take of each test marked `sampled(n)` its first case and each n-th after it."""
+    """Take each n-th case of a test marked `sampled(n)`. TEST_SAMPLE says which, and is another one each day."""
     seen: Counter[str] = Counter()
     chosen, left_out = [], []
     for item in items:
         mark = item.get_closest_marker("sampled")
         test = item.nodeid.partition("[")[0]
-        is_chosen = mark is None or seen[test] % mark.args[0] == 0
+        is_chosen = mark is None or (seen[test] + SAMPLE) % mark.args[0] == 0
         seen[test] += 1
         (chosen if is_chosen else left_out).append(item)
     config.hook.pytest_deselected(items=left_out)
