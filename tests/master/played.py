@@ -60,7 +60,7 @@ class PlayedMaster:
         identity, serving, times, pipeline = session.identity, session.serving, session.times, session.pipeline
         wakeups = session.wakeups
         self.demand = demand = Demand(ledger, desk.admission, desk.capacity, self.zygotes)
-        backlog = Backlog("", SimpleNamespace(most=2), slots, SimpleNamespace(concurrency=1))
+        backlog = Backlog("", SimpleNamespace(most=2), slots, SimpleNamespace(concurrency=1, handlers={}))
         maintenance = Maintenance(events)
         self.renewing = renewing = Renewing(identity, ledger, times, pipeline, answers, cut_off, counts)
         grants = Grants(desk.intake, desk.placing, cut_off, renewing, backlog, events, counts)

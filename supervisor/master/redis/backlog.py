@@ -41,8 +41,8 @@ class Backlog:
         self._slots = slots
         self._demand = demand
         self._then: list[Callable[[float], None]] = []  # of those who have asked
-        self._due = bool(name)  # a look is requested
-        self._moved = False  # jobs have come or gone since the last look
+        self._due = False  # a look is requested
+        self._moved = True  # jobs have come or gone since the last look
         self.depths: Mapping[str, Depths] = {}  # by queue
         self.looked_at = -math.inf  # when the last answer came (monotonic s)
         self._again_at = -math.inf  # from then on moves are worth a look
@@ -51,6 +51,11 @@ class Backlog:
         self._to_say: Desired | None = None
 
     # when to look
+
+    @property
+    def _tells(self) -> bool:
+        """True if a scaler is to be told. Until the handlers are known, their concurrency is not."""
+        return bool(self._name and self._demand.handlers)
 
     def look(self, then: Callable[[float], None]) -> None:
         """Look with the next exchange, and call `then(now_at)`."""
@@ -63,7 +68,7 @@ class Backlog:
 
     def take_look(self, now_at: float, sweeps: bool) -> bool:
         """Return True if the exchange that begins now is to look. `sweeps`: it sweeps."""
-        due = self._due or bool(self._name and (sweeps or (self._moved and now_at >= self._again_at)))
+        due = self._due or (self._tells and (sweeps or (self._moved and now_at >= self._again_at)))
         if due:
             self._due = self._moved = False
             self._again_at = now_at + max(_LOOK_S, _LOOK_AT_A_QUEUE_S * len(self.depths))
@@ -73,7 +78,7 @@ class Backlog:
         """Return when an exchange is due for a look (monotonic s)."""
         if self._due or self._to_say is not None:
             return -math.inf
-        return self._again_at if self._name and self._moved else math.inf
+        return self._again_at if self._moved and self._tells else math.inf
 
     # what was seen
 
@@ -82,10 +87,10 @@ class Backlog:
         then, self._then = self._then, []
         for tell in then:
             tell(self.looked_at)
-        if not self._name:
+        desired = self.desired
+        if not self._name or desired is None:
             return
-        desired, again = self.desired, self._said and self.looked_at >= self._said_at + _SAY_S
-        if desired != self._said or again:
+        if desired != self._said or (self._said and self.looked_at >= self._said_at + _SAY_S):
             note = {"worker": worker, "at_unix": round(clock.unix(), 3), **self._numbers()}
             self._to_say = Desired(self._name, desired, note)
             self._said, self._said_at = desired, self.looked_at
@@ -96,7 +101,7 @@ class Backlog:
 
     def forget_said(self) -> None:
         """Tell the number again: it may have been lost with the connection."""
-        self._said, self._due = None, bool(self._name)
+        self._said, self._due = None, self._tells
 
     # what it means
 
@@ -106,8 +111,10 @@ class Backlog:
         return clock.monotonic() < self.looked_at + FRESH_S
 
     @property
-    def desired(self) -> int:
-        """How many supervisors like this one there is work for."""
+    def desired(self) -> int | None:
+        """How many supervisors like this one there is work for. None until the handlers are known."""
+        if not self._demand.handlers:
+            return None
         jobs = sum(each.ready + each.running + each.stalled for each in self.depths.values())
         return min(MOST_DESIRED, math.ceil(jobs / (self._scaling.most * self._demand.concurrency)))
 

@@ -212,7 +212,7 @@ class QueueMetrics:
             "leasehold_queue_oldest_seconds": [((queue,), each.oldest_s or 0.0) for queue, each in by_queue.items()],
             "leasehold_queue_old_depends": [((queue,), each.old_depends) for queue, each in by_queue.items()],
             "leasehold_queue_paused": [((queue,), each.paused) for queue, each in by_queue.items()],
-            "leasehold_desired_replicas": _one(backlog.desired),
+            "leasehold_desired_replicas": [] if backlog.desired is None else _one(backlog.desired),
         }
 
 

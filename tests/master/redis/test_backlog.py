@@ -8,6 +8,9 @@ import pytest
 from supervisor.engine.commands.queries import Depths
 from supervisor.master.redis import backlog as module
 from supervisor.master.redis.backlog import FRESH_S, MOST_DESIRED, Backlog
+from supervisor.messages import HandlerSettings
+
+KNOWN = {"k": HandlerSettings()}
 
 
 @pytest.fixture
@@ -17,8 +20,9 @@ def now(monkeypatch):
     return now
 
 
-def backlog(name="", most=4, busy=1, concurrency=1):
-    slots, demand = SimpleNamespace(busy=busy, processes=2), SimpleNamespace(concurrency=concurrency)
+def backlog(name="", most=4, busy=1, concurrency=1, handlers=KNOWN):
+    slots = SimpleNamespace(busy=busy, processes=2)
+    demand = SimpleNamespace(concurrency=concurrency, handlers=handlers)
     return Backlog(name, SimpleNamespace(most=most), slots, demand)
 
 
@@ -107,6 +111,20 @@ def test_status_sums_all_queues_and_has_an_age(now):
         "name": "pool", "desired": 1, "ready": 1, "running": 1, "processes": 4, "concurrency": 1,
         "oldest_s": 9.0, "busy_ratio": 0.5, "age_s": 2.5,
     }  # fmt: skip
+
+
+def test_scaler_is_told_nothing_until_the_handlers_are_known(now):
+    handlers = {}
+    told = backlog("pool", handlers=handlers)
+    assert told.deadline_at() == math.inf and not told.take_look(now.at, sweeps=True)
+    told.look(lambda _now_at: None)  # a person asks
+    assert told.take_look(now.at, sweeps=False)
+    assert say(told, now, {"q": depths(ready=9)}) is None
+    assert told.desired is None
+    handlers["k"] = HandlerSettings()
+    told.move()
+    assert told.take_look(now.at + 1, sweeps=False)
+    assert say(told, now, {"q": depths(ready=9)}).supervisors == 3
 
 
 @pytest.mark.parametrize(("ready", "desired"), [(0, 0), (1, 1), (800, 1), (801, 2)])
