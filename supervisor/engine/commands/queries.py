@@ -397,6 +397,15 @@ def worker(name: str, *, now: float | None = None) -> Command[WorkerJobs]:
     return Command(scripts.WORKER, (now_ms(now), name), lambda reply: _parse_worker(name, reply))
 
 
+def schemas(queue: str, klass: str, *, now: float | None = None) -> Command[list[bytes]]:
+    """Read the JSON schemas of the data that the live workers take which have the klass and serve the queue.
+
+    There are none if one of them takes data whose schema is unknown, or if they have more than 20.
+    """
+    args = now_ms(now), checked_name("queue", queue), checked_name("klass", klass)
+    return Command(scripts.SCHEMAS, args, list)
+
+
 def wish(worker: str) -> Command[Wish]:
     """Read which queues a worker was last asked to serve."""
     return Command(scripts.WISH, (checked_name("worker", worker),), _parse_wish)

@@ -660,6 +660,18 @@ def skills(
     return Command(scripts.SKILLS, (now_ms(now), checked_name("worker", worker), *lines), bool)
 
 
+def describe(shapes: Iterable[str], schemas: Mapping[str, str] | None = None) -> Command[list[str]]:
+    """Store JSON schemas of data by their shapes, and keep those of `shapes` on; at most 1,000 of each.
+
+    Answers those of `shapes` whose schemas Redis does not have. A schema expires max-worker-age after the last worker
+    with its shape was seen.
+    """
+    kept = "\n".join(checked_name("shapes", shape) for shape in islice(shapes, MOST))
+    pairs = islice((schemas or {}).items(), MOST)
+    stored = [text for shape, schema in pairs for text in (checked_name("schemas", shape), schema)]
+    return Command(scripts.DESCRIBE, (kept, *stored), parse_names)
+
+
 def tell(worker: str, message: str | bytes) -> Command[int]:
     """Leave a hint in a worker's mailbox. Answers how many hints it holds."""
     if not isinstance(message, str | bytes):

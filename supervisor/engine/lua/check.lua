@@ -40,7 +40,7 @@ local TYPES = {
   asks = "list", answer = "list", desired = "list", skills = "zset", shapes = "hash", parents = "string",
   readers = "zset", replay = "hash", keptresult = "string", keptfailure = "string", stream = "stream",
   batch = "hash", batchjobs = "zset", batchfailed = "zset", batchcalls = "hash",
-  throttled = "list", bins = "string", recent = "string",
+  throttled = "list", bins = "string", recent = "string", schema = "string",
 }
 local WHOLE = {
   complete = "zset", failed = "zset", groups = "zset", queues = "zset", ["tag-counts"] = "zset",
@@ -352,6 +352,13 @@ keys["cancelled-by"] = keys.cancelled
 function keys.audit(name) must_end(name, 90 * DAY_MS) end
 keys["skills:"] = function(name) must_end(name, DAY_MS) end
 keys["shapes:"] = function(name) must_end(name, DAY_MS) end
+keys["schema:"] = function(name, shape)
+  if string.sub(redis.sha1hex(redis.call("GET", P .. name) or ""), 1, 16) == shape then
+    return must_end(name, DAY_MS)
+  end
+  report("foreign-value", name, "is not the schema that it is named after", "deleted it")
+  drop(P .. name)
+end
 keys["mail:"] = function(name) must_end(name, HOUR_MS) end
 keys["ended:"] = function(name) must_end(name, HOUR_MS) end
 -- Until its job has ended, a stream lives for days after its last chunk.

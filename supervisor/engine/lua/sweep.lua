@@ -109,6 +109,8 @@ if worker ~= "" and redis.call("HEXISTS", P .. "worker:" .. worker, "number") ==
   expire(P .. "worker:" .. worker, setting_ms("max-worker-age"))
   expire(P .. "skills:" .. worker, setting_ms("max-worker-age"))
   expire(P .. "shapes:" .. worker, setting_ms("max-worker-age"))
+  local shapes = redis.call("HGETALL", P .. "shapes:" .. worker)
+  for i = 2, #shapes, 2 do expire(P .. "schema:" .. shapes[i], setting_ms("max-worker-age")) end
 end
 fail_expired()
 retention.prune_completed(0, count)

@@ -622,6 +622,11 @@ DAMAGES: dict[str, Damage] = {
         {("no-expiry", "worker:v"), ("no-expiry", "mail:w")},
         lambda ns: ns.redis.ttl(ns.key("worker:v")) > 0 < ns.redis.ttl(ns.key("mail:w")),
     ),
+    "a schema that would stay, and one that is another": Damage(
+        lambda ns: (ns.redis.set(ns.key("schema:bf21a9e8fbc5a384"), "{}"), ns.redis.set(ns.key("schema:a"), "{}")),
+        {("no-expiry", "schema:bf21a9e8fbc5a384"), ("foreign-value", "schema:a")},
+        lambda ns: ns.redis.ttl(ns.key("schema:bf21a9e8fbc5a384")) > 0 == ns.redis.exists(ns.key("schema:a")),
+    ),
     "a question and an answer that would stay": Damage(
         lambda ns: (ns.redis.rpush(ns.key("asks:w"), "1"), ns.redis.rpush(ns.key("answer:x"), "1")),
         {("no-expiry", "asks:w"), ("no-expiry", "answer:x")},

@@ -136,11 +136,13 @@ def test_flags_allow_oom_and_mark_read_only_scripts():
     flags = {script.name: script.text.split("\n")[0] for script in scripts.ALL}
     assert {name for name, line in flags.items() if line == "#!lua"} == {
         "put", "log", "recur", "declare", "await", "signal", "stream", "batchopen", "door",
+        "describe",
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "concerns", "timing", "names", "list", "peek", "tagged", "tags", "tracked",
         "workers", "worker", "stats", "recent", "recurring", "settings", "limits", "limited", "lanes", "wish", "asks",
         "find", "data", "cancelled", "audit", "layouts", "why", "batch", "batches", "doors",
+        "schemas",
     }  # fmt: skip
 
 
@@ -339,7 +341,8 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     # A klass that a worker lacks and a peer has: apart, in its place, and held by that worker.
     for worker, klasses in (("peer", ["k", "odd"]), ("lacker", ["k"])):
         run(writes.resume(worker, 1, [], now=time[0]))
-        run(writes.skills(worker, klasses, ["z", "s"], now=time[0]))
+        run(writes.skills(worker, klasses, ["z", "s"], {"k": "known"}, now=time[0]))
+    run(writes.describe([], {"known": "{}"}))
     z = client.queue("z")
     z.put_many({"klass": "odd", "jid": f"odd-{i}", "lane": "a" if i % 2 else None} for i in range(4))
     odd = run(writes.lease("lacker", ["z"], 4, number=2, ttl_s=1000, now=time[0])).leases
@@ -877,6 +880,10 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
         [declared(klass, {"every": 60, "tags": ["t"]}, NOW) for klass in ("declared-1", "declared-new")],
         now=NOW,
     ),
+    "describe": lambda _: writes.describe(["known", "lacking"], {"known": '{"type":"object"}', "new": "{}"}),
+    "schemas": lambda _: queries.schemas("z", "k", now=NOW),
+    "sweep: by one with schemas": lambda _: writes.sweep(worker="peer", now=NOW),
+    "check: a schema": lambda _: check.of_keys([b"schema:known"], repair=True, now=NOW),
     "skills": lambda _: writes.skills("w", ["odd", "k"], ["z", "s"], {"odd": "one", "k": "any"}, "v1", now=NOW),
     "settle: what a peer takes": lambda stage: writes.settle(
         "lacker", [Misfit(one, "one", "m") for jid, one in stage.held.items() if "lacker" in jid], number=5, now=NOW

@@ -15,7 +15,7 @@ import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import bulk, lanes, queries, writes
+from supervisor.engine.commands import bulk, check, lanes, queries, writes
 from supervisor.engine.commands.steps import delete
 from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Unknown
@@ -418,6 +418,20 @@ def tasks_behind_a_door(stage):
         stage.client.settle([Completed(lease) for lease in leases])
 
 
+def handlers_with_schemas(stage):
+    """A worker tells of as many handlers as it may, each with a schema of the largest size, in parts as a master's."""
+    schemas = {f"{i:016x}": f"{i:x<16384}" for i in range(MANY)}
+    calls = calls_of(stage.client)
+    calls.call(writes.resume, "w", 1, ())
+    calls.call(writes.skills, "w", schemas, ["q"], dict(zip(schemas, schemas, strict=True)))
+    for first in range(0, MANY, 8):
+        calls.run(writes.describe((), dict(list(schemas.items())[first : first + 8])))
+    assert calls.run(writes.describe(schemas)) == []
+    calls.call(writes.sweep, worker="w")
+    found = [f"schema:{shape}".encode() for shape in schemas][: check.SLICE]
+    assert calls.call(check.of_keys, found).violations
+
+
 SHAPES = {
     "put": put,
     "put again": lambda stage: (put(stage), put(stage)),
@@ -448,6 +462,7 @@ SHAPES = {
         what_ten_listen_to,
         leases_that_are_given_back,
         tasks_behind_a_door,
+        handlers_with_schemas,
     )
 }
 

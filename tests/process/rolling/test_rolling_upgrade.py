@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from supervised import HERE, ROOT, Pool, Stage
 
+from supervisor.engine.client.sync_calls import calls_of
+from supervisor.engine.commands import writes
 from tests.lengths import LONG, PATIENCE
 
 #: The code before the addresses of sentinels and Clusters. It has layout 2, as this code has.
@@ -91,3 +93,15 @@ def test_reader_of_a_stream_sees_the_end_of_a_job_that_the_release_before_runs(s
     assert (list(stream), stream.state) == ([], "complete")
     assert pool.drain() == 0
     stage.assert_nothing_left()
+
+
+def test_check_of_the_release_before_leaves_schemas_alone(stage, before):
+    stage.client.queue("default").put("k", jid="a")
+    calls_of(stage.client).run(writes.describe((), {"bf21a9e8fbc5a384": "{}"}))
+    words = [sys.executable, "-P", "-m", "supervisor", "check", "--repair"]
+    named = {"LEASEHOLD_REDIS_URL": stage.server.url, "LEASEHOLD_NAMESPACE": stage.namespace}
+    named["PYTHONPATH"] = str(before)
+    assert subprocess.run(words, env=named, capture_output=True, text=True, check=True).stdout == "nothing is wrong\n"
+    assert stage.server.redis.get(f"{stage.prefix}schema:bf21a9e8fbc5a384") == b"{}"
+    assert stage.client.check() == []
+    stage.client.cancel("a")
