@@ -41,6 +41,9 @@ MAX_TRACEBACK_CHARS: Final = 16 * 1024
 #: Most results of parents that a child asks for at once, and how many bytes of them one packet holds beside the first.
 MOST_RESULTS: Final = 64
 _MOST_PAGE_BYTES: Final = 160 * 1024
+#: Upper bounds of the JSON schema of a handler's data, and of all that a zygote reports.
+SCHEMA_BYTES: Final = 16 * 1024
+MOST_SCHEMAS_BYTES: Final = 1024 * 1024
 #: Upper bound of a completion with everything that follows it.
 MAX_COMPLETION_BYTES: Final = 257 * 1024 * 1024
 #: Upper bound of the head, which holds everything but the data. Decoded JSON takes many times its size.
@@ -104,7 +107,7 @@ class Ready:
     and open, in words. `before_fork`: True if a hook of the handlers runs before each fork. `sandbox`: each part of the
     sandbox, with "on" or the reason why it is not. `files`: the files that the handlers were loaded from.
     `recurrences`: name -> queue, rhythm and options of the recurring job that a handler declares. `release`: the name
-    of the code, empty if it has none.
+    of the code, empty if it has none. `schemas`: shape -> the JSON schema of such data, within the bounds above.
     """
 
     handlers: dict[str, dict[str, Any]]
@@ -115,6 +118,7 @@ class Ready:
     files: list[str] = field(default_factory=list)
     recurrences: dict[str, dict[str, Any]] = field(default_factory=dict)
     release: str = ""
+    schemas: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

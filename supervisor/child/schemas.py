@@ -1,7 +1,7 @@
 """Describes the data and results of handlers as JSON schemas. Runs in zygotes, and where a command imports handlers."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from inspect import signature
 from typing import Any, Final
 
@@ -9,6 +9,7 @@ import orjson
 
 from supervisor.child.handler import Handler
 from supervisor.engine.model.validation import EXACT_INT
+from supervisor.messages import MOST_SCHEMAS_BYTES, SCHEMA_BYTES
 
 #: The shape of handlers that take any data.
 ANY: Final = "any"
@@ -16,11 +17,28 @@ ANY: Final = "any"
 
 def shape_of(handler: Handler[..., Any]) -> str:
     """Return a digest of the data that a handler takes. Handlers that take the same have the same."""
+    return described(handler)[0]
+
+
+def described(handler: Handler[..., Any]) -> tuple[str, str]:
+    """Return the shape of the data that a handler takes, and their schema as JSON; no schema if any data fit."""
     schema = data_schema(handler)
     if schema is None:
-        return ANY
+        return ANY, ""
     written = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS, default=repr)
-    return hashlib.sha1(written, usedforsecurity=False).hexdigest()[:16]
+    return hashlib.sha1(written, usedforsecurity=False).hexdigest()[:16], written.decode()
+
+
+def published(descriptions: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the schemas by shape, for Redis. One that is too large, or for which no room is left, is not published."""
+    schemas: dict[str, str] = {}
+    room_bytes = MOST_SCHEMAS_BYTES
+    for shape, schema in descriptions:
+        size_bytes = len(schema.encode())
+        if schema and shape not in schemas and size_bytes <= min(SCHEMA_BYTES, room_bytes):
+            schemas[shape] = schema
+            room_bytes -= size_bytes
+    return schemas
 
 
 def data_schema(handler: Handler[..., Any]) -> dict[str, Any] | None:

@@ -5,10 +5,12 @@ from typing import Any, Final
 
 from supervisor import clock
 from supervisor.child.handler import Handler
+from supervisor.child.schemas import described, published
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.writes import MOST, Command
 from supervisor.engine.model.recurring import declared
 from supervisor.engine.worker.exchange import Part
+from supervisor.engine.worker.schema_report import SchemaReport
 
 _DECLARED_AT_ONCE: Final = 100
 
@@ -18,20 +20,29 @@ class Skills:
         """`handlers`: by klass; their settings have the shapes of their data."""
         self._handlers = handlers
         self._shapes = {klass: one.settings.shape for klass, one in handlers.items() if one.settings.shape}
+        self._schemas = published(described(one) for one in handlers.values())
+        self._schema_report = SchemaReport()
         #: Klasses whose jobs never start twice.
         self.once = [klass for klass, one in handlers.items() if one.settings.at_most_once]
-        self.are_due = True
+        self._is_new = True
+
+    @property
+    def are_due(self) -> bool:
+        """True if there is something to tell."""
+        return self._is_new or self._schema_report.is_due
 
     def tell_again(self) -> None:
         """Tell all with the next exchange: the worker is a new one for Redis, or serves other queues."""
-        self.are_due = True
+        self._is_new = True
 
     def parts(self, worker: str, queues: Sequence[str]) -> list[Part]:
         """Return what is to be told with the exchange that begins."""
-        if not self.are_due:
-            return []
-        self.are_due = False
-        return [Part(writes.skills(worker, self._handlers, queues, self._shapes), lost=self.tell_again)]
+        parts: list[Part] = []
+        if self._is_new:
+            self._is_new = False
+            parts.append(Part(writes.skills(worker, self._handlers, queues, self._shapes), lost=self.tell_again))
+            self._schema_report.tell(self._schemas)
+        return parts + self._schema_report.parts()
 
     def declarations(self) -> list[Command[Any]]:
         """Return what puts, changes or removes the recurring jobs that the handlers declare.

@@ -21,7 +21,7 @@ from setproctitle import setproctitle
 from supervisor import clock, messages, sandbox
 from supervisor.child import child, explanations, handlers, printing, talk
 from supervisor.child.handler import Handler, HandlersError
-from supervisor.child.schemas import shape_of
+from supervisor.child.schemas import described, published
 from supervisor.linux import huge_pages, kernel, removal, strays
 from supervisor.messages import Boot, BootFailed, Ready, Reaped, Spawn, Spawned, SpawnFailed
 from supervisor.sandbox import confinement as confinements
@@ -94,7 +94,8 @@ def _load(
     except BaseException as error:  # noqa: BLE001  foreign code: whatever it raises is reported, then this process ends
         _send(control, _describe(error, [*sources.loaded(), *sources.files_of(error)]))
         os._exit(1)
-    settings = {name: asdict(handler.settings) | {"shape": shape_of(handler)} for name, handler in loaded.items()}
+    descriptions = {name: described(handler) for name, handler in loaded.items()}
+    settings = {name: asdict(one.settings) | {"shape": descriptions[name][0]} for name, one in loaded.items()}
     # Handlers with a before_fork hook may close all that is open there.
     opened = [] if handlers.hooks.before_fork else preloaded.opened(before)
     threads, descriptors = [*map(messages.escaped, preloaded.running())], [*map(messages.escaped, opened)]
@@ -105,7 +106,7 @@ def _load(
     recurrences = {name: declared for name, handler in loaded.items() if (declared := handler.recurrence) is not None}
     ready = Ready(
         settings, threads, descriptors, bool(handlers.hooks.before_fork), report, files, recurrences,
-        boot.release or commit_of(Path.cwd()),
+        boot.release or commit_of(Path.cwd()), published(descriptions.values()),
     )  # fmt: skip
     return loaded, confinement, ready
 

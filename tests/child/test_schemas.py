@@ -6,7 +6,8 @@ import pydantic
 import pydantic_core
 
 from supervisor import handler
-from supervisor.child.schemas import ANY, data_schema, result_schema, shape_of
+from supervisor.child.schemas import ANY, data_schema, described, published, result_schema, shape_of
+from supervisor.messages import MOST_SCHEMAS_BYTES, SCHEMA_BYTES
 
 
 class Address(pydantic.BaseModel):
@@ -111,3 +112,20 @@ def test_default_that_json_does_not_hold_has_no_place_in_the_schema():
         "least": 0.5, "on": True, "to": None,
     }  # fmt: skip
     assert len(shape_of(one)) == 16
+
+
+def test_schemas_are_published_within_bounds():
+    @handler(name="a")
+    def typed(job, user: int): ...
+
+    @handler(name="b")
+    def same(job, user: int): ...
+
+    @handler(name="c")
+    def anything(job): ...
+
+    shape, schema = described(typed)
+    assert published(map(described, (typed, same, anything))) == {shape: schema}
+    assert published([("large", "x" * (SCHEMA_BYTES + 1)), ("wide", "\u00e4" * (SCHEMA_BYTES // 2 + 1))]) == {}
+    many = [(f"shape-{n}", "x" * SCHEMA_BYTES) for n in range(MOST_SCHEMAS_BYTES // SCHEMA_BYTES)]
+    assert published([*many, (shape, schema)]) == dict(many), "nothing is left for more"

@@ -3,11 +3,14 @@
 import asyncio
 import threading
 
+import orjson
 import pytest
 
 from supervisor import Client, JobFailed, StoreUnavailable, Worker, handler
 from supervisor.child.handler import HandlersError
+from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.commands import queries
 from tests.in_process import gates
 from tests.lengths import SOON_S
 from tests.servers import free_port
@@ -162,6 +165,21 @@ def test_data_of_the_wrong_shape_is_broken(application):
             with pytest.raises(JobFailed) as failed:
                 await client.wait(jid, SOON_S)
             assert failed.value.group == "broken"
+
+    application(work)
+
+
+def test_worker_stores_the_schemas_of_its_data(application):
+    @handler(name="typed")
+    def typed(job, user: int): ...
+
+    async def work(client):
+        async with Worker(client, "q", [typed, *gates.ALL]):
+            await until(lambda: has_schema(client))
+
+    async def has_schema(client):
+        found = await calls_of(client).call(queries.schemas, "q", "typed")
+        return [orjson.loads(schema)["properties"]["user"]["type"] for schema in found] == ["integer"]
 
     application(work)
 

@@ -49,7 +49,8 @@ class PlayedMaster:
     def __init__(self, desk: Desk, url: str, namespace: str, idle_s: float, acknowledge: int = 0) -> None:
         self.desk = desk
         self.zygotes: Any = SimpleNamespace(
-            ready=True, reloading=False, handlers={"k": HandlerSettings()}, once=(), recurrences={}, release=""
+            ready=True, reloading=False, handlers={"k": HandlerSettings()}, once=(), recurrences={}, release="",
+            schemas={},
         )  # fmt: skip
         self._inbox = inbox = Inbox()
         ledger, slots, events, counts = desk.ledger, desk.slots, desk.log, desk.counts

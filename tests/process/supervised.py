@@ -55,6 +55,7 @@ _KEPT = (
     "keptresult:",
     "keptfailure:",
     "replay:",
+    "schema:",
 )
 _KEPT_WHOLE = {
     "batches-ended",

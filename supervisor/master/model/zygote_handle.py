@@ -6,6 +6,7 @@ Owns the control socket and the zygote's pid. Imports nothing that runs in the z
 import contextlib
 import fcntl
 import os
+import re
 import signal
 import socket
 import sys
@@ -31,6 +32,7 @@ _START: Final = (
     " from supervisor.zygote.zygote import main; main()"
 )
 _ROOT: Final = str(Path(__file__).resolve().parents[3])
+_SHAPE: Final = re.compile("[0-9a-f]{16}")
 _NONSENSE: Final = (
     "the process that imports the handlers, or forks the children, wrote nonsense to the supervisor's socket; look for"
     " code that writes to descriptors that it has not opened"
@@ -245,9 +247,18 @@ def _checked(report: Control) -> Control:
             raise TypeError(f"not words: {report.threads!r:.100}, {report.descriptors!r:.100}")
         if not all(isinstance(declared, dict) for declared in report.recurrences.values()):
             raise TypeError(f"not recurring jobs: {report.recurrences!r:.100}")
+        _check_schemas(report.schemas)
     if isinstance(report, Ready | BootFailed) and not all(isinstance(file, str) for file in report.files):
         raise TypeError(f"not the names of files: {report.files!r:.100}")
     return report
+
+
+def _check_schemas(schemas: dict[str, str]) -> None:
+    if not all(_SHAPE.fullmatch(shape) and isinstance(schema, str) for shape, schema in schemas.items()):
+        raise TypeError(f"not schemas: {schemas!r:.100}")
+    sizes_bytes = [len(schema.encode()) for schema in schemas.values()]
+    if max(sizes_bytes, default=0) > messages.SCHEMA_BYTES or sum(sizes_bytes) > messages.MOST_SCHEMAS_BYTES:
+        raise ValueError(f"{sum(sizes_bytes)} bytes of schemas, the longest of {max(sizes_bytes)}")
 
 
 def _check_pidfd(fd: int) -> None:

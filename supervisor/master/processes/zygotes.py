@@ -35,6 +35,7 @@ class Zygotes:
         self.once: tuple[str, ...] = ()  # the klasses whose jobs never start twice
         self.recurrences: Mapping[str, dict[str, Any]] = {}  # what handlers declare that recur, by klass
         self.release = ""
+        self.schemas: Mapping[str, str] = {}  # of the data that handlers take, as JSON, by shape
         self.sandbox: dict[str, str] = {}  # each part of the children's sandbox: "on", or why not
         self.measured = 0  # the zygote whose first child gave `child_bytes`; 0: none yet
         self.child_bytes = 0  # memory of a child that has run nothing
@@ -109,6 +110,7 @@ class Zygotes:
         self.handlers = zygote.handlers
         self.once = tuple(klass for klass, settings in self.handlers.items() if settings.at_most_once)
         self.recurrences, self.release = zygote.report.recurrences, zygote.report.release
+        self.schemas = zygote.report.schemas
         self.sandbox = dict(zygote.report.sandbox)
         if warning := self._budget.use_zygote(zygote.inherited):
             self._events.warn(warning)

@@ -76,6 +76,11 @@ class Demand:
         return {klass: settings.shape for klass, settings in handlers if settings.shape}
 
     @property
+    def schemas(self) -> Mapping[str, str]:
+        """The schemas of these data as JSON, by digest."""
+        return self._zygotes.schemas if self._admission.is_open else {}
+
+    @property
     def concurrency(self) -> int:
         """How many jobs of any handler one child runs at once: the least of all handlers."""
         return min((settings.concurrency for settings in self._zygotes.handlers.values()), default=1)

@@ -8,6 +8,7 @@ from supervisor.engine.commands.writes import MOST
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
+from supervisor.engine.worker.schema_report import SchemaReport
 from supervisor.engine.worker.served_queues import Found, ServedQueues
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.leasing import Leasing
@@ -17,7 +18,7 @@ from supervisor.ops.events import Events
 
 
 class QueueLookup(Speaker):
-    """Learns which queues to serve and what operators request, and tells peers which klasses have a handler here."""
+    """Learns which queues to serve and what operators request, and tells which klasses and data have a handler here."""
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class QueueLookup(Speaker):
         self._events = events
         self._klasses: Collection[str] = ()  # as Redis knows them
         self._skills_due = False
+        self._schemas = SchemaReport()
 
     def connected(self, now_at: float) -> None:
         self._skills_due = True
@@ -52,6 +54,8 @@ class QueueLookup(Speaker):
             demand = self._demand
             skills = writes.skills(self._identity.name, klasses, serving.names, demand.shapes, demand.release)
             parts.append(Part(skills))
+            self._schemas.tell(demand.schemas)
+        parts += self._schemas.parts()
         is_leasing = self._leasing.wanted is not None
         if not is_leasing and not serving.looks_due:
             return parts

@@ -175,6 +175,9 @@ NONSENSE = (
     ["Ready", {"noop": None}, [], []],
     ["Ready", [], [], []],
     ["Ready", {}, [1], []],
+    ["Ready", {"noop": {}}, [], [], False, {}, [], {}, "", {"a" * 16: {"type": "object"}}],
+    ["Ready", {"noop": {}}, [], [], False, {}, [], {}, "", {"a\nb": "{}"}],
+    ["Ready", {"noop": {}}, [], [], False, {}, [], {}, "", {"a" * 16: " " * 16_385}],
     ["Reaped", 1, 2, "three", 0.1, 5],
     ["Reaped", 1, 2, 10**12, 0.1, 5],
     ["Reaped", 1, 2, 0, 1e308, 5],
@@ -186,7 +189,7 @@ NONSENSE = (
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("nonsense", NONSENSE, ids=map(str, NONSENSE))
+@pytest.mark.parametrize("nonsense", NONSENSE, ids=lambda nonsense: str(nonsense)[:99])
 def test_nonsense_on_the_control_socket_is_a_failed_boot(stage, app, nonsense):
     pool = app(f"socket.socket(fileno=os.dup(3)).send({json.dumps(nonsense).encode()})\ntime.sleep(1000)")
     last = assert_gave_up(stage, pool)
