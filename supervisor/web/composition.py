@@ -24,6 +24,7 @@ from supervisor.web.acts.act import OPERATORS, ActCall, WebAct, from_form, from_
 from supervisor.web.acts.table import ACTS
 from supervisor.web.auth import Auth, Loopback, Visitor
 from supervisor.web.bulk_acts import BulkActs
+from supervisor.web.data_check import WrongData
 from supervisor.web.event_hub import EventHub
 from supervisor.web.export import as_csv
 from supervisor.web.forms import FormKeys, read_form, read_json
@@ -216,7 +217,10 @@ class _Website:
             visitor = _allowed(request, act)
             form = await read_form(request, MOST_FORM_BYTES)
             self._keys.check(request, form)
-            shown = await self._do(act, request, visitor, lambda: from_form(act, form))
+            try:
+                shown = await self._do(act, request, visitor, lambda: from_form(act, form))
+            except WrongData as wrong:
+                return await self._edit_again(act, request, {name: values[-1] for name, values in form.items()}, wrong)
             if "why" in shown:
                 raise HTTPException(504, str(shown["why"]))
             page, *names = act.page
@@ -226,12 +230,22 @@ class _Website:
 
         return answer
 
+    async def _edit_again(self, act: WebAct, request: Request, form: dict[str, str], wrong: WrongData) -> Response:
+        """Return the form's page with what the visitor has written, and with what is wrong there."""
+        page = next(each for each in PAGES if each.name == act.page[0])
+        shown = await self._read(page, {name: form[name] for name in act.page[1:]})
+        edited = {"edited": form["data"], "wrong_fields": self._hiding.hide(wrong.fields)}
+        return self._html(request, page.name, {**shown, **edited}, 422)
+
     def _program_of(self, act: WebAct) -> Any:
         async def answer(request: Request) -> Response:
             visitor = _allowed(request, act)
             sent = await read_json(request, MOST_JSON_BYTES) if act.method == "POST" else {}
             given = {**sent, **request.path_params}
-            return _json(await self._do(act, request, visitor, lambda: from_json(act, given)))
+            try:
+                return _json(await self._do(act, request, visitor, lambda: from_json(act, given)))
+            except WrongData as wrong:
+                return _json(self._hiding.hide({"error": str(wrong), "fields": wrong.fields}), 422)
 
         return answer
 

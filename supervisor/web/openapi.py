@@ -22,6 +22,7 @@ _ANSWERS_OF_ACTS: Final = {
     "415": "the body is not JSON",
     "429": "too many of these are under way",
 }
+_WRONG_DATA: Final = {"422": "the data do not fit the handler; `fields` says where"}
 
 
 def document(
@@ -43,7 +44,18 @@ def document(
                 "Error": {
                     "type": "object",
                     "required": ["error"],
-                    "properties": {"error": {"type": "string", "description": "the reason, as one sentence"}},
+                    "properties": {
+                        "error": {"type": "string", "description": "the reason, as one sentence"},
+                        "fields": {
+                            "type": "array",
+                            "description": "of 422: the first wrong fields of the data",
+                            "items": {
+                                "type": "object",
+                                "required": ["path", "wrong"],
+                                "properties": {"path": {"type": "string"}, "wrong": {"type": "string"}},
+                            },
+                        },
+                    },
                 }
             },
         },
@@ -96,7 +108,7 @@ def _act(act: WebAct) -> dict[str, Any]:
         **({"requestBody": {"required": True, "content": {"application/json": {"schema": body}}}} if has_body else {}),
         "responses": {
             code: {"description": meaning, "content": error if code != "200" else {"application/json": {"schema": {}}}}
-            for code, meaning in _ANSWERS_OF_ACTS.items()
+            for code, meaning in (_ANSWERS_OF_ACTS | (_WRONG_DATA if act.checks_data else {})).items()
         },
     }
 

@@ -24,6 +24,7 @@ FIELDS = {
     "running": 2, "rate": "5/s", "batch": "import", "worker": "w-1", "processes": "2", "queues": ["mail"], "count": 1,
     "ttl": 30, "order": "strict", "block": 0, "leases": [], "outcomes": [], "do": "retry", "tag": "vip",
     "group": "ValueError", "state": "failed", "into": "slow", "act": "x", "data_b64": None,
+    "force": True,
 }  # fmt: skip
 
 

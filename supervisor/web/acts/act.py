@@ -82,6 +82,7 @@ class WebAct:
     is_open: bool = False  # takes the options of put as well, which the client checks
     hides: bool = True  # the answer has no hidden fields
     method: str = "POST"  # of the API; with another one it has no body
+    checks_data: bool = False  # may raise WrongData
 
 
 _TYPES: Final[dict[str, tuple[type, str]]] = {

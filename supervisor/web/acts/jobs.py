@@ -3,11 +3,14 @@
 import base64
 from typing import TYPE_CHECKING, Any, Final
 
+from starlette.concurrency import run_in_threadpool
+
 from supervisor.engine.client.async_calls import calls_of
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import queries, writes
 from supervisor.engine.model.errors import JobFailed
 from supervisor.engine.model.validation import UNSET
 from supervisor.web.acts.act import LONGEST_WAIT_S, PRODUCERS, WAITERS, ActCall, Field, WebAct
+from supervisor.web.data_check import WrongData, wrong_fields
 from supervisor.web.pages.page import BadParameter, Missing
 
 if TYPE_CHECKING:
@@ -53,11 +56,21 @@ async def cancel(call: ActCall) -> dict[str, Any]:
 
 
 async def retry(call: ActCall) -> dict[str, Any]:
-    """Put a failed job back, with new data or into another queue if given."""
+    """Put a failed job back, with new data or into another queue if given. New data must fit, unless it is forced."""
     job = await _job(call)
-    if not await job.unfail(call.fields.get("queue"), data=call.fields.get("data", UNSET)):
+    queue, data = call.fields.get("queue"), call.fields.get("data", UNSET)
+    if job.state == "failed" and data is not UNSET and not call.fields.get("force"):
+        await _check(call, queue or job.queue, job.klass, data)
+    if not await job.unfail(queue, data=data):
         raise BadParameter(f"job {job.jid} is {job.state}: only what has failed and can be read is put back")
     return {"retried": [job.jid]}
+
+
+async def _check(call: ActCall, queue: str, klass: str, data: object) -> None:
+    """Raise WrongData if none of the workers that may lease the job takes such data, as far as that is known."""
+    schemas = await calls_of(call.client).call(queries.schemas, queue, klass)
+    if wrong := await run_in_threadpool(wrong_fields, data, schemas):
+        raise WrongData(klass, wrong)
 
 
 async def move(call: ActCall) -> dict[str, Any]:
@@ -111,6 +124,7 @@ async def retry_all(call: ActCall) -> dict[str, Any]:
 
 
 _DATA: Final = Field("data", "new data", "json")
+_FORCE: Final = Field("force", "take data that do not fit the handler's schema", "yes")
 ACTS: Final = (
     WebAct(
         "put", "/jobs", put,
@@ -120,7 +134,10 @@ ACTS: Final = (
     ),
     WebAct("cancel", "/jobs/{jid}/cancel", cancel, (JID,), page=("job", "jid")),
     WebAct("delete", "/jobs/{jid}", cancel, (JID,), page=("job", "jid"), method="DELETE"),
-    WebAct("retry", "/jobs/{jid}/retry", retry, (JID, Field("queue", "another queue"), _DATA), page=("job", "jid")),
+    WebAct(
+        "retry", "/jobs/{jid}/retry", retry, (JID, Field("queue", "another queue"), _DATA, _FORCE),
+        page=("job", "jid"), checks_data=True,
+    ),
     WebAct(
         "move", "/jobs/{jid}/move", move, (JID, Field("queue", "the new queue", is_required=True)), page=("job", "jid")
     ),

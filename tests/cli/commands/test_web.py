@@ -68,7 +68,7 @@ def test_a_port_that_is_taken_is_said(shell):
         assert f"cannot listen at {address}" in shell.refused(78, "web", "--http", address)
 
 
-@pytest.mark.parametrize("package", ["starlette.requests", "uvicorn", "jinja2"])
+@pytest.mark.parametrize("package", ["starlette.requests", "uvicorn", "jinja2", "jsonschema"])
 def test_without_the_extra_it_says_what_to_install(shell, monkeypatch, package):
     for name in [name for name in sys.modules if name.startswith("supervisor.web")]:
         monkeypatch.delitem(sys.modules, name)
