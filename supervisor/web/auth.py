@@ -30,6 +30,10 @@ class Auth:
         """Return the visitor, None for a stranger. Must not block."""
         raise NotImplementedError
 
+    def wait_s(self, connection: HTTPConnection) -> float:
+        """Return for how long a stranger's proofs are not looked at, after too many wrong ones."""
+        return 0
+
 
 class Loopback(Auth):
     """Lets every program of this machine look, and no other."""
@@ -59,12 +63,12 @@ class ProxyHeader(Auth):
                 return None
         except ValueError:
             return None
-        name = _text(names[0])
+        name = text_of(names[0])
         return Visitor(name, "operator" if name in self._operators else "viewer")
 
 
-def _text(header: str) -> str:
-    """Return a header as its sender meant it: in UTF-8, as proxies send it, else as it came."""
+def text_of(header: str) -> str:
+    """Return a header as its sender meant it: in UTF-8, as most programs send it, else as it came."""
     try:
         return header.encode("latin-1").decode()
     except UnicodeError:

@@ -20,10 +20,10 @@ def routes(tokens: Tokens, html: Html) -> list[Route]:
     """Return the routes. `html` renders a template by its name."""
 
     async def login(request: Request) -> Response:
-        wrong = False
+        status, wait_s = 200, 0.0
         if request.method == "POST":
             form = await read_form(request, _MOST_BYTES)
-            cookie = tokens.log_in(form.get("token", [""])[-1].strip())
+            cookie = tokens.log_in(form.get("token", [""])[-1], request)
             if cookie is not None:
                 answer = RedirectResponse(f"{base(request)}/overview", 303)
                 answer.set_cookie(
@@ -31,8 +31,9 @@ def routes(tokens: Tokens, html: Html) -> list[Route]:
                     secure="https" in (request.url.scheme, request.headers.get("x-forwarded-proto")),
                 )  # fmt: skip
                 return answer
-            wrong = True
-        return html(request, "login", {"wrong": wrong}, 403 if wrong else 200)
+            wait_s = tokens.wait_s(request)
+            status = 429 if wait_s else 403
+        return html(request, "login", {"status": status, "wait_s": wait_s}, status)
 
     async def logout(request: Request) -> Response:
         await read_form(request, _MOST_BYTES)

@@ -14,13 +14,13 @@ _ANSWERS: Final = {
     "401": "a token is needed",
     "403": "the role has no right to it",
     "404": "there is no such thing",
+    "429": "too many of these are under way, or too many wrong tokens came from this address",
     "503": "Redis is away",
 }
 _ANSWERS_OF_ACTS: Final = {
     **_ANSWERS,
     "413": "the body is too large",
     "415": "the body is not JSON",
-    "429": "too many of these are under way",
 }
 _WRONG_DATA: Final = {"422": "the data do not fit the handler; `fields` says where"}
 

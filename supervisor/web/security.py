@@ -5,6 +5,7 @@ carry that name in `Host`. Must not know any page.
 """
 
 from collections.abc import Collection
+from math import ceil
 from typing import Final
 
 from starlette.datastructures import MutableHeaders
@@ -73,6 +74,9 @@ class Gate:
         if self._auth.has_login and path.startswith(_OPEN):
             return None
         if visitor is None and self._auth.has_login:
+            if path.startswith("/api/") and (wait_s := self._auth.wait_s(connection)):
+                sentence = "too many wrong tokens came from this address"
+                return JSONResponse({"error": sentence}, 429, {"Retry-After": str(ceil(wait_s))})
             if path.startswith("/api/"):
                 return JSONResponse({"error": "a token is needed"}, 401, {"WWW-Authenticate": "Bearer"})
             return RedirectResponse(f"{base}/login", 303)

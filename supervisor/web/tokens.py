@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 from starlette.requests import HTTPConnection
 
 from supervisor import clock
-from supervisor.web.auth import ROLES, Auth, Visitor
+from supervisor.web.auth import ROLES, Auth, Visitor, text_of
+from supervisor.web.guesses import Guesses
 
 COOKIE: Final = "leasehold_session"
 SESSION_S: Final = 12 * 3600
@@ -35,6 +36,7 @@ class Tokens(Auth):
         """`lines` are `role:name:token`, blank, or begin with #. Raises ValueError that names the line, no token."""
         self._visitors: dict[bytes, Visitor] = {}
         self._sessions: dict[bytes, _LoginSession] = {}
+        self._guesses = Guesses()
         for number, line in enumerate(lines, 1):
             if line.strip() and not line.startswith("#"):
                 self._add(number, line.strip())
@@ -44,6 +46,7 @@ class Tokens(Auth):
     def _add(self, number: int, line: str) -> None:
         role, _, rest = line.partition(":")
         name, _, token = rest.partition(":")
+        token = token.strip()
         if role not in ROLES or not name:
             raise ValueError(f"line {number} must be role:name:token with one of the roles {', '.join(ROLES)}")
         if len(token) < _SHORTEST:
@@ -56,13 +59,17 @@ class Tokens(Auth):
         """Return whose token or session the request carries."""
         kind, _, token = connection.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
-            return self._visitors.get(_digest(token.strip()))
+            return self._visitor_with(text_of(token), connection)
         session = self._sessions.get(_digest(connection.cookies.get(COOKIE, "")))
         return session.visitor if session is not None and clock.monotonic() < session.ends_at else None
 
-    def log_in(self, token: str) -> str | None:
-        """Begin a session, and return what its cookie holds. None: nobody has this token."""
-        visitor = self._visitors.get(_digest(token))
+    def wait_s(self, connection: HTTPConnection) -> float:
+        """Return for how long no further token of this address is looked at."""
+        return self._guesses.wait_s(connection)
+
+    def log_in(self, token: str, connection: HTTPConnection) -> str | None:
+        """Begin a session, and return what its cookie holds. None: nobody has this token, or it was not looked at."""
+        visitor = self._visitor_with(token, connection)
         if visitor is None:
             return None
         cookie = secrets.token_urlsafe(32)
@@ -74,6 +81,14 @@ class Tokens(Auth):
     def log_out(self, cookie: str) -> None:
         """End a session."""
         self._sessions.pop(_digest(cookie), None)
+
+    def _visitor_with(self, token: str, connection: HTTPConnection) -> Visitor | None:
+        digest = _digest(token.strip())
+        if not self._guesses.may_try(connection, digest):
+            return None
+        visitor = self._visitors.get(digest)
+        self._guesses.record(connection, digest, is_right=visitor is not None)
+        return visitor
 
 
 def _digest(secret: str) -> bytes:

@@ -3,12 +3,15 @@
 import pytest
 from starlette.requests import HTTPConnection
 
+from supervisor import clock
 from supervisor.web import ProxyHeader, Tokens
+from supervisor.web.auth import Auth
 from supervisor.web.event_hub import EventHub
+from supervisor.web.guesses import MOST_WRONG, Guesses
 from supervisor.web.hiding import Hiding
-from supervisor.web.tokens import COOKIE
 from tests.web.test_pages import PATHS
 
+COOKIE = "leasehold_session"
 VIEWER, OPERATOR, WORKER = "v" * 20, "o" * 20 + ":with:colons", "w" * 20
 LINES = ["# who may look", "", f"viewer:ada:{VIEWER}", f"operator:kim:{OPERATOR}", f"worker:w-1:{WORKER}"]
 
@@ -69,6 +72,68 @@ def test_a_session_lasts_from_login_to_logout(site):
     assert site.get("/overview", follow_redirects=False).status_code == 303
 
 
+def test_a_token_of_any_letters_logs_in_and_is_a_bearer(visiting):
+    token = "Größe und ねこ 🐈, 20 letters"
+    site = visiting(auth=Tokens([f"viewer:ada: {token}  "]))
+    headers = {"authorization": f"Bearer {token}".encode()}
+    assert site.get("/api/v1/queues", headers=headers).status_code == 200
+    assert site.http.post("/login", data={"token": token}, follow_redirects=False).status_code == 303
+
+
+def test_an_address_that_guesses_is_heard_no_more(site):
+    for number in range(MOST_WRONG - 1):
+        assert site.get("/api/v1/queues", headers=bearer(f"guess {number}")).status_code == 401
+    for _ in range(MOST_WRONG):  # an old program repeats its token
+        assert site.get("/api/v1/queues", headers=bearer("guess 0")).status_code == 401
+    assert site.get("/api/v1/queues", headers=bearer(VIEWER)).status_code == 200
+    assert site.http.post("/login", data={"token": "the last guess"}).status_code == 429
+    answer = site.get("/api/v1/queues", headers=bearer(OPERATOR))
+    assert answer.status_code == 429 and 3500 < int(answer.headers["retry-after"]) <= 3600
+    answer = site.http.post("/login", data={"token": OPERATOR})
+    assert answer.status_code == 429 and "Try again in" in answer.text and COOKIE not in site.http.cookies
+    assert site.get("/api/v1/queues", headers=bearer(VIEWER)).status_code == 200, "it was right before"
+    site.http._transport.client = ("10.0.0.7", 4)
+    assert site.get("/api/v1/queues", headers=bearer(OPERATOR)).status_code == 200
+
+
+def test_a_guesser_has_one_network_of_ipv6_and_an_hour(site, monkeypatch):
+    for number in range(MOST_WRONG):
+        site.http._transport.client = (f"2001:db8::{number:x}", 4)
+        site.get("/api/v1/queues", headers=bearer(f"guess {number}"))
+    for host, status in (("2001:db8::ffff", 429), ("2001:db8:0:1::1", 200), ("fe80::1%eth0", 200)):
+        site.http._transport.client = (host, 4)
+        assert site.get("/api/v1/queues", headers=bearer(VIEWER)).status_code == status, host
+    site.http._transport.client = ("2001:db8::ffff", 4)
+    now = clock.monotonic()
+    monkeypatch.setattr(clock, "monotonic", lambda: now + 3601)
+    assert site.get("/api/v1/queues", headers=bearer(VIEWER)).status_code == 200
+    for number in range(MOST_WRONG):
+        site.get("/api/v1/queues", headers=bearer(f"guess {number}"))
+    assert site.get("/api/v1/queues", headers=bearer(OPERATOR)).status_code == 429
+
+
+def test_addresses_that_are_kept_are_bounded():
+    def asked(number):
+        return HTTPConnection({"type": "http", "headers": [], "client": (f"10.0.{number // 250}.{number % 250}", 4)})
+
+    guesses = Guesses()
+    for guess in range(MOST_WRONG):
+        guesses.record(asked(0), b"%d" % guess, is_right=False)
+    assert guesses.wait_s(asked(0)) > 3500
+    for number in range(1, 1001):
+        guesses.record(asked(number), b"wrong", is_right=False)
+    assert guesses.wait_s(asked(0)) == 0
+
+
+def test_a_login_that_breaks_lets_nobody_in(visiting, filled):
+    class Broken(Auth):
+        def visitor(self, connection):
+            raise RuntimeError("secret")
+
+    answer = visiting(auth=Broken()).get("/api/v1/jobs/first")
+    assert answer.status_code == 500 and "secret" not in answer.text and "ada" not in answer.text
+
+
 def test_a_wrong_token_at_the_login_is_said(site):
     answer = site.http.post("/login", data={"token": "x" * 20})
     assert answer.status_code == 403 and "Nobody has this token" in answer.text and COOKIE not in site.http.cookies
@@ -122,7 +187,7 @@ def test_a_name_from_a_proxy_may_be_of_any_letters(visiting, filled):
 def test_a_stream_of_events_ends_with_its_session(site, filled):
     """The stream is asked as the server does: the test's browser would wait for its end."""
     tokens = Tokens(LINES)
-    cookie = tokens.log_in(VIEWER)
+    cookie = tokens.log_in(VIEWER, HTTPConnection({"type": "http", "headers": []}))
     asked = HTTPConnection({"type": "http", "headers": [(b"cookie", f"{COOKIE}={cookie}".encode())]})
 
     async def chunks():
