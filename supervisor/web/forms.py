@@ -15,7 +15,7 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from supervisor.web.tokens import COOKIE
+from supervisor.web.tokens import session_cookie
 
 #: The name of the field that has the key of a form.
 KEY: Final = "csrf"
@@ -30,7 +30,7 @@ class FormKeys:
     def key(self, request: Request) -> str:
         """Return the key that a form for this visitor must carry."""
         visitor = request.scope.get("leasehold.visitor")
-        whose = f"{request.cookies.get(COOKIE, '')}\n{visitor.name if visitor else ''}"
+        whose = f"{session_cookie(request)}\n{visitor.name if visitor else ''}"
         return hmac.new(self._secret, whose.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()
 
     def check(self, request: Request, fields: dict[str, list[str]]) -> None:

@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from supervisor.web.forms import read_form
-from supervisor.web.tokens import COOKIE, SESSION_S, Tokens
+from supervisor.web.tokens import SESSION_S, Tokens, cookie_name, is_encrypted, session_cookie
 
 #: A form is a token and little more.
 _MOST_BYTES: Final = 8192
@@ -27,8 +27,8 @@ def routes(tokens: Tokens, html: Html) -> list[Route]:
             if cookie is not None:
                 answer = RedirectResponse(f"{base(request)}/overview", 303)
                 answer.set_cookie(
-                    COOKIE, cookie, max_age=SESSION_S, path=base(request) or "/", httponly=True, samesite="strict",
-                    secure="https" in (request.url.scheme, request.headers.get("x-forwarded-proto")),
+                    cookie_name(request), cookie, max_age=SESSION_S, path=base(request) or "/", httponly=True,
+                    samesite="strict", secure=is_encrypted(request),
                 )  # fmt: skip
                 return answer
             wait_s = tokens.wait_s(request)
@@ -37,9 +37,9 @@ def routes(tokens: Tokens, html: Html) -> list[Route]:
 
     async def logout(request: Request) -> Response:
         await read_form(request, _MOST_BYTES)
-        tokens.log_out(request.cookies.get(COOKIE, ""))
+        tokens.log_out(session_cookie(request))
         answer = RedirectResponse(f"{base(request)}/login", 303)
-        answer.delete_cookie(COOKIE, path=base(request) or "/")
+        answer.delete_cookie(cookie_name(request), path=base(request) or "/", secure=is_encrypted(request))
         return answer
 
     return [Route("/login", login, methods=["GET", "POST"]), Route("/logout", logout, methods=["POST"])]

@@ -14,7 +14,7 @@ from supervisor import clock
 from supervisor.web.auth import ROLES, Auth, Visitor, text_of
 from supervisor.web.guesses import Guesses
 
-COOKIE: Final = "leasehold_session"
+_COOKIE: Final = "leasehold_session"
 SESSION_S: Final = 12 * 3600
 #: The oldest session makes way for one more.
 _MOST_SESSIONS: Final = 1000
@@ -60,7 +60,7 @@ class Tokens(Auth):
         kind, _, token = connection.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             return self._visitor_with(text_of(token), connection)
-        session = self._sessions.get(_digest(connection.cookies.get(COOKIE, "")))
+        session = self._sessions.get(_digest(session_cookie(connection)))
         return session.visitor if session is not None and clock.monotonic() < session.ends_at else None
 
     def wait_s(self, connection: HTTPConnection) -> float:
@@ -89,6 +89,24 @@ class Tokens(Auth):
         visitor = self._visitors.get(digest)
         self._guesses.record(connection, digest, is_right=visitor is not None)
         return visitor
+
+
+def is_encrypted(connection: HTTPConnection) -> bool:
+    """Return True if the browser speaks TLS, to this server or to a proxy before it."""
+    return "https" in (connection.scope.get("scheme"), connection.headers.get("x-forwarded-proto"))
+
+
+def cookie_name(connection: HTTPConnection) -> str:
+    """Return the name of the cookie of a session.
+
+    With TLS a browser takes the longer name from this very host alone, for all of its paths.
+    """
+    return f"__Host-{_COOKIE}" if is_encrypted(connection) and not connection.scope.get("root_path") else _COOKIE
+
+
+def session_cookie(connection: HTTPConnection) -> str:
+    """Return what the cookie of a session holds, or an empty text."""
+    return connection.cookies.get(cookie_name(connection), "")
 
 
 def _digest(secret: str) -> bytes:

@@ -53,6 +53,17 @@ class Browser:
         self.value(f"document.querySelector({json.dumps(selector)}).requestSubmit()")
         self._until("Page.loadEventFired")
 
+    def log_in(self, address: str, token: str) -> None:
+        self.open(f"{address}/login")
+        self.value(f"document.querySelector('#token').value = {json.dumps(token)}")
+        self.submit("form.login")
+
+    def wait_for_address(self, url: str) -> None:
+        """Wait until the tab shows this page."""
+        give_up_at = monotonic() + _LONGEST_S
+        while self.value("location.href") != url:
+            assert monotonic() < give_up_at, self.value("location.href")
+
     def wait_for(self, words: str) -> None:
         """Wait until the page says these words."""
         give_up_at = monotonic() + _LONGEST_S

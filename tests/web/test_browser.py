@@ -38,9 +38,7 @@ def address(server, namespace, filled, tmp_path):
 def browser(address):
     """A browser in which an operator has logged in."""
     with browsing() as browser:
-        browser.open(f"{address}/login")
-        browser.value(f"document.querySelector('#token').value = '{TOKENS['operator']}'")
-        browser.submit("form.login")
+        browser.log_in(address, TOKENS["operator"])
         yield browser
 
 
@@ -59,6 +57,33 @@ def test_every_page_fits_and_says_no_error(filled, address, browser):
             unnamed += ".filter(e => !(e.ariaLabel || e.innerText || e.labels?.length || e.textContent)).length"
             assert browser.value(unnamed) == 0, path
     assert [fault for fault in browser.faults if "404" not in fault] == []
+
+
+def test_a_token_can_be_seen_while_it_is_typed(address):
+    with browsing() as browser:
+        browser.open(f"{address}/login")
+        kinds = []
+        for _ in range(3):
+            kinds.append(browser.value("document.querySelector('#token').type"))
+            browser.value("document.querySelector('[data-show]').click()")
+        assert kinds == ["password", "text", "password"]
+
+
+@pytest.mark.parametrize("path", ["/job?jid=first", "/overview", "/events"])
+def test_a_logout_leaves_nothing_on_the_screen(address, browser, path):
+    """Neither on the way back, nor in another tab, which here is this page while its session ends elsewhere."""
+    browser.open(address + path)
+    assert "Log out" in browser.value("document.body.innerText")
+    browser.submit("form.logout")
+    browser.value("history.back()")
+    browser.wait_for_address(f"{address}/login")
+    assert set(browser.value("Object.keys({...localStorage, ...sessionStorage})")) <= {"theme"}
+
+    browser.log_in(address, TOKENS["operator"])
+    browser.open(address + path)
+    browser.value(f"fetch('{address}/logout', {{method: 'POST', redirect: 'manual'}}).then(() => 0)")
+    browser.value("document.dispatchEvent(new Event('visibilitychange'))")
+    browser.wait_for_address(f"{address}/login")
 
 
 def test_an_operator_acts_on_all_that_match(filled, address, browser):

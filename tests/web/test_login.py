@@ -1,10 +1,14 @@
 """Who may look: by a token, by a session that began with one, or by a proxy's word."""
 
 import pytest
+from starlette.applications import Starlette
 from starlette.requests import HTTPConnection
+from starlette.routing import Mount
+from starlette.testclient import TestClient
 
 from supervisor import clock
-from supervisor.web import ProxyHeader, Tokens
+from supervisor.engine.client.async_client import AsyncClient
+from supervisor.web import ProxyHeader, Tokens, app
 from supervisor.web.auth import Auth
 from supervisor.web.event_hub import EventHub
 from supervisor.web.guesses import MOST_WRONG, Guesses
@@ -70,6 +74,57 @@ def test_a_session_lasts_from_login_to_logout(site):
     site.http.post("/logout")
     site.http.cookies.set(COOKIE, kept)
     assert site.get("/overview", follow_redirects=False).status_code == 303
+
+
+def test_a_session_ends_after_twelve_hours(site, monkeypatch):
+    site.http.post("/login", data={"token": VIEWER})
+    now = clock.monotonic()
+    for hours, status in ((11.99, 200), (12.01, 401)):
+        monkeypatch.setattr(clock, "monotonic", lambda hours=hours: now + hours * 3600)
+        headers = {"cookie": f"{COOKIE}={site.http.cookies[COOKIE]}"}  # whatever the browser thinks of its age
+        assert site.get("/api/v1/queues", headers=headers).status_code == status
+
+
+def test_a_cookie_is_for_the_path_of_the_page(server, namespace):
+    client = AsyncClient(server.url, namespace)
+    outer = Starlette(routes=[Mount("/jobs", app(client, auth=Tokens(LINES)))])
+    with TestClient(outer, base_url="https://localhost", client=("127.0.0.1", 4)) as http:
+        answer = http.post("/jobs/login", data={"token": VIEWER}, follow_redirects=False)
+        assert answer.headers["set-cookie"].startswith(f"{COOKIE}=")
+        parts = answer.headers["set-cookie"].lower().split("; ")
+        assert "path=/jobs" in parts and "secure" in parts
+        assert http.get("/jobs/api/v1/queues").status_code == 200
+        http.portal.call(client.close)
+
+
+def test_each_login_has_a_session_of_its_own(site):
+    site.http.cookies.set(COOKIE, "chosen-by-another")
+    sessions = set()
+    for _ in range(2):
+        answer = site.http.post("/login", data={"token": VIEWER}, follow_redirects=False)
+        sessions.add(answer.cookies[COOKIE])
+    assert len(sessions) == 2 and all(len(each) == 43 for each in sessions), "256 bits each"
+
+
+def test_a_session_is_known_by_its_cookie_alone(site):
+    cookie = site.http.post("/login", data={"token": VIEWER}, follow_redirects=False).cookies[COOKIE]
+    site.http.cookies.clear()
+    for asked in (f"{COOKIE}={cookie}", f"token={VIEWER}", f"access_token={VIEWER}"):
+        assert site.get(f"/api/v1/queues?{asked}").status_code == 401
+
+
+def test_with_tls_a_cookie_is_for_this_host_alone(site):
+    over_tls = {"x-forwarded-proto": "https"}
+    answer = site.http.post("/login", data={"token": VIEWER}, headers=over_tls, follow_redirects=False)
+    name, _, rest = answer.headers["set-cookie"].partition("=")
+    assert name == f"__Host-{COOKIE}"
+    assert {"secure", "httponly", "path=/", "samesite=strict"} <= {part.strip().lower() for part in rest.split(";")}
+    cookie = rest.partition(";")[0]
+    for sent, status in ((name, 200), (COOKIE, 401)):  # a neighbour of the host could set the second one
+        headers = {**over_tls, "cookie": f"{sent}={cookie}"}
+        assert site.get("/api/v1/queues", headers=headers).status_code == status
+    left = site.http.post("/logout", headers={**over_tls, "cookie": f"{name}={cookie}"}, follow_redirects=False)
+    assert left.headers["set-cookie"].startswith(f'{name}=""') and "secure" in left.headers["set-cookie"].lower()
 
 
 def test_a_token_of_any_letters_logs_in_and_is_a_bearer(visiting):

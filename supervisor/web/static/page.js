@@ -2,6 +2,7 @@
 import { listen } from "./events.js";
 
 const LOOK_AGAIN_MS = 3000;
+const LOOK_FOR_SESSION_MS = 60000;
 
 document.querySelector("[data-theme-switch]").addEventListener("click", () => {
   const root = document.documentElement;
@@ -21,7 +22,8 @@ document.addEventListener("keydown", (event) => {
 async function lookAgain(main) {
   if (document.hidden || main.contains(document.activeElement) || !getSelection().isCollapsed) return;
   const answer = await fetch(location.href);
-  if (!answer.ok) return;
+  if (answer.redirected) location.replace(answer.url);
+  if (!answer.ok || answer.redirected) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
   if (fresh) main.replaceChildren(...fresh.childNodes);
 }
@@ -30,6 +32,26 @@ const live = document.querySelector("main[data-live]");
 if (live) {
   const again = () => lookAgain(live).catch(() => {}).finally(() => setTimeout(again, LOOK_AGAIN_MS));
   setTimeout(again, LOOK_AGAIN_MS);
+}
+
+// A page that stays as it is must not be left on the screen when its session has ended.
+const session = document.body.dataset.session;
+async function leaveIfOver() {
+  const answer = await fetch(session, { method: "HEAD" });
+  if (answer.redirected) location.replace(answer.url);
+}
+if (session) {
+  const look = () => leaveIfOver().catch(() => {});
+  setInterval(look, LOOK_FOR_SESSION_MS);
+  document.addEventListener("visibilitychange", look);
+}
+
+const show = document.querySelector("[data-show]");
+if (show) {
+  show.parentElement.hidden = false;
+  show.addEventListener("change", () => {
+    document.getElementById(show.dataset.show).type = show.checked ? "text" : "password";
+  });
 }
 
 const list = document.querySelector("[data-events]");
