@@ -31,6 +31,8 @@ HEADERS: Final = {
 }
 #: A page elsewhere can give a name of its own this server's address, and no address another one.
 _OURS: Final = "localhost"
+#: A browser that saves JSON under the name in the address could make a program of it.
+_NAME_OF_JSON: Final = 'inline; filename="leasehold.json"'
 #: What a stranger needs in order to log in.
 _OPEN: Final = ("/login", "/static/")
 
@@ -57,6 +59,8 @@ class Gate:
                 headers = MutableHeaders(scope=message)
                 headers.update(HEADERS)
                 headers.setdefault("Cache-Control", "no-store")
+                if headers.get("content-type") == "application/json":
+                    headers["Content-Disposition"] = _NAME_OF_JSON
             await send(message)
 
         refusal = self._refusal(HTTPConnection(scope))

@@ -234,6 +234,15 @@ def test_a_body_that_cannot_be_read_is_refused_in_words(site, body, sentence):
     assert answer.status_code == 400 and sentence in answer.json()["error"], answer.text
 
 
+def test_a_body_without_end_is_refused(operator):
+    key = {"csrf": key_of(operator.page("/job?jid=first"))}
+    answer = operator.http.post("/act/retry", data={**key, "jid": "broken", "data": "1" * 2**20})
+    assert answer.status_code == 413 and "the body is larger than 1048576 bytes" in answer.text
+    headers = {**bearer("producer"), "content-type": "application/json"}
+    answer = operator.http.post("/api/v1/jobs", content=b" " * (2**24 + 1), headers=headers)
+    assert answer.status_code == 413 and "the body is larger than 16777216 bytes" in answer.text
+
+
 def test_a_field_of_a_form_that_cannot_be_read_is_refused_in_words(operator):
     key = {"csrf": key_of(operator.page("/job?jid=broken"))}
     for act, fields, sentence in (

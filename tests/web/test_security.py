@@ -1,9 +1,13 @@
 """Strangers are refused, and what others have put can do nothing to those who look."""
 
+import re
+from urllib.parse import quote
+
 import pytest
 
 from supervisor.web.hiding import Hiding
-from tests.web.conftest import HOSTILE, tags
+from tests.docs.pages import ROOT
+from tests.web.conftest import HOSTILE, tags, words
 from tests.web.test_pages import PATHS
 
 WANTED = {
@@ -23,6 +27,75 @@ def test_every_answer_has_the_headers(visitor, path):
     assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
     assert policy["script-src"] == policy["style-src"] == policy["form-action"] == "'self'"
     assert headers["cache-control"] == "no-store"
+    assert headers["content-type"] and not {"server", "x-powered-by", "access-control-allow-origin"} & set(headers)
+
+
+def test_answers_of_the_api_have_a_name_of_their_own(visitor, filled):
+    """A browser may save them under it, and not under one that ends in .bat."""
+    for path in ("/jobs/first", "/jobs/evil.bat", "/nothing.exe", "/openapi.json"):
+        headers = visitor.get(f"/api/v1{path}").headers
+        assert headers["content-disposition"] == 'inline; filename="leasehold.json"', path
+    headers = visitor.get("/api/v1/queues?format=csv&x=evil.bat").headers
+    assert headers["content-disposition"] == 'attachment; filename="queues.csv"'
+
+
+@pytest.mark.parametrize("path", ["/overview", "/api/v1/queues", "/api/v1/jobs/first", "/static/page.js"])
+def test_other_methods_are_refused(visitor, filled, path):
+    for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "NONSENSE"):
+        answer = visitor.http.request(method, path, headers={"origin": "http://evil.example"})
+        assert answer.status_code in {403, 405}, (method, answer.text)
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert filled.job("first").state == "waiting"
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/", "/static", "/static/../tokens.py", "/static/..%2ftokens.py", "/.git/config"]
+)
+def test_no_file_is_served_but_the_pages_own(visitor, path):
+    assert visitor.get(path).status_code == 404
+
+
+def test_static_files_are_scripts_styles_and_an_icon(visitor):
+    types = {}
+    for path in sorted((ROOT / "supervisor/web/static").iterdir()):
+        types[path.suffix] = visitor.get(f"/static/{path.name}").headers["content-type"]
+    assert types == {
+        ".css": "text/css; charset=utf-8",
+        ".js": "text/javascript; charset=utf-8",
+        ".svg": "image/svg+xml",
+    }
+
+
+def test_no_text_becomes_code():
+    sources = [path for path in (ROOT / "supervisor/web").rglob("*") if path.suffix in {".py", ".js", ".html"}]
+    assert len(sources) > 50
+    for path in sources:
+        found = re.findall(
+            r"\b(?:eval|exec|Function|Markup|write|system|popen)\(|\b(?:inner|outer)HTML\b|insertAdjacentHTML|subprocess"
+            r"|pickle|\|\s*safe\b|javascript:|from_string|setTimeout\([\"']",
+            path.read_text(),
+        )
+        assert found == [], path
+
+
+@pytest.mark.parametrize("path", ["//evil.example", "//evil.example/", "/search?q=//evil.example", "/\\evil.example/"])
+def test_no_redirection_leads_elsewhere(visitor, path):
+    answer = visitor.http.request("GET", f"http://127.0.0.1{path}", follow_redirects=False)
+    place = answer.headers.get("location", "/")
+    assert re.match(r"/(?!/)|http://127\.0\.0\.1/", place), place
+
+
+def test_a_parameter_that_comes_twice_counts_once(visitor, filled):
+    shown = visitor.json("/jobs/first?jid=second&jid=bytes")
+    assert shown["job"]["jid"] == "first"
+    assert visitor.json("/jobs?queue=quiet&queue=mail")["queue"] == "mail"
+
+
+def test_texts_of_any_language_stay_as_they_are(visitor, jobs):
+    name = "O'Hara ねこ 🐈 \u202e<&>"
+    jobs.queue(name).put("k", {"text": name}, jid="x", tags=[name])
+    assert visitor.json("/jobs/x")["job"]["data"] == {"text": name}
+    assert f"queue {name}" in words(visitor.page("/queue?queue=" + quote(name)))
 
 
 def test_a_bug_has_the_headers_too_and_tells_nothing(visitor, monkeypatch):
