@@ -37,7 +37,7 @@ OPERATIONS = Manual()
 PAGES = [
     *(README, CONTRACT, GUIDE, PARITY, FIRST_STEPS, TESTING, PROMISES, ROOT / "supervisor/docs/comparison.md"),
     *(ROOT / "supervisor/docs/batches.md", ROOT / "supervisor/docs/outbox.md", ROOT / "supervisor/docs/frameworks.md"),
-    ROOT / "supervisor/docs/in_process.md",
+    *(ROOT / "supervisor/docs/in_process.md", ROOT / "supervisor/docs/web_security.md"),
     *OTHER_QUEUES.values(),
     ROOT / "supervisor/docs/from_qless.md",
     *(ROOT / "deploy/CHANGELOG.md", *OPERATIONS.pages, *INTERNALS),

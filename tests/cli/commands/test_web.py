@@ -8,28 +8,38 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 
 from tests.lengths import SOON_S
 
 
-@pytest.fixture
-def web(server, namespace):
-    """The command in a process of its own, and where it listens."""
+@contextmanager
+def serving(server, namespace, *flags):
+    """Run the command in a process of its own. Yields that, where it listens, and what it says before."""
     environment = {**os.environ, "LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace}
-    command = [sys.executable, "-m", "supervisor", "web", "--http", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "supervisor", "web", "--http", "127.0.0.1:0", *flags]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        said = process.stderr.readline()
-        listening = re.fullmatch(r"leasehold: listening at http://127\.0\.0\.1:(\d+)\n", said)
-        assert listening, said + process.stderr.read()
-        yield process, int(listening[1])
+        said = ""
+        while not (listening := re.search(r"leasehold: listening at http://127\.0\.0\.1:(\d+)\n", said)):
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        yield process, int(listening[1]), said[: listening.start()]
         process.kill()
 
 
-def ask(port: int, path: str) -> http.client.HTTPResponse:
+@pytest.fixture
+def web(server, namespace):
+    with serving(server, namespace) as (process, port, said):
+        assert said == ""
+        yield process, port
+
+
+def ask(port: int, path: str, method: str = "GET", body: str = "", **headers: str) -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SOON_S)
-    connection.request("GET", path)
+    connection.request(method, path, body, headers)
     return connection.getresponse()
 
 
@@ -43,6 +53,7 @@ def test_it_shows_what_happens_until_a_signal_ends_it(server, namespace, jobs, w
     assert "mail" in ask(port, "/overview").read().decode()
     events = ask(port, "/api/v1/events")
     assert events.headers["content-type"].startswith("text/event-stream")
+    assert "server" not in events.headers
     assert events.readline() == b"retry: 3000\n" and events.readline() == b"\n"
     jobs.queue("mail").put("email.send", {}, jid="second")
     assert json.loads(events.readline().removeprefix(b"data: "))["jid"] == "second"
@@ -51,6 +62,40 @@ def test_it_shows_what_happens_until_a_signal_ends_it(server, namespace, jobs, w
     assert process.stderr.read() == ""
     with pytest.raises(ConnectionRefusedError):
         ask(port, "/overview")
+
+
+def test_a_token_is_made_for_those_who_may_act(server, namespace):
+    made = set()
+    for _ in range(2):
+        with serving(server, namespace, "--allow-actions") as (process, port, said):
+            [token] = re.findall(r"log in with the token (\S{32}), which ends with this command", said)
+            assert ask(port, "/api/v1/queues", authorization=f"Bearer {token}").status == 200
+            assert {ask(port, "/api/v1/queues", authorization=f"Bearer {other}").status for other in made} <= {401}
+            made.add(token)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(SOON_S) == 0
+    assert len(made) == 2
+
+
+def test_tokens_are_never_logged(server, namespace, tmp_path):
+    token = "t0ken" * 5
+    (tmp_path / "tokens").write_text(f"operator:kim:{token}")
+    with serving(server, namespace, "--token-file", str(tmp_path / "tokens"), "--allow-actions") as (
+        process,
+        port,
+        said,
+    ):
+        assert ask(port, "/api/v1/queues", authorization=f"Bearer {token}").status == 200
+        assert ask(port, "/api/v1/queues", authorization=f"Bearer {token}wrong").status == 401
+        form = {"content-type": "application/x-www-form-urlencoded"}
+        answer = ask(port, "/login", "POST", f"token={token}", **form)
+        cookie = answer.headers["set-cookie"].partition(";")[0]
+        assert answer.status == 303 and ask(port, "/overview", cookie=cookie).status == 200
+        assert ask(port, "/login", "POST", f"token={token}wrong", **form).status == 403
+        assert ask(port, "/act/cancel", "POST", "jid=first", cookie=cookie, **form).status == 403
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SOON_S) == 0
+        assert said + process.stderr.read() == ""
 
 
 def test_a_token_file_that_cannot_be_used_is_said_without_a_token(shell, tmp_path):
