@@ -208,7 +208,8 @@ class _Website:
         if self._hub.is_full:
             raise HTTPException(429, "too many listen to events already")
         chunks = self._hub.stream(lambda: self._auth.visitor(request) is not None)
-        return StreamingResponse(chunks, media_type="text/event-stream")
+        first = await anext(chunks)  # a browser says that it listens once the answer begins
+        return StreamingResponse(_joined(first, chunks), media_type="text/event-stream")
 
     # acts
 
@@ -281,6 +282,12 @@ class _Website:
         if request.url.path.startswith(f"{base(request)}{API}"):
             return _json({"error": sentence}, status)
         return self._html(request, "error", {"status": status, "sentence": sentence}, status)
+
+
+async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for chunk in rest:
+        yield chunk
 
 
 def _path(api: str) -> str:

@@ -54,8 +54,8 @@ def test_it_shows_what_happens_until_a_signal_ends_it(server, namespace, jobs, w
     events = ask(port, "/api/v1/events")
     assert events.headers["content-type"].startswith("text/event-stream")
     assert "server" not in events.headers
+    jobs.queue("mail").put("email.send", {}, jid="second")  # seen, for the answer has begun
     assert events.readline() == b"retry: 3000\n" and events.readline() == b"\n"
-    jobs.queue("mail").put("email.send", {}, jid="second")
     assert json.loads(events.readline().removeprefix(b"data: "))["jid"] == "second"
     process.send_signal(number)
     assert process.wait(SOON_S) == 0
