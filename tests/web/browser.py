@@ -1,5 +1,7 @@
 """Drives a Chromium that is installed, by its debugging protocol over two pipes."""
 
+import base64
+import importlib.util
 import json
 import os
 import select
@@ -8,12 +10,16 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from supervisor.clock import monotonic
 from tests.lengths import PATIENCE
 
 PROGRAM = shutil.which("chromium") or shutil.which("google-chrome")
+_AXE = importlib.util.find_spec("axe_playwright_python")
+#: The script that looks for what keeps people out. The package is asked for nothing else, and needs none of its own.
+AXE = Path(_AXE.origin).with_name("axe.min.js") if _AXE and _AXE.origin else None
 _LONGEST_S = 60.0 * PATIENCE
 
 
@@ -26,6 +32,7 @@ class Browser:
         self._read = b""
         self._number = 0
         self._session = ""
+        self._is_loaded = False
         self.faults: list[str] = []
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -37,21 +44,30 @@ class Browser:
             "Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=width < 600
         )
 
+    def prefer(self, theme: str) -> None:
+        """Set what the system prefers: light or dark."""
+        self._ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+
+    def picture(self) -> bytes:
+        """Return what the tab shows, as WebP."""
+        shown = self._ask("Page.captureScreenshot", format="webp", quality=80)
+        return base64.b64decode(shown["data"])
+
     def open(self, url: str) -> None:
         """Load a page, and wait until all of it is there."""
-        self._ask("Page.navigate", url=url)
-        self._until("Page.loadEventFired")
+        with self._loading():
+            self._ask("Page.navigate", url=url)
 
     def value(self, expression: str) -> Any:
-        """Return the value of an expression in the page."""
-        answer = self._ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        """Return the value of an expression in the page, or that of its promise."""
+        answer = self._ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def submit(self, selector: str) -> None:
         """Press the button of a form, and wait for the page that it leads to."""
-        self.value(f"document.querySelector({json.dumps(selector)}).requestSubmit()")
-        self._until("Page.loadEventFired")
+        with self._loading():
+            self.value(f"document.querySelector({json.dumps(selector)}).requestSubmit()")
 
     def log_in(self, address: str, token: str) -> None:
         self.open(f"{address}/login")
@@ -61,8 +77,8 @@ class Browser:
     def wait_for_address(self, url: str) -> None:
         """Wait until the tab shows this page."""
         give_up_at = monotonic() + _LONGEST_S
-        while self.value("location.href") != url:
-            assert monotonic() < give_up_at, self.value("location.href")
+        while (shown := self._ask("Page.getFrameTree")["frameTree"]["frame"]["url"]) != url:
+            assert monotonic() < give_up_at, shown
 
     def wait_for(self, words: str) -> None:
         """Wait until the page says these words."""
@@ -82,9 +98,13 @@ class Browser:
                 assert "error" not in message, message
                 return dict(message["result"])
 
-    def _until(self, event: str) -> None:
-        while self._next().get("method") != event:
-            pass
+    @contextmanager
+    def _loading(self) -> Iterator[None]:
+        """Wait until the page is loaded that this begins to load. It may be so before the browser answers."""
+        self._is_loaded = False
+        yield
+        while not self._is_loaded:
+            self._next()
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._read:
@@ -97,6 +117,8 @@ class Browser:
         entry = message.get("params", {}).get("entry", {})
         if entry.get("level") == "error":
             self.faults.append(f"{entry['text']} {entry.get('url', '')}")
+        if message.get("method") == "Page.loadEventFired":
+            self._is_loaded = True
         if message.get("method") == "Runtime.exceptionThrown":
             self.faults.append(str(message["params"]))
         return message

@@ -1,5 +1,6 @@
 """A browser drives every page, at the widths of a desk and of a phone, and acts."""
 
+import json
 import os
 import re
 import signal
@@ -9,7 +10,7 @@ import sys
 import pytest
 
 from tests.lengths import LONG, SOON_S
-from tests.web.browser import PROGRAM, browsing
+from tests.web.browser import AXE, PROGRAM, browsing
 from tests.web.conftest import HOSTILE, LINES, TOKENS
 from tests.web.test_pages import PATHS
 
@@ -57,6 +58,47 @@ def test_every_page_fits_and_says_no_error(filled, address, browser):
             unnamed += ".filter(e => !(e.ariaLabel || e.innerText || e.labels?.length || e.textContent)).length"
             assert browser.value(unnamed) == 0, path
     assert [fault for fault in browser.faults if "404" not in fault] == []
+
+
+@pytest.mark.skipif(AXE is None, reason="axe is not there: pip install --no-deps axe-playwright-python")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_axe_finds_nothing(filled, address, browser, width, theme):
+    filled.queue("quiet").put("k" * 64, {"text": "x" * 5000}, jid="j" * 64, tags=["t" * 64])
+    browser.prefer(theme)
+    browser.resize(width)
+    errors = ["/job?jid=nobody", "/jobs?state=sleeping&queue=q", "/nothing"]
+    found = []
+    for path in [*PATHS, "/jobs?group=ValueError", f"/job?jid={'j' * 64}", "/job?jid=broken", *errors]:
+        browser.open(address + path)
+        found += axe(browser)
+    browser.open(f"{address}/events")
+    browser.wait_for("listening")
+    filled.queue("mail").put("email.send", {}, jid="just-put")
+    browser.wait_for("just-put")
+    found += axe(browser)
+    browser.open(f"{address}/jobs?queue=mail")
+    browser.value("document.querySelector('.acts [name=into]').value = 'other'")
+    browser.submit(".acts form:has([name=into])")
+    browser.wait_for("Nothing is changed yet.")
+    found += axe(browser)
+    browser.submit("form.logout")
+    found += axe(browser)
+    browser.log_in(address, "x" * 20)
+    found += axe(browser)
+    assert found == [], "\n".join(found)
+
+
+def axe(browser):
+    """Return what axe finds on the page that is shown."""
+    browser.value(AXE.read_text())
+    found = browser.value("axe.run().then(found => JSON.stringify([location.pathname, found.violations]))")
+    path, violations = json.loads(found)
+    return [
+        f"{path} {each['id']}: {node['html']:.200} {node['failureSummary']:.300}"
+        for each in violations
+        for node in each["nodes"][:3]
+    ]
 
 
 def test_a_token_can_be_seen_while_it_is_typed(address):
