@@ -45,7 +45,9 @@ PAGES = [
 Page = Path | Manual
 #: What runs us in containers, clusters and under systemd.
 RECIPES = [
-    path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file() and path.suffix not in {".md", ".txt"}
+    path
+    for path in sorted((ROOT / "deploy").rglob("*"))
+    if path.is_file() and path.suffix not in {".md", ".txt", ".webp"}
 ]
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

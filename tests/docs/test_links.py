@@ -5,6 +5,8 @@ import re
 import pytest
 
 from tests.docs.pages import PAGES, anchors, path_of
+from tests.web.screenshots import PAGES as PICTURED
+from tests.web.screenshots import PICTURES
 
 
 @pytest.mark.parametrize("page", PAGES, ids=path_of)
@@ -19,3 +21,11 @@ def test_anchors_of_links_exist(page):
     for target, anchor in re.findall(r"\]\(([^)#]*)#([\w-]+)\)", page.read_text()):
         if not target.startswith("https://"):
             assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
+
+
+def test_pictures_are_shown_and_small():
+    shown = "".join(page.read_text() for page in PAGES if page.suffix == ".md")
+    pictures = sorted(PICTURES.glob("*.webp"))
+    assert [picture.stem for picture in pictures] == sorted(f"web-{name}" for name in PICTURED)
+    for picture in pictures:
+        assert f"{picture.name})" in shown and picture.stat().st_size <= 60_000

@@ -39,18 +39,22 @@ class Browser:
         for domain in ("Page", "Runtime", "Log"):
             self._ask(f"{domain}.enable")
 
-    def resize(self, width: int) -> None:
+    def resize(self, width: int, height: int = 844) -> None:
         self._ask(
-            "Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
 
     def prefer(self, theme: str) -> None:
         """Set what the system prefers: light or dark."""
         self._ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
 
-    def picture(self) -> bytes:
-        """Return what the tab shows, as WebP."""
-        shown = self._ask("Page.captureScreenshot", format="webp", quality=80)
+    def hide_scrollbars(self) -> None:
+        self._ask("Emulation.setScrollbarsHidden", hidden=True)
+
+    def picture(self, kind: str) -> bytes:
+        """Return what the tab shows, as webp or png."""
+        quality = {"quality": 80} if kind == "webp" else {}
+        shown = self._ask("Page.captureScreenshot", format=kind, **quality)
         return base64.b64decode(shown["data"])
 
     def open(self, url: str) -> None:
