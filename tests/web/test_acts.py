@@ -400,6 +400,18 @@ def test_hostile_names_stay_text_in_forms(jobs, visiting):
     assert jobs.job(HOSTILE).priority == 5
 
 
+@pytest.mark.parametrize("act", [act for act in ACTS if not act.name.endswith("_supervisor")], ids=lambda act: act.name)
+def test_hostile_text_in_any_field_stays_text(filled, operator, act):
+    key = key_of(operator.page("/queue?queue=mail"))
+    for hostile in act.fields:
+        form = {each.name: HOSTILE if each is hostile else str(FIELDS[each.name] or "") for each in act.fields}
+        answer = operator.http.post(f"/act/{act.name}", data={"csrf": key, **form})
+        assert answer.status_code in {200, 400, 403, 404}, (hostile.name, answer.text)
+        found = tags(answer.text)
+        assert {each["src"] for tag, each in found if tag == "script"} == {"/static/theme.js", "/static/page.js"}
+        assert not [tag for tag, each in found if tag == "img" or any(name.startswith("on") for name in each)]
+
+
 def test_the_document_describes_every_act(site):
     document = site.get("/api/v1/openapi.json", headers=bearer("operator")).json()
     for act in ACTS:

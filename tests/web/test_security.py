@@ -6,6 +6,7 @@ from urllib.parse import quote
 import pytest
 
 from supervisor.web.hiding import Hiding
+from supervisor.web.pages.table import PAGES
 from tests.docs.pages import ROOT
 from tests.web.conftest import HOSTILE, tags, words
 from tests.web.test_pages import PATHS
@@ -137,6 +138,16 @@ def test_without_a_login_nobody_looks_from_another_machine(visitor):
     assert visitor.get("/overview").status_code == 403
     assert visitor.get("/api/v1/queues").status_code == 403
     assert visitor.get("/static/style.css").status_code == 403
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_hostile_text_in_any_parameter_stays_text(visitor, filled, page):
+    for name in [each.name for each in page.parameters] + ["unknown"]:
+        answer = visitor.get(f"/{page.name}", params={name: HOSTILE})
+        assert answer.status_code in {200, 400, 404}, name
+        found = tags(answer.text)
+        assert {each["src"] for tag, each in found if tag == "script"} == {"/static/theme.js", "/static/page.js"}
+        assert not [tag for tag, each in found if tag == "img" or any(key.startswith("on") for key in each)]
 
 
 def test_what_others_have_put_is_text_on_every_page(jobs, visitor):
