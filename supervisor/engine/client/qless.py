@@ -22,9 +22,11 @@ from supervisor.engine.model.jobs import MOST_PARENTS
 from supervisor.engine.transport.account import without_arguments
 
 _LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
-#: Jobs of one step, and bytes of their data: one job at least.
+#: Jobs of one step, and bytes of their records: one job at least.
 PAGE: Final = 100
 _PAGE_BYTES: Final = 8 * 1024 * 1024
+#: Fields of a record that may be large.
+_LARGE: Final = ("data", "failure", "history", "tags")
 #: qless's own settings, where none are set.
 _HEARTBEAT_S: Final = 60.0
 _GRACE: Final = b"10"
@@ -197,11 +199,12 @@ class Qless:
     def _number_that_fits(self, keys: Sequence[bytes]) -> int:
         with self.pipeline() as pipe:
             for key in keys:
-                pipe.hstrlen(key, "data")
-            sizes = _values(pipe)
+                for name in _LARGE:
+                    pipe.hstrlen(key, name)
+            sizes = _by(len(_LARGE), _values(pipe))
         kept = total = 0
-        for size in sizes:
-            total += size if isinstance(size, int) else 0
+        for each in sizes:
+            total += sum(size or 0 for size in each)
             if kept and total > _PAGE_BYTES:
                 break
             kept += 1
@@ -215,7 +218,7 @@ class Qless:
                 pipe.hstrlen(job_key(jid), "data")
                 pipe.scard(job_key(jid, "-dependencies"))
                 pipe.lrange(job_key(jid, "-history"), -qless.MOST_ENTRIES, -1)
-            heads = _in_fours(_values(pipe))
+            heads = _by(4, _values(pipe))
             for (jid, _), (_, size, n_parents, _) in zip(page, heads, strict=True):
                 pipe.hget(job_key(jid), "data" if size is not None and size <= DATA_BYTES else "none")
                 pipe.srandmember(job_key(jid, "-dependencies"), min(n_parents or 0, MOST_PARENTS + 1))
@@ -238,8 +241,7 @@ class Qless:
                 raise ValueError("its dependencies are no set, or its history is no list")
             if fields["state"] is None:
                 raise ValueError("its record is gone")
-            if size > DATA_BYTES:
-                raise ValueError(f"its data has {size} bytes, of at most {DATA_BYTES}")
+            _check_size(size)
             if (fields["state"] == b"failed") != (place.queue is None):
                 raise ValueError(f"its record says that it is {shown(fields['state'])}")
             due_unix = score if place.kind == "scheduled" else None
@@ -252,14 +254,19 @@ class Qless:
         now_unix = self.now_unix()
         with self.pipeline() as pipe:
             for jid, _ in page:
-                pipe.hmget(recurrence_key(jid), *qless.OF_RECURRENCE)
-            rows = _values(pipe)
+                pipe.hmget(recurrence_key(jid), *(name for name in qless.OF_RECURRENCE if name != "data"))
+                pipe.hstrlen(recurrence_key(jid), "data")
+            heads = _by(2, _values(pipe))
+            for (jid, _), (_, size) in zip(page, heads, strict=True):
+                pipe.hget(recurrence_key(jid), "data" if size is not None and size <= DATA_BYTES else "none")
+            bodies = _values(pipe)
         found: list[OldRecurrence | Left] = []
-        for (jid, next_unix), values in zip(page, rows, strict=True):
+        for (jid, next_unix), (values, size), data in zip(page, heads, bodies, strict=True):
             try:
                 if values is None:
                     raise ValueError(_NO_HASH)
-                fields = dict(zip(qless.OF_RECURRENCE, values, strict=True))
+                _check_size(size)
+                fields = dict(zip(qless.OF_RECURRENCE, [*values, data], strict=True))
                 found.append(qless.read_recurrence(jid, qless.text("queue", queue), fields, next_unix, now_unix))
             except (ValueError, TypeError) as error:
                 found.append(Left(shown(queue), shown(jid), str(error)))
@@ -429,8 +436,15 @@ def _values(pipe: Any) -> list[Any]:
     return [None if isinstance(reply, Exception) else reply for reply in found]
 
 
-def _in_fours(replies: Sequence[Any]) -> list[tuple[Any, ...]]:
-    return list(zip(*(replies[n::4] for n in range(4)), strict=True))
+def _by(count: int, replies: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Return the replies in rows of `count`."""
+    return list(zip(*(replies[n::count] for n in range(count)), strict=True))
+
+
+def _check_size(size: int) -> None:
+    """Raise ValueError if data of this size is too large here. It was not read then."""
+    if size > DATA_BYTES:
+        raise ValueError(f"its data has {size} bytes, of at most {DATA_BYTES}")
 
 
 def _maximum(digits: bytes) -> int:

@@ -160,10 +160,18 @@ def test_data_of_any_size_are_read_in_bounded_steps(move, old, source, live, red
         old.recur("q", f"r-{n}", "K", json.dumps("x" * 5 * 2**20), 60, 60)
     assert len(source.page(OldPlace(b"ql:q:q-recur", b"q", "recur"), 0)) == 1
     assert move().recurring == 3
+    for name in ("failure", "history", "tags"):
+        jids = [f"{name}-{n}" for n in range(3)]
+        for jid in jids:
+            old.put(name, jid, "K", "{}")
+            redis.hset(f"ql:j:{jid}", name, json.dumps(["x" * 5 * 2**20]))
+        assert len(source.page(OldPlace(f"ql:q:{name}-work".encode(), name.encode(), "work"), 0)) == 1
+        redis.delete(f"ql:q:{name}-work")
     old.put("q", "a", "K", json.dumps("x" * 998))
+    old.recur("q", "tick", "K", json.dumps("x" * 998), 60, 60)
     monkeypatch.setattr("supervisor.engine.client.qless.DATA_BYTES", 999)
-    [left] = move().left
-    assert left == Left("q", "a", "its data has 1000 bytes, of at most 999")
+    why = "its data has 1000 bytes, of at most 999"
+    assert move().left == [Left("q", "a", why), Left("q", "tick", why)]
 
 
 class Killed(BaseException):
