@@ -109,9 +109,12 @@ class Qless:
         return self._redis.pipeline(transaction=atomic)
 
     def commit(self, pipe: Any) -> None:
-        """Run the queued commands. Raises JobsChanged if a watched key has changed: none of them was run then."""
+        """Run the queued commands. A key of another type stops none of them.
+
+        Raises JobsChanged if a watched key has changed: none of them was run then.
+        """
         try:
-            pipe.execute()
+            _values(pipe)
         except redis_py.WatchError as error:
             lost = error.__cause__ or error.__context__
             if isinstance(lost, _LOST):  # redis-py says so of a lost connection, too. The commands may have been run

@@ -379,6 +379,14 @@ def test_jobs_that_are_none_here_stay_and_are_named(move, old, redis, live):
     assert "orphan" not in {left.jid for left in move().left} and live.job("orphan").dependencies == ["data"]
 
 
+def test_index_of_another_type_stops_nothing(move, old, redis, live):
+    for n in range(150):
+        old.put("q", f"a-{n}", "K", "{}", tags=["t"])
+    redis.delete("ql:t:t")
+    redis.set("ql:t:t", "x")
+    assert move().jobs == 150 and names(redis) == {"ql:t:t"}
+
+
 def test_job_stays_with_a_parent_of_its_page(move, old, live):
     live.queue("q").put("Other", jid="taken")
     old.put("q", "root", "K", "{}")
