@@ -221,8 +221,9 @@ class Qless:
                 pipe.hstrlen(job_key(jid), "data")
                 pipe.scard(job_key(jid, "-dependencies"))
                 pipe.lrange(job_key(jid, "-history"), -qless.MOST_ENTRIES, -1)
-            heads = _by(4, _values(pipe))
-            for (jid, _), (_, size, n_parents, _) in zip(page, heads, strict=True):
+                pipe.scard(job_key(jid, "-dependents"))
+            heads = _by(5, _values(pipe))
+            for (jid, _), (_, size, n_parents, _, _) in zip(page, heads, strict=True):
                 pipe.hget(job_key(jid), "data" if size is not None and size <= DATA_BYTES else "none")
                 pipe.srandmember(job_key(jid, "-dependencies"), min(n_parents or 0, MOST_PARENTS + 1))
             bodies = _values(pipe)
@@ -234,14 +235,14 @@ class Qless:
     def _job(
         self, place: OldPlace, jid: bytes, score: float, head: Sequence[Any], data: bytes | None, parents: Any
     ) -> OldJob | Left:
-        values, size, n_parents, history = head
+        values, size, n_parents, history, n_children = head
         fields = dict(zip(qless.OF_JOB, [*(values or [None] * (len(qless.OF_JOB) - 1)), data], strict=True))
         queue = place.queue if place.queue is not None else fields["queue"] or b""
         try:
             if values is None:
                 raise ValueError(_NO_HASH)
-            if n_parents is None or history is None:
-                raise ValueError("its dependencies are no set, or its history is no list")
+            if n_parents is None or history is None or n_children is None:
+                raise ValueError("its dependencies or dependents are no set, or its history is no list")
             if fields["state"] is None:
                 raise ValueError("its record is gone")
             _check_size(size)
@@ -352,7 +353,7 @@ class Qless:
     def remove(self, pipe: Any, place: OldPlace, job: OldJob) -> None:
         """Queue the commands that remove a job from all places and indexes there."""
         jid, name = job.jid.encode(), job.jid
-        pipe.delete(job_key(jid), *(job_key(jid, more) for more in ("-history", "-dependencies", "-dependents")))
+        pipe.delete(*keys_of_job(jid))
         for kind in (*qless.PLACES, "depends"):
             pipe.zrem(key_of(job.queue.encode(), kind), name)
         if place.queue is None:
@@ -424,6 +425,11 @@ def key_of(queue: bytes, kind: str) -> bytes:
 
 def job_key(jid: bytes, more: str = "") -> bytes:
     return b"ql:j:" + jid + more.encode()
+
+
+def keys_of_job(jid: bytes) -> list[bytes]:
+    """Return the keys that are a job's own."""
+    return [job_key(jid, more) for more in ("", "-history", "-dependencies", "-dependents")]
 
 
 def recurrence_key(jid: bytes) -> bytes:

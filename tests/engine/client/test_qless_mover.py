@@ -368,8 +368,8 @@ def test_jobs_that_are_none_here_stay_and_are_named(move, old, redis, live):
         "beyond": "next time must be a finite number of seconds",
         "before": "next time must be a finite number of seconds",
         "string": "its record is no hash",
-        "no-list": "its dependencies are no set, or its history is no list",
-        "no-set": "its dependencies are no set, or its history is no list",
+        "no-list": "its dependencies or dependents are no set, or its history is no list",
+        "no-set": "its dependencies or dependents are no set, or its history is no list",
         "of-string": "it waits for string, which stays there",
         "phantom-2": "its queue is not UTF-8",
     }
@@ -399,6 +399,17 @@ def test_job_stays_with_a_parent_of_its_page(move, old, live):
         ("child", "it waits for taken, which stays there"),
     ]
     assert moved.jobs == 2 and live.job("brother").dependencies == ["root"]
+
+
+@pytest.mark.parametrize("part", ["history", "dependencies", "dependents"])
+def test_job_of_the_name_of_a_part_is_not_removed_with_it(move, old, redis, live, part):
+    old.put("q", "a", "K", "{}")
+    redis.delete(f"ql:j:a-{part}")
+    old.put("q", f"a-{part}", "K", "{}", delay=5000)
+    moved = move()
+    why = "its dependencies or dependents are no set, or its history is no list"
+    assert moved.left == [Left("q", "a", why)] and live.job(f"a-{part}").state == "scheduled"
+    assert move().jobs == 1 and names(redis) == set()
 
 
 def test_job_that_is_refused_here_stays_alone(move, old, live):
