@@ -33,6 +33,7 @@ _MOST_FOLLOWED: Final = 10_000  # children in hand
 _LEAST_HISTORY: Final = 1000
 _NOT_STARTED: Final = ("waiting", "scheduled", "depends")
 _ANOTHER: Final = "another job of this jid is here already, or it has changed there since"
+_ANOTHER_RECURRENCE: Final = "another recurring job of this jid is here already, or it has changed there since"
 
 
 @dataclass(slots=True)
@@ -301,8 +302,8 @@ class Mover:
             self._keep_limits(one.throttles)
             self._calls.run(one.recur)
             self._new.add(one.jid)
-        elif (known.queue, known.klass, known.raw) != (one.queue, one.klass, one.raw):
-            self._moved.leave(Left(one.queue, one.jid, "another recurring job of this jid is here already"))
+        elif qless.content_of(known) != one.content:
+            self._moved.leave(Left(one.queue, one.jid, _ANOTHER_RECURRENCE))
             return False
         return True
 

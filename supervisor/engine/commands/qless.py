@@ -18,7 +18,7 @@ from supervisor.engine.model import scripts
 from supervisor.engine.model.jobs import NewJob, new_job
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
 from supervisor.engine.model.outcomes import failure_json
-from supervisor.engine.model.recurring import new_recurrence
+from supervisor.engine.model.recurring import Recurring, new_recurrence
 from supervisor.engine.model.validation import moment_ms
 
 #: The places of a queue's jobs, in the order in which qless would give them out, and whether the first is at the end.
@@ -33,7 +33,7 @@ _LINE_BYTES: Final = 3500
 _MOST_LINES: Final = 90
 MOST_ENTRIES: Final = 200
 _FIELDS: Final = ("klass", "state", "queue", "priority", "tags", "retries", "worker", "throttles")
-OF_JOB: Final = (*_FIELDS, "remaining", "failure", "scheduled", "history", "data")
+OF_JOB: Final = (*_FIELDS, "time", "remaining", "failure", "scheduled", "history", "data")
 OF_RECURRENCE: Final = (*_FIELDS, "interval", "backlog", "data")
 
 Fields = Mapping[str, bytes | None]
@@ -61,13 +61,16 @@ class OldJob:
 
 @dataclass(frozen=True, slots=True)
 class OldRecurrence:
-    """A recurring job of qless. `recur` creates it here."""
+    """A recurring job of qless. `recur` creates it here.
+
+    `content`: the queue, the data and the options that the one here has if it was made for this one.
+    """
 
     jid: str
     klass: str
-    raw: bytes
     queue: str
     throttles: Sequence[str]
+    content: tuple[object, ...]
     recur: Command[str]
 
 
@@ -92,7 +95,7 @@ def read_job(
     if due_unix:
         options["at"] = due_unix
     lines = _lines([*_entries(history, fields["history"])][-MOST_ENTRIES:])[-_MOST_LINES:]
-    options["trace"] = _mark(raw, name, queue, klass, group, lines)
+    options["trace"] = _mark(raw, queue, klass, options, group, fields["time"], lines)
     return OldJob(
         jid=name,
         klass=klass,
@@ -109,7 +112,9 @@ def read_job(
 
 
 def _mark(raw: bytes, *parts: object) -> str:
-    """Return a W3C traceparent that stands for a job and its history, so that one write puts a job and marks it.
+    """Return a W3C traceparent that stands for a job with all that it has, so that one write puts and marks it.
+
+    The time of its put is among it, for a history has whole seconds.
 
     Its flag says that the spans of the job are recorded, as those of a job without a cause are.
     """
@@ -128,7 +133,21 @@ def read_recurrence(jid: bytes, queue: str, fields: Fields, next_unix: float, no
     new = new_recurrence(queue, klass, orjson.Fragment(raw), options, now_unix)
     first = replace(new, delay_ms="", first_ms=moment_ms("next time", next_unix))
     recur = Command(scripts.RECUR, ("", "recur", "", *first.arguments), lambda _reply: new.jid)
-    return OldRecurrence(new.jid, klass, raw, queue, _names("throttles", fields["throttles"]), recur)
+    every_s = int(new.fields["every"]) / 1000
+    return OldRecurrence(
+        jid=new.jid,
+        klass=klass,
+        queue=queue,
+        throttles=_names("throttles", fields["throttles"]),
+        content=(queue, klass, raw, every_s, options["priority"], options["retries"], sorted({*options["tags"]})),
+        recur=recur,
+    )
+
+
+def content_of(found: Recurring) -> tuple[object, ...]:
+    """Return of a recurring job here what `OldRecurrence.content` is compared with."""
+    options = found.every_s, found.priority, found.retries, sorted(found.tags)
+    return found.queue, found.klass, found.raw, *options
 
 
 def _common(jid: bytes, queue: str, fields: Fields) -> tuple[str, bytes, dict[str, Any]]:

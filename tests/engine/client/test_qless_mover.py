@@ -29,6 +29,8 @@ PLACED = {
     "third": {"at-api", "throttled"},
 }
 JIDS = set().union(*PLACED.values())
+ANOTHER = "another job of this jid is here already, or it has changed there since"
+MOVER = "ql:leasehold:mover"
 #: Jobs that a process moves while it is killed.
 JOBS = 3000 if LONG else 1500
 #: Keys that stay: completed jobs, what only counts, and settings.
@@ -364,7 +366,7 @@ def test_jobs_that_are_none_here_stay_and_are_named(move, old, redis, live):
         "loop-2": "it waits for loop-1, which stays there",
         "recurring": "every must be 0.001 or more",
         "huge": "depends must be at most 1000 names, not 1001",
-        "parents": "another job of this jid is here already, or it has changed there since",
+        "parents": ANOTHER,
         "beyond": "next time must be a finite number of seconds",
         "before": "next time must be a finite number of seconds",
         "string": "its record is no hash",
@@ -395,7 +397,7 @@ def test_job_stays_with_a_parent_of_its_page(move, old, live):
     old.put("q", "brother", "K", "{}", depends=["root"])
     moved = move()
     assert [(left.jid, left.why) for left in moved.left] == [
-        ("taken", "another job of this jid is here already, or it has changed there since"),
+        ("taken", ANOTHER),
         ("child", "it waits for taken, which stays there"),
     ]
     assert moved.jobs == 2 and live.job("brother").dependencies == ["root"]
@@ -570,9 +572,34 @@ def test_equal_job_that_was_put_here_is_another(move, old, live, redis):
     moved = move()
     assert moved.jobs == 0 and {left.jid: left.why for left in moved.left} == dict.fromkeys(
         ("daily", "elsewhere", "waiting"),
-        "another job of this jid is here already, or it has changed there since",
+        ANOTHER,
     )
     assert redis.hget("ql:j:daily", "state") == b"waiting"
+
+
+def test_equal_job_of_the_same_second_is_another(move, old, redis, live):
+    old.now = int(old.now) + 0.1
+    old.put("q", "a", "K", "{}")
+    assert move().jobs == 1
+    [lease] = live.queue("q").lease("w")
+    assert lease.complete()
+    old.now += 0.5
+    old.put("q", "a", "K", "{}")
+    assert move().left == [Left("q", "a", ANOTHER)] and redis.hget("ql:j:a", "state") == b"waiting"
+
+
+@pytest.mark.parametrize("change", ["priority", "tags", "remaining", "due"])
+def test_job_that_changes_after_a_killed_move_stays(old, redis, source, live, monkeypatch, change):
+    old.put("q", "a", "K", "{}", delay=5000)
+    monkeypatch.setattr(source, "remove", killed_here)
+    with pytest.raises(Killed):
+        Mover(source, live).move()
+    monkeypatch.undo()
+    if change == "due":
+        redis.zincrby("ql:q:q-scheduled", 60, "a")
+    else:
+        redis.hset("ql:j:a", change, '["t"]' if change == "tags" else 3)
+    assert Mover(source, live).move().left == [Left("q", "a", ANOTHER)] and redis.exists("ql:j:a")
 
 
 def test_job_of_a_moved_recurrence_is_not_taken_for_one_that_stayed(move, old, live, redis):
@@ -583,6 +610,16 @@ def test_job_of_a_moved_recurrence_is_not_taken_for_one_that_stayed(move, old, l
     assert lease.jid == "tick-1" and lease.complete()
     redis.hset("ql:j:tick-1", "data", "{}")
     assert [left.jid for left in move().left] == ["tick-1"] and redis.exists("ql:j:tick-1")
+
+
+@pytest.mark.parametrize("other", [{"every": 86400}, {"priority": 1}, {"tags": ["t"]}, {"retries": 1}])
+def test_recurrence_of_other_options_is_another(move, old, redis, live, other):
+    old.recur("q", "tick", "K", "{}", 60, 5000, retries=5)
+    live.queue("q").recur("K", {}, jid="tick", **{"every": 60, "retries": 5} | other)
+    why = "another recurring job of this jid is here already, or it has changed there since"
+    assert move().left == [Left("q", "tick", why)] and redis.exists("ql:r:tick")
+    live.queue("q").recur("K", {}, jid="tick", every=60, priority=0, tags=[], retries=5)
+    assert move().recurring == 1
 
 
 def test_producer_that_is_faster_here_loses_no_job(old, source, live, redis, monkeypatch):
