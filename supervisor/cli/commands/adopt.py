@@ -19,6 +19,7 @@ from supervisor.config import CONNECTION, read
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands.foreign import PROGRAMS, ForeignQueue, survey
 from supervisor.engine.model.doors import FORMATS, NOT_YET
+from supervisor.engine.model.errors import LeaseholdError
 
 if TYPE_CHECKING:
     from supervisor.engine.client.qless import OldSystem, Qless
@@ -147,10 +148,17 @@ def _move(args: argparse.Namespace, program: str, url: str) -> int:
 
 
 def _moved(args: argparse.Namespace, source: "Qless") -> "Moved":
-    from supervisor.engine.client.qless_mover import Mover
+    from supervisor.engine.client.qless_mover import Moved, Mover
 
     with connect(args) as client:
-        return Mover(source, client).move()
+        mover = Mover(source, client)
+        try:
+            return mover.move()
+        except LeaseholdError:
+            if mover.moved != Moved():
+                _note_left(mover.moved)
+                note(f"{_result(mover.moved)} before this error")
+            raise
 
 
 def _say_system(args: argparse.Namespace, found: "OldSystem", moved: "Moved | None") -> None:
@@ -182,8 +190,16 @@ def _say_system(args: argparse.Namespace, found: "OldSystem", moved: "Moved | No
             note(f"nothing could be moved now: {sentence}")
         say("nothing is changed; --apply moves the jobs")
         return
+    _note_left(moved)
+    say(_result(moved))
+
+
+def _note_left(moved: "Moved") -> None:
     for left in moved.left:
         note(f"job {left.jid} of queue {left.queue} stays there: {left.why}")
     if moved.number_left > len(moved.left):
         note(f"and {moved.number_left - len(moved.left)} more")
-    say(f"moved {counted(moved.jobs, 'job')}, and {counted(moved.recurring, 'recurring job')}")
+
+
+def _result(moved: "Moved") -> str:
+    return f"moved {counted(moved.jobs, 'job')}, and {counted(moved.recurring, 'recurring job')}"

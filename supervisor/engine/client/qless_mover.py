@@ -58,7 +58,7 @@ class Mover:
         self._source = source
         self._client = client
         self._calls = calls_of(client)
-        self._moved = Moved()
+        self.moved = Moved()  # so far
         self._limits: set[str] = set()
         self._new: set[str] = set()  # jids of what this step has put
 
@@ -82,7 +82,7 @@ class Mover:
                 self._source.forget_queue(queue)
             for group in groups:
                 self._source.forget_group(group)
-        return self._moved
+        return self.moved
 
     def _check_history(self, failed: int) -> None:
         """Refuse to move more than is kept here."""
@@ -119,21 +119,21 @@ class Mover:
     def _empty(self, place: OldPlace) -> None:
         left = 0
         while page := self._source.page(place, left):
-            left += len(page) - self._step(place, page, self._moved.leave)[0]
+            left += len(page) - self._step(place, page, self.moved.leave)[0]
 
     def _empty_depends(self, queues: Sequence[bytes]) -> None:
         """Move the jobs that wait for others, parents first: one that were not here would count as complete."""
         blocked = Moved()
         before = -1
-        while before != self._moved.jobs:
-            before, blocked = self._moved.jobs, Moved()
+        while before != self.moved.jobs:
+            before, blocked = self.moved.jobs, Moved()
             for queue in queues:
                 left, place = 0, OldPlace(key_of(queue, "depends"), queue, "depends")
                 while page := self._source.page(place, left):
                     number, children = self._step(place, page, blocked.leave)
                     left += len(page) - number
                     self._follow(children)
-        self._moved.leave(*blocked.left, more=blocked.number_left - len(blocked.left))
+        self.moved.leave(*blocked.left, more=blocked.number_left - len(blocked.left))
 
     def _follow(self, children: Sequence[bytes]) -> None:
         """Move children of moved jobs, and theirs, as far as they can be moved. A look at all finds the others."""
@@ -169,7 +169,7 @@ class Mover:
             for job in jobs:
                 self._source.remove(pipe, place, job)
             self._commit(pipe, jobs)
-        self._moved.jobs += len(jobs)
+        self.moved.jobs += len(jobs)
         return len(jobs), children
 
     def _commit(self, pipe: Any, jobs: Sequence[OldJob]) -> None:
@@ -290,12 +290,12 @@ class Mover:
                         self._calls.act(writes.unrecur, jid)
                     raise
             left += len(page) - len(here)
-            self._moved.recurring += len(here)
+            self.moved.recurring += len(here)
 
     def _is_here(self, one: OldRecurrence | Left) -> bool:
         """Create a recurring job, and return whether it is here as it was there."""
         if isinstance(one, Left):
-            self._moved.leave(one)
+            self.moved.leave(one)
             return False
         known = self._client.recurring(one.jid)
         if known is None:
@@ -303,7 +303,7 @@ class Mover:
             self._calls.run(one.recur)
             self._new.add(one.jid)
         elif qless.content_of(known) != one.content:
-            self._moved.leave(Left(one.queue, one.jid, _ANOTHER_RECURRENCE))
+            self.moved.leave(Left(one.queue, one.jid, _ANOTHER_RECURRENCE))
             return False
         return True
 

@@ -189,6 +189,19 @@ def test_jobs_of_qless_are_moved_when_that_is_wanted(adopt, redis, server, names
     assert f"there is no queue of {program}" in adopt(program, "--apply").err
 
 
+def test_move_that_ends_early_says_what_it_has_done(adopt, redis, server, namespace, target):
+    old = OldQless(redis, time.time() - 2000)
+    old.put("a", "good", "K", "{}")
+    old.put("a", "bad", "K", "{")
+    old.put("b", "throttled", "K", "{}", throttles=["api"])
+    redis.set("ql:th:api", "no hash")
+    said = adopt("qless", "--apply")
+    assert said.code == 69 and said.out == ""
+    stays, so_far, error = said.err.splitlines()
+    assert "job bad of queue a stays there: its data is not JSON" in stays and "WRONGTYPE" in error
+    assert "moved 1 job, and 0 recurring jobs before this error" in so_far
+
+
 def test_workers_of_qless_are_named(adopt, redis, server, namespace, target):
     old = OldQless(redis, time.time())
     old.put("q", "a", "K", "{}")
