@@ -4,9 +4,10 @@ Owns its connections to that server. Writes nothing there but what `remove` and 
 """
 
 import math
+import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -33,8 +34,10 @@ _GRACE: Final = b"10"
 _MOST_DIGITS: Final = 12
 _SHOWN_QUEUES: Final = 100
 _NO_HASH: Final = "its record is no hash"
-#: No program writes this key. The removing commands are tried on it.
-_TRIED: Final = "ql:leasehold:tried"
+#: The name of the move that is under way, and when its last step was. No other program writes this key.
+_MOVER: Final = "ql:leasehold:mover"
+#: A move without a step for so long counts as killed.
+_STALE_S: Final = 10.0
 RIGHTS: Final = "~ql:* +@read +@transaction +time +del +zrem +lrem +srem +zincrby +zremrangebyscore"
 
 
@@ -89,6 +92,7 @@ class Qless:
         self._address = address.shown
         self._pool = pool_of(redis_py, address.url, "ql:queues")
         self._redis: Any = redis_py.Redis(connection_pool=self._pool)
+        self._name = secrets.token_hex(8)
 
     def close(self) -> None:
         self._pool.disconnect()
@@ -120,8 +124,8 @@ class Qless:
             if isinstance(lost, _LOST):  # redis-py says so of a lost connection, too. The commands may have been run
                 raise lost from None
             raise JobsChanged(
-                "jobs changed there while they were moved: a worker or a producer still runs. Stop it, and call this"
-                " again: it goes on where it was"
+                "jobs changed there while they were moved: a worker, a producer or another move still runs. Stop it,"
+                " and call this again: it goes on where it was"
             ) from None
 
     def queues(self) -> list[bytes]:
@@ -316,6 +320,13 @@ class Qless:
             if kind != b"none" and state != b"complete"
         }
 
+    def exist(self, keys: Sequence[bytes]) -> list[bool]:
+        """Return for each of these keys whether there is one."""
+        with self.pipeline() as pipe:
+            for key in keys:
+                pipe.exists(key)
+            return list(map(bool, pipe.execute()))
+
     def look(self) -> OldSystem:
         """Look at all, and change nothing."""
         queues, groups = self.queues(), self.groups()
@@ -377,24 +388,70 @@ class Qless:
                 pipe.zscore("ql:tracked", job.jid)
             return [job.jid for job, score in zip(jobs, pipe.execute(), strict=True) if score is not None]
 
-    def check_rights(self) -> None:
-        """Run the commands that remove, where there is nothing to remove. Raises StoreUnavailable if one is refused."""
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Be the only move. Raises StoreUnavailable if this account may not remove, LeaseholdError if another moves."""
+        self._begin()
+        try:
+            yield
+        finally:
+            with suppress(*_LOST, redis_py.ResponseError):  # then it ends by its time
+                self._redis.zrem(_MOVER, self._name)
+
+    def _begin(self) -> None:
         try:
             with self.pipeline(atomic=True) as pipe:
-                pipe.watch(_TRIED)
+                pipe.watch(_MOVER)
+                now_unix = self.now_unix()
+                if pipe.zrangebyscore(_MOVER, now_unix - _STALE_S, now_unix + _STALE_S):
+                    raise LeaseholdError(
+                        f"another move is under way there, or was killed less than {_STALE_S:.0f} s ago: call this"
+                        " again when it has ended"
+                    )
                 pipe.multi()
-                pipe.lrem(_TRIED, -1, "")
-                pipe.srem(_TRIED, "")
-                pipe.zrem(_TRIED, "")
-                pipe.zincrby(_TRIED, 1, "")
-                pipe.zremrangebyscore(_TRIED, "-inf", "+inf")
-                pipe.delete(_TRIED)
+                pipe.lrem(_MOVER, -1, "")
+                pipe.srem(_MOVER, "")
+                pipe.zremrangebyscore(_MOVER, "-inf", "+inf")
+                pipe.delete(_MOVER)
+                self._sign(pipe, now_unix)
                 self.commit(pipe)
         except redis_py.ResponseError as error:
             raise StoreUnavailable(
                 f"no job can be removed from Redis at {self._address}, so nothing was put here: {clause(error)}. A move"
                 f" needs a master, and an account with these rights: {RIGHTS}"
             ) from error
+
+    @contextmanager
+    def step(self, keys: Iterable[bytes]) -> Iterator[Any]:
+        """Watch these keys, and that no other move begins. Raises LeaseholdError if one has begun."""
+        with self.pipeline(atomic=True) as pipe:
+            pipe.watch(_MOVER, *keys)
+            if pipe.zscore(_MOVER, self._name) is None:
+                raise LeaseholdError(
+                    f"another move has begun there, for this one made no step within {_STALE_S:.0f} s: that one moves"
+                    " all jobs"
+                )
+            yield pipe
+
+    def begin_removal(self, pipe: Any) -> None:
+        """Let the next commands of a step be run together. With them the move counts as alive."""
+        now_unix = self.now_unix()
+        pipe.multi()
+        self._sign(pipe, now_unix)
+
+    def _sign(self, pipe: Any, now_unix: float) -> None:
+        pipe.zrem(_MOVER, self._name)
+        pipe.zincrby(_MOVER, now_unix, self._name)
+
+    def is_alone(self) -> bool:
+        """Return whether this is still the only move. If so, no other begins within 10 s."""
+        try:
+            with self.step(()) as pipe:
+                self.begin_removal(pipe)
+                self.commit(pipe)
+        except LeaseholdError:
+            return False
+        return True
 
     def forget_queue(self, queue: bytes) -> None:
         """Remove the name of a queue that has no jobs any more."""

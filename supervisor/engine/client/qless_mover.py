@@ -5,6 +5,7 @@ that was killed is called again: it finds each job there, here, or in both, and 
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from supervisor.engine.client.qless import (
     Qless,
     job_key,
     key_of,
+    keys_of_job,
     places,
     recurrence_key,
 )
@@ -31,7 +33,7 @@ _MOST_FOLLOWED: Final = 10_000  # children in hand
 #: The least number of completed jobs, and of seconds, that are kept here: a job that was put, and is not yet removed
 #: there, is known by its record.
 _LEAST_HISTORY: Final = 1000
-_NOT_STARTED: Final = ("waiting", "scheduled", "depends")
+_MOST_LISTED: Final = 100  # jobs that an error names
 _ANOTHER: Final = "another job of this jid is here already, or it has changed there since"
 _ANOTHER_RECURRENCE: Final = "another recurring job of this jid is here already, or it has changed there since"
 
@@ -68,20 +70,8 @@ class Mover:
             queues, groups = self._source.queues(), self._source.groups()
             self._check_history(sum(self._source.failed(groups)))
             self._check_quiet(queues)
-            self._source.check_rights()
-            for queue in queues:
-                self._keep_settings(queue)
-                for place in places(queue):
-                    self._empty(place)
-            for group in groups:
-                self._empty(OldPlace(b"ql:f:" + group, None, "failed"))
-            self._empty_depends(queues)
-            for queue in queues:
-                self._empty_recurring(OldPlace(key_of(queue, "recur"), queue, "recur"))
-            for queue in queues:
-                self._source.forget_queue(queue)
-            for group in groups:
-                self._source.forget_group(group)
+            with self._source.under_way():
+                self._empty_all(queues, groups)
         return self.moved
 
     def _check_history(self, failed: int) -> None:
@@ -151,8 +141,7 @@ class Mover:
 
         Return how many were moved, and the jobs that waited for them if they have waited, too.
         """
-        with self._source.pipeline(atomic=True) as pipe:
-            pipe.watch(*(job_key(jid) for jid, _ in page))
+        with self._source.step(key for jid, _ in page for key in keys_of_job(jid)) as pipe:
             self._check_quiet([place.queue] if place.queue is not None else [])
             self._new.clear()
             jobs = []
@@ -165,24 +154,36 @@ class Mover:
                 jobs = self._in_order(jobs, leave)
             jobs = self._put(jobs, leave)
             children = self._source.children(jobs) if place.kind == "depends" else []
-            pipe.multi()
+            self._source.begin_removal(pipe)
             for job in jobs:
                 self._source.remove(pipe, place, job)
-            self._commit(pipe, jobs)
+            self._commit(pipe, [job.jid for job in jobs], job_key, self._take_back)
         self.moved.jobs += len(jobs)
         return len(jobs), children
 
-    def _commit(self, pipe: Any, jobs: Sequence[OldJob]) -> None:
-        """Remove there what was put here. If that has changed there, take back here what this step has put."""
+    def _commit(
+        self,
+        pipe: Any,
+        here: Iterable[str],
+        key_of_record: Callable[[bytes], bytes],
+        undo: Callable[[Sequence[str]], Sequence[str]],
+    ) -> None:
+        """Remove there what is here. If that has changed there, undo here what this step has put.
+
+        Only what is still there is undone, and nothing if another move has begun: it goes on with these jobs.
+        """
         try:
             self._source.commit(pipe)
         except JobsChanged as error:
-            both = self._take_back([job for job in jobs if job.jid in self._new])
-            if not both:
+            if not self._source.is_alone():
                 raise
-            more = f" and {len(both) - 10} more" if len(both) > 10 else ""
+            new = [jid for jid in here if jid in self._new]
+            are_there = self._source.exist([key_of_record(jid.encode()) for jid in new])
+            stay = undo([jid for jid, is_there in zip(new, are_there, strict=True) if is_there])
+            gone = [jid for jid, is_there in zip(new, are_there, strict=True) if not is_there]
             raise JobsChanged(
-                f"{error}. Jobs that are in both places, and have started here: {', '.join(both[:10])}{more}"
+                f"{error}{_listed('Jobs that may run in both places', stay)}"
+                f"{_listed('Gone there, and only here now', gone)}"
             ) from None
 
     def _in_order(self, jobs: Sequence[OldJob], leave: Callable[[Left], object]) -> list[OldJob]:
@@ -211,7 +212,7 @@ class Mover:
             added, here = here, _without(here, lambda job: _ANOTHER if job.jid in others else "", leave)
             kept = {job.jid for job in here}
             self._new |= kept & {job.jid for job in unsure}
-            self._take_back([job for job in added if job.jid in self._new - kept])
+            self._take_back([job.jid for job in added if job.jid in self._new - kept])
         for job in here:
             found = known[job.jid]
             for log in job.logs[_number_told(found) :]:
@@ -243,20 +244,27 @@ class Mover:
         self._new.update(job.jid for job, is_new in zip(jobs, answers, strict=True) if is_new is True)
         return ""
 
-    def _take_back(self, jobs: Sequence[OldJob]) -> list[str]:
-        """Cancel here those jobs that have not started. Return the jids of the others."""
-        known = self._known(jobs)
-        idle = [
-            job.jid
-            for job in jobs
-            if (found := known[job.jid]) is not None
-            and (found.state in _NOT_STARTED or (job.fail is not None and found.state == "failed"))
-        ]
-        try:
-            cancelled = self._client.cancel(*idle) if idle else []
-        except DependencyError:  # a job that was put here meanwhile waits for one of them
-            cancelled = []
-        return [job.jid for job in jobs if known[job.jid] is not None and job.jid not in cancelled]
+    def _take_back(self, jids: Sequence[str]) -> list[str]:
+        """Cancel here those jobs that have not started, children first. Return the others, each with its state."""
+        stay = []
+        for jid in reversed(jids):
+            found = self._client.job(jid)
+            with suppress(DependencyError):  # a job that was put here meanwhile waits for it
+                if found is None or (not _has_started(found) and found.cancel()):
+                    continue
+            stay.append(f"{jid} ({found.state} here)" if found else jid)
+        return stay[::-1]
+
+    def _unrecur(self, jids: Sequence[str]) -> list[str]:
+        """Delete recurring jobs here. Return the jobs that they have made, each with its state.
+
+        These are not cancelled, for an earlier recurring job of this jid may have made them.
+        """
+        made: list[Job | None] = []
+        for jid in jids:
+            self._calls.act(writes.unrecur, jid)
+            made += self._client.jobs(*(f"{jid}-{n}" for n in range(1, _MOST_NAMED + 1)))
+        return [f"{job.jid} ({job.state} here)" for job in made if job is not None and job.spawned_from in jids]
 
     def _keep_limits(self, throttles: Iterable[str]) -> None:
         """Set a limit for each throttle of jobs, unless it is set here."""
@@ -274,21 +282,15 @@ class Mover:
         left = 0
         assert place.queue is not None
         while page := self._source.page(place, left):
-            with self._source.pipeline(atomic=True) as pipe:
-                pipe.watch(*(recurrence_key(jid) for jid, _ in page))
+            with self._source.step(recurrence_key(jid) for jid, _ in page) as pipe:
                 self._check_quiet([])
                 self._new.clear()
                 here = [one.jid for one in self._source.recurrences(place.queue, page) if self._is_here(one)]
-                pipe.multi()
+                self._source.begin_removal(pipe)
                 for jid in here:
                     pipe.zrem(place.key, jid)
                     pipe.delete(recurrence_key(jid.encode()))
-                try:
-                    self._source.commit(pipe)
-                except JobsChanged:
-                    for jid in self._new:
-                        self._calls.act(writes.unrecur, jid)
-                    raise
+                self._commit(pipe, here, recurrence_key, self._unrecur)
             left += len(page) - len(here)
             self.moved.recurring += len(here)
 
@@ -306,6 +308,15 @@ class Mover:
             self.moved.leave(Left(one.queue, one.jid, _ANOTHER_RECURRENCE))
             return False
         return True
+
+
+def _has_started(found: Job) -> bool:
+    return any(entry["what"] == "popped" for entry in found.history)
+
+
+def _listed(what: str, jobs: Sequence[str]) -> str:
+    more = f" and {len(jobs) - _MOST_LISTED} more" if len(jobs) > _MOST_LISTED else ""
+    return f". {what}: {', '.join(jobs[:_MOST_LISTED])}{more}" if jobs else ""
 
 
 def _number_told(found: Job | None) -> int:

@@ -240,8 +240,27 @@ def killed(there, live):
     try:
         Mover(source, live).move()
     except Killed:
+        time_passes(there[1])
         return True
     return False
+
+
+def time_passes(redis):
+    """Let 10 seconds pass for the move that is under way."""
+    for name in redis.zrange(MOVER, 0, -1):
+        redis.zincrby(MOVER, -10.001, name)
+
+
+def meanwhile(monkeypatch, source, act, call="begin_removal", at=1):
+    """Do this once, before a call of the move: by default when the jobs of its first step have been put here."""
+    real, calls = getattr(source, call), iter(range(1, 1_000_000))
+
+    def act_and_call(*given):
+        if next(calls) == at:
+            act()
+        return real(*given)
+
+    monkeypatch.setattr(source, call, act_and_call)
 
 
 def run_all(live, ran):
@@ -251,14 +270,17 @@ def run_all(live, ran):
                 ran[lease.jid] += lease.complete() is True
 
 
+def apply(there, server, namespace):
+    """Return the command that moves all."""
+    words = ["adopt", f"qless+{there[0]}", "--apply", "--redis-url", server.url, "--namespace", namespace]
+    return [sys.executable, "-m", "supervisor", *words]
+
+
 def test_killed_process_loses_and_doubles_nothing(there, redis, server, namespace, live):
     old = OldQless(redis, time.time() - 2000)
     for n in range(JOBS):
         old.put("mail", f"job-{n}", "K", f'{{"n": {n}}}', tags=["t"], depends=[f"job-{n - 1}"] if n % 10 == 9 else [])
-    command = [
-        sys.executable, "-m", "supervisor", "adopt", f"qless+{there[0]}", "--apply", "--redis-url", server.url,
-        "--namespace", namespace,
-    ]  # fmt: skip
+    command = apply(there, server, namespace)
     kills, ran = 0, Counter()
     while kills < 5:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -267,6 +289,7 @@ def test_killed_process_loses_and_doubles_nothing(there, redis, server, namespac
             assert time.monotonic() < deadline_at
         process.kill()
         process.communicate()
+        time_passes(redis)
         kills += 1
         for lease in live.queue("mail").lease("w", JOBS // 15):
             ran[lease.jid] += lease.complete() is True
@@ -479,7 +502,7 @@ def test_job_that_a_worker_there_takes_meanwhile_runs_only_there(old, source, li
         remove(*given)
 
     monkeypatch.setattr(source, "remove", pop_and_remove)
-    with pytest.raises(JobsChanged, match=r"a worker or a producer still runs.* goes on where it was$"):
+    with pytest.raises(JobsChanged, match=r"a worker, a producer or another move still runs.* goes on where it was$"):
         Mover(source, live).move()
     assert len(jids) == 1 and old.redis.hget(f"ql:j:{jids[0]}", "state") == b"running"
     assert live.jobs(*JIDS) == [None] * len(JIDS)
@@ -498,12 +521,156 @@ def test_jobs_that_have_started_in_both_places_are_named(old, source, live, monk
         remove(pipe, place, job)
 
     monkeypatch.setattr(source, "remove", start_and_remove)
-    with pytest.raises(JobsChanged, match=r"in both places, and have started here: a$"):
+    with pytest.raises(JobsChanged, match=r"may run in both places: a \(running here\)$"):
         Mover(source, live).move()
     assert live.job("a").state == "running" and live.job("b") is None
     monkeypatch.undo()
     [left] = Mover(source, live).move().left
-    assert left == Left("q", "a", "another job of this jid is here already, or it has changed there since")
+    assert left == Left("q", "a", ANOTHER)
+
+
+def test_job_for_which_another_waits_here_is_named_and_the_others_are_taken_back(old, redis, source, live, monkeypatch):
+    for n in range(5):
+        old.put("q", f"a-{n}", "K", "{}", delay=5000)
+
+    def put_child_and_change():
+        live.queue("q").put("K", jid="child", depends=["a-0"], on_parent_failure="wait")
+        redis.hset("ql:j:a-1", "priority", 3)
+
+    meanwhile(monkeypatch, source, put_child_and_change)
+    with pytest.raises(JobsChanged, match=r"may run in both places: a-0 \(scheduled here\)$"):
+        Mover(source, live).move()
+    assert live.job("a-0").state == "scheduled" and live.jobs(*(f"a-{n}" for n in range(1, 5))) == [None] * 4
+
+
+def test_family_of_a_step_is_taken_back(old, redis, source, live, monkeypatch):
+    for n in range(4):
+        old.put("q", f"a-{n}", "K", "{}", delay=5000, depends=[f"a-{n - 1}"] if n else [])
+    steps = "begin_removal", 2
+    meanwhile(monkeypatch, source, lambda: redis.hset("ql:j:a-2", "priority", 3), *steps)
+    with pytest.raises(JobsChanged, match=r"goes on where it was$"):
+        Mover(source, live).move()
+    assert live.jobs("a-1", "a-2", "a-3") == [None] * 3 and live.job("a-0").state == "scheduled"
+
+
+def test_job_that_is_gone_there_meanwhile_is_not_taken_back(old, redis, source, live, monkeypatch):
+    old.put("q", "a", "K", "{}")
+    old.put("q", "b", "K", "{}")
+
+    def cancel_and_change():
+        redis.zrem("ql:q:q-work", "b")
+        redis.delete("ql:j:b", "ql:j:b-history")
+        redis.hset("ql:j:a", "priority", 3)
+
+    meanwhile(monkeypatch, source, cancel_and_change)
+    with pytest.raises(JobsChanged, match=r"Gone there, and only here now: b$"):
+        Mover(source, live).move()
+    assert live.job("a") is None and live.job("b").state == "waiting"
+
+
+def test_job_that_has_completed_there_meanwhile_is_taken_back(old, redis, source, live, monkeypatch):
+    old.put("q", "a", "K", "{}")
+
+    def complete():
+        old.pop("q", "w-1")
+        old.complete("a", "w-1", "{}")
+
+    meanwhile(monkeypatch, source, complete)
+    with pytest.raises(JobsChanged, match=r"goes on where it was$"):
+        Mover(source, live).move()
+    assert live.job("a") is None
+
+
+@pytest.fixture
+def other(there):
+    """The connection of another move."""
+    other = Qless(find_server(there[0]))
+    yield other
+    other.close()
+
+
+def test_two_moves_are_never_under_way(old, redis, source, other, live, monkeypatch):
+    old.put("q", "a", "K", "{}")
+    old.recur("q", "tick", "K", "{}", 60, 5000)
+
+    def move_too():
+        with pytest.raises(LeaseholdError, match="another move is under way there, or was killed less than 10 s ago"):
+            Mover(other, live).move()
+
+    meanwhile(monkeypatch, source, move_too)
+    moved = Mover(source, live).move()
+    assert (moved.jobs, moved.recurring, names(redis)) == (1, 1, set())
+    assert live.job("a").state == "waiting" and live.recurring("tick").every_s == 60
+
+
+@pytest.mark.parametrize("kind", ["job", "recurring"])
+def test_slow_move_takes_nothing_back_from_the_next_one(old, redis, source, other, live, monkeypatch, kind):
+    """Nobody has these jobs any more if they are cancelled here."""
+    if kind == "job":
+        old.put("q", "a", "K", "{}")
+    else:
+        old.recur("q", "a", "K", "{}", 60, 5000)
+
+    def move_too():
+        time_passes(redis)
+        moved = Mover(other, live).move()
+        assert moved.jobs + moved.recurring == 1
+
+    meanwhile(monkeypatch, source, move_too)
+    with pytest.raises(JobsChanged, match="another move still runs"):
+        Mover(source, live).move()
+    assert (live.job("a") if kind == "job" else live.recurring("a")) is not None and names(redis) == set()
+
+
+def test_slow_move_ends_before_its_next_step(old, redis, source, other, live, monkeypatch):
+    old.put("q", "a", "K", "{}")
+    old.put("r", "b", "K", "{}")
+
+    def begin_another():
+        time_passes(redis)
+        monkeypatch.setattr(other, "remove", killed_here)
+        with pytest.raises(Killed):
+            Mover(other, live).move()
+
+    meanwhile(monkeypatch, source, begin_another, "step", at=2)
+    with pytest.raises(LeaseholdError, match="another move has begun there"):
+        Mover(source, live).move()
+    monkeypatch.undo()
+    assert Mover(source, live).move().jobs == 1 and live.job("a").state == live.job("b").state == "waiting"
+
+
+def test_two_processes_lose_and_double_nothing(there, redis, server, namespace, live):
+    old = OldQless(redis, time.time() - 2000)
+    for n in range(JOBS):
+        old.put("mail", f"job-{n}", "K", f'{{"n": {n}}}', tags=["t"])
+    moves = [
+        subprocess.Popen(apply(there, server, namespace), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=SOON_S * 10) for process in moves]
+    assert min(process.returncode for process in moves) == 0, said
+    ran = Counter()
+    while leases := live.queue("mail").lease("w", 1000):
+        for lease in leases:
+            ran[lease.jid] += lease.complete() is True
+    assert ran == Counter(f"job-{n}" for n in range(JOBS)) and names(redis) == set()
+
+
+def test_parent_that_is_added_meanwhile_is_not_lost(old, redis, source, live, monkeypatch):
+    for jid in ("p-1", "p-2"):
+        old.put("q", jid, "K", "{}", delay=5000)
+    old.put("q", "child", "K", "{}", depends=["p-1"])
+
+    def depend():
+        redis.sadd("ql:j:p-2-dependents", "child")
+        redis.sadd("ql:j:child-dependencies", "p-2")
+
+    meanwhile(monkeypatch, source, depend, at=2)
+    with pytest.raises(JobsChanged):
+        Mover(source, live).move()
+    monkeypatch.undo()
+    assert live.job("child") is None
+    assert Mover(source, live).move().jobs == 1 and sorted(live.job("child").dependencies) == ["p-1", "p-2"]
 
 
 def test_lost_connection_is_told_as_one_and_takes_nothing_back(old, redis, source, live, monkeypatch):
@@ -535,6 +702,19 @@ def test_recurrence_that_changes_meanwhile_is_taken_back(old, redis, source, liv
     with pytest.raises(JobsChanged, match="jobs changed there"):
         Mover(source, live).move()
     assert live.recurring("tick") is None and redis.exists("ql:r:tick")
+
+
+def test_jobs_that_a_recurrence_has_made_meanwhile_are_named(old, redis, source, live, monkeypatch):
+    old.recur("q", "late", "K", "{}", 600, -1000)
+
+    def lease_and_count():
+        assert [lease.jid for lease in live.queue("q").lease("w")] == ["late-1"]
+        redis.hincrby("ql:r:late", "count", 1)
+
+    meanwhile(monkeypatch, source, lease_and_count)
+    with pytest.raises(JobsChanged, match=r"may run in both places: late-1 \(running here\), late-2 \(waiting here\)"):
+        Mover(source, live).move()
+    assert live.recurring("late") is None and redis.exists("ql:r:late")
 
 
 def test_failed_job_never_starts_before_it_has_failed_here(old, source, live, monkeypatch):
