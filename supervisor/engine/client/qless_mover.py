@@ -74,6 +74,21 @@ class Mover:
                 self._empty_all(queues, groups)
         return self.moved
 
+    def _empty_all(self, queues: Sequence[bytes], groups: Sequence[bytes]) -> None:
+        for queue in queues:
+            self._keep_settings(queue)
+            for place in places(queue):
+                self._empty(place)
+        for group in groups:
+            self._empty(OldPlace(b"ql:f:" + group, None, "failed"))
+        self._empty_depends(queues)
+        for queue in queues:
+            self._empty_recurring(OldPlace(key_of(queue, "recur"), queue, "recur"))
+        for queue in queues:
+            self._source.forget_queue(queue)
+        for group in groups:
+            self._source.forget_group(group)
+
     def _check_history(self, failed: int) -> None:
         """Refuse to move more than is kept here."""
         for option in ("jobs-history", "jobs-history-count"):
