@@ -181,6 +181,8 @@ def _say_system(args: argparse.Namespace, found: "OldSystem", moved: "Moved | No
     )
     for group, count in found.failed.items():
         note(f"failed in group {group}: {count}")
+    for why, count in found.failed_problems.items():
+        note(f"{count} of the first failed jobs would stay there: {why}")
     if found.number_of_queues > len(found.queues):
         note(f"only the first {len(found.queues)} of {found.number_of_queues} queues are shown")
     if found.complete:

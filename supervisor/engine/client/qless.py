@@ -1,6 +1,7 @@
 """Reads and removes the jobs of a qless or reqless. Runs in commands.
 
-Owns its connections to that server. Writes nothing there but what `remove` and `forget` take away.
+Owns its connections to that server. Removes what `remove` and `forget` name there, and writes nothing but the name of
+the move that is under way.
 """
 
 import math
@@ -69,6 +70,7 @@ class OldSystem:
     queues: Sequence[OldQueue]
     number_of_queues: int
     failed: Mapping[str, int]  # by group
+    failed_problems: Mapping[str, int]  # as those of a queue, of the first failed jobs
     complete: int
     living: Sequence[str]
 
@@ -330,10 +332,14 @@ class Qless:
     def look(self) -> OldSystem:
         """Look at all, and change nothing."""
         queues, groups = self.queues(), self.groups()
+        failed: list[OldJob | Left] = []
+        for place in (group_place(group) for group in groups[:PAGE]):
+            failed += self.jobs(place, self.page(place, 0)) if len(failed) < PAGE else ()
         return OldSystem(
             queues=[self._look_at(queue) for queue in queues[:_SHOWN_QUEUES]],
             number_of_queues=len(queues),
             failed={shown(group): number for group, number in zip(groups, self.failed(groups), strict=True)},
+            failed_problems=_problems(failed),
             complete=self._redis.zcard("ql:completed"),
             living=self.living(queues),
         )
@@ -358,7 +364,7 @@ class Qless:
             paused=self.is_paused(queue),
             looked_at=len(found),
             klasses=dict(Counter(each.klass for each in found if not isinstance(each, Left))),
-            problems=dict(Counter(each.why for each in found if isinstance(each, Left))),
+            problems=_problems(found),
         )
 
     def remove(self, pipe: Any, place: OldPlace, job: OldJob) -> None:
@@ -476,6 +482,10 @@ def places(queue: bytes, *more: str) -> list[OldPlace]:
     return [OldPlace(key_of(queue, kind), queue, kind) for kind in (*qless.PLACES, *more)]
 
 
+def group_place(group: bytes) -> OldPlace:
+    return OldPlace(b"ql:f:" + group, None, "failed")
+
+
 def key_of(queue: bytes, kind: str) -> bytes:
     return b"ql:q:" + queue + f"-{kind}".encode()
 
@@ -505,6 +515,11 @@ def _values(pipe: Any) -> list[Any]:
 def _by(count: int, replies: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Return the replies in rows of `count`."""
     return list(zip(*(replies[n::count] for n in range(count)), strict=True))
+
+
+def _problems(found: Iterable[object]) -> dict[str, int]:
+    """Return how many of these jobs would stay there for each reason."""
+    return dict(Counter(each.why for each in found if isinstance(each, Left)))
 
 
 def _check_size(size: int) -> None:

@@ -15,6 +15,7 @@ from supervisor.engine.client.qless import (
     Left,
     OldPlace,
     Qless,
+    group_place,
     job_key,
     key_of,
     keys_of_job,
@@ -80,7 +81,7 @@ class Mover:
             for place in places(queue):
                 self._empty(place)
         for group in groups:
-            self._empty(OldPlace(b"ql:f:" + group, None, "failed"))
+            self._empty(group_place(group))
         self._empty_depends(queues)
         for queue in queues:
             self._empty_recurring(OldPlace(key_of(queue, "recur"), queue, "recur"))
