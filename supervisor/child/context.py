@@ -9,7 +9,7 @@ import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, Unpack, overload
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, Unpack, overload
 
 import orjson
 
@@ -83,14 +83,18 @@ class JobCalls(NamedTuple):
     stream: Callable[[int, bytes], None] = lambda *_: None
 
 
-class _Once:
+class _Once(Generic[T]):
     """A value made at its first use: functools.cached_property without the lock of Python 3.11."""
 
-    def __init__(self, make: Callable[["JobContext"], Any]) -> None:
+    def __init__(self, make: Callable[["JobContext"], T]) -> None:
         self._make = make
         self.__doc__ = make.__doc__
 
-    def __get__(self, job: "JobContext | None", owner: type) -> Any:
+    @overload
+    def __get__(self, job: None, owner: type) -> "_Once[T]": ...
+    @overload
+    def __get__(self, job: "JobContext", owner: type) -> T: ...
+    def __get__(self, job: "JobContext | None", owner: type) -> "T | _Once[T]":
         if job is None:
             return self
         made = job.__dict__[self._make.__name__] = self._make(job)
@@ -178,8 +182,7 @@ class JobContext:
     @property
     def signals(self) -> Mapping[str, Any]:
         """The values of the signals that the job had got when it was leased, by name."""
-        signals: Mapping[str, Any] = self._before.signals
-        return signals
+        return self._before.signals
 
     def __repr__(self) -> str:
         return f"<JobContext {self.klass} {self.jid} attempt {self.attempt}>"
