@@ -24,6 +24,12 @@ _HEAD: Final = '''"""Puts jobs for the handlers of {root}. `leasehold stubs` has
 
 from __future__ import annotations
 '''
+#: A producer without pydantic may lack typing_extensions, which comes with it.
+_TYPED_DICT: Final = """
+try:
+    from typing_extensions import TypedDict  # before Python 3.12 pydantic takes no other
+except ModuleNotFoundError:
+    from typing import TypedDict"""
 _ELSEWHERE: Final = """
 _default: Any = None  # stands for a default that only the handler's code has
 
@@ -41,10 +47,9 @@ def source_of(root: str, handlers: Sequence[Described]) -> str:
     types = _Types(names)
     functions = [_function(name, each, types, elsewhere) for name, each in named]
     imports = [f"from {module} import {', '.join(sorted(used))}" for module, used in sorted(types.imports.items())]
-    standard = [line for line in imports if not line.startswith("from typing_extensions")]
-    others = [line for line in imports if line.startswith("from typing_extensions")]
-    head = [_HEAD.format(root=repr(root)), *standard, "", *others, "from supervisor import JobContext, handler"]
-    return "\n".join([*head, _ELSEWHERE.format(elsewhere=elsewhere), *types.classes, *functions])
+    head = [_HEAD.format(root=repr(root)), *imports, "", "from supervisor import JobContext, handler"]
+    typed_dict = [_TYPED_DICT] if types.classes else []
+    return "\n".join([*head, *typed_dict, _ELSEWHERE.format(elsewhere=elsewhere), *types.classes, *functions])
 
 
 def _function(name: str, handler: Described, types: "_Types", elsewhere: str) -> str:
@@ -178,8 +183,7 @@ class _Types:
         fields = []
         for key, about in schema["properties"].items():
             kind = repr(self.of(about, definitions))
-            optional = f"{self.use('typing_extensions', 'NotRequired')}[{kind}]"
+            optional = f"{self.use('typing', 'NotRequired')}[{kind}]"
             fields.append(f"{key!r}: {kind if key in required else optional}")
-        typed_dict = self.use("typing_extensions", "TypedDict")
-        self.classes.append(f"\n{name} = {typed_dict}({name!r}, {{{', '.join(fields)}}})\n")
+        self.classes.append(f"\n{name} = TypedDict({name!r}, {{{', '.join(fields)}}})\n")
         return name

@@ -207,6 +207,19 @@ def test_stubs_put_what_the_handlers_take_and_are_typed(leasehold, tmp_path, ser
         assert jobs["mail.order"].data["tree"] == {"name": "x", "below": [{"name": "y"}]}
 
 
+def test_stubs_with_models_put_where_no_extra_is_installed(leasehold, tmp_path, server, namespace):
+    assert leasehold("stubs", "--out", "jobs.py").returncode == 0
+    (tmp_path / "uses.py").write_text("import jobs\njobs.mail_order.put(items=[], tree={}, colour=1, id=1, pair=[])\n")
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    for name in ("pydantic", "typing_extensions"):
+        (hidden / f"{name}.py").write_text(f"raise ModuleNotFoundError('no', name={name!r})\n")
+    environment = {"LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace}
+    assert leasehold(module="uses", PYTHONPATH=f"{hidden}:{ROOT}", **environment).stderr == ""
+    with Client(server.url, namespace) as client:
+        assert client.queue("default").counts().waiting == 1
+
+
 HARD_USES = """
 from datetime import UTC, datetime
 
