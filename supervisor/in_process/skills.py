@@ -1,5 +1,6 @@
 """Tells Redis what a worker inside of an application can run. Runs in applications. No I/O."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -11,6 +12,8 @@ from supervisor.engine.commands.writes import MOST, Command
 from supervisor.engine.model.recurring import declared
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.schema_report import SchemaReport
+
+log = logging.getLogger("leasehold")
 
 _DECLARED_AT_ONCE: Final = 100
 
@@ -25,6 +28,7 @@ class Skills:
         #: Klasses whose jobs never start twice.
         self.once = [klass for klass, one in handlers.items() if one.settings.at_most_once]
         self._is_new = True
+        self._told_by = ""  # the worker's name when they were told
 
     @property
     def are_due(self) -> bool:
@@ -40,17 +44,26 @@ class Skills:
         parts: list[Part] = []
         if self._is_new:
             self._is_new = False
-            parts.append(Part(writes.skills(worker, self._handlers, queues, self._shapes), lost=self.tell_again))
+            command = writes.skills(worker, self._handlers, queues, self._shapes)
+            parts.append(Part(command, lambda _: self._on_told(worker), lost=self.tell_again))
+            if self._told_by not in ("", worker):  # Redis has forgotten the worker, and may have lost its data
+                declarations = self.declarations(only_missing=True)
+                parts += [Part(command, refused={"REFUSED": log.warning}) for command in declarations]
             self._schema_report.tell(self._schemas)
         return parts + self._schema_report.parts()
 
-    def declarations(self) -> list[Command[Any]]:
+    def _on_told(self, worker: str) -> None:
+        self._told_by = worker
+
+    def declarations(self, only_missing: bool = False) -> list[Command[Any]]:
         """Return what puts, changes or removes the recurring jobs that the handlers declare.
+
+        `only_missing`: it puts what no release has declared, and nothing else.
 
         Raises CronMissing without the extra `cron`.
         """
         recurring = {klass: found for klass, one in self._handlers.items() if (found := one.recurrence)}
-        plain = [klass for klass in self._handlers if klass not in recurring][:MOST]
+        plain = [] if only_missing else [klass for klass in self._handlers if klass not in recurring][:MOST]
         known = [declared(klass, recurrence, clock.unix()) for klass, recurrence in recurring.items()]
         batches = [known[at : at + _DECLARED_AT_ONCE] for at in range(0, max(1, len(known)), _DECLARED_AT_ONCE)]
-        return [writes.declare(plain if batch is batches[0] else [], batch) for batch in batches]
+        return [writes.declare(plain if batch is batches[0] else [], batch, only_missing) for batch in batches]

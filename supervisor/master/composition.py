@@ -277,7 +277,7 @@ class Parts:
             ResultsReading(self.ledger, self.lease_answers),
             Chores(identity, serving, times, self.admission, self.maintenance, self.backlog, self.concerns, counts),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
-            Declaring(demand, events), doors, TimesLookup(times, renewing), leasing,
+            Declaring(identity, demand, events), doors, TimesLookup(times, renewing), leasing,
         )  # fmt: skip
         waiting = Waiting(demand, leasing, renewing, serving, session.wakeups, session.listeners, doors, self.idle_exit)
         replicas = ReplicaWatch(session.acknowledging, events)

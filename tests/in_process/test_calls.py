@@ -5,7 +5,7 @@ import pytest
 from supervisor import LeaseLost, Worker, around_job, handler
 from supervisor.child import around
 from tests.in_process import gates
-from tests.in_process.test_worker import until
+from tests.in_process.test_worker import has_told, until
 from tests.lengths import SOON_S
 
 
@@ -145,5 +145,22 @@ def test_recurring_jobs_of_handlers_are_put(application):
         async with Worker(client, "q", [tick]):
             await until(lambda: len(runs) > 1)
         await client.unrecur("calls.tick")
+
+    application(work)
+
+
+def test_emptied_redis_gets_the_recurring_jobs_again(application, server, namespace):
+    @handler(name="calls.daily", every="1d", queue="q")
+    async def daily(job): ...
+
+    async def is_declared(client):
+        return await client.recurring("calls.daily") is not None
+
+    async def work(client):
+        async with Worker(client, "q", [daily]):
+            await until(lambda: has_told(client))
+            server.redis.delete(*server.redis.scan_iter(f"{{{namespace}}}:*", count=1000))
+            await until(lambda: is_declared(client))
+        await client.unrecur("calls.daily")
 
     application(work)

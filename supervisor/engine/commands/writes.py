@@ -589,16 +589,17 @@ def update_recurring(
 
 
 def declare(
-    plain: Sequence[str], recurring: Sequence[Declared], *, now: float | None = None
+    plain: Sequence[str], recurring: Sequence[Declared], only_missing: bool = False, *, now: float | None = None
 ) -> Command[tuple[list[str], list[str]]]:
     """Put and change the recurring jobs that code declares, and remove those that it has declared before.
 
     `plain`: klasses of the code that do not recur, at most 1,000. `recurring`: at most 100. What was declared in the
-    same way before stays as it is, also if it was changed or removed since. Answers the jids put or changed, and those
-    removed.
+    same way before stays as it is, also if it was changed or removed since; with `only_missing` whatever was declared
+    before. Answers the jids put or changed, and those removed.
     """
     checked_batch("recurring", recurring)
-    args: list[Argument] = [now_ms(now), "\n".join(checked_name("plain", klass) for klass in plain)]
+    names = "\n".join(checked_name("plain", klass) for klass in plain)
+    args: list[Argument] = [now_ms(now), names, int(only_missing)]
     for one in recurring:
         args += (one.digest, *one.recurrence.arguments)
     return Command(scripts.DECLARE, tuple(args), _parse_declared)

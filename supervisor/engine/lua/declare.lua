@@ -7,7 +7,8 @@
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   klasses of the release that do not recur, a line each, at most 1,000
--- ARGV[3..] for each that recurs, at most 100: a digest of what is declared, and recur.lua's arguments from the queue
+-- ARGV[3]   "1" = nothing changes for those that have been declared before, whichever release has done it
+-- ARGV[4..] for each that recurs, at most 100: a digest of what is declared, and recur.lua's arguments from the queue
 --           on. Its jid is its klass.
 --
 -- Returns   two arrays: jids put or changed, and jids removed. What was declared with the same digest before stays as
@@ -19,7 +20,7 @@
 --- @include clock
 --- @include recurrence
 local MOST = 1000
-local DECLARED, put, removed = P .. "declared", {}, {}
+local DECLARED, ONLY_MISSING, put, removed = P .. "declared", ARGV[3] == "1", {}, {}
 
 -- Return the time of the next job. One that is due comes, and the same rhythm goes on.
 local function next_time(before, pattern, delay, first)
@@ -32,7 +33,8 @@ end
 
 local function declare(at, digest)
   local given = recurrence.given(ARGV, at)
-  if redis.call("HGET", DECLARED, given.jid) == digest then return end
+  local told = redis.call("HGET", DECLARED, given.jid)
+  if told and (ONLY_MISSING or told == digest) then return end
   local before = recurrence.read(given.jid)
   local pattern = { jid = given.jid, count = before and before.count }
   recurrence.apply(pattern, given)
@@ -42,7 +44,7 @@ local function declare(at, digest)
   put[#put + 1] = given.jid
 end
 
-local at = 3
+local at = 4
 while ARGV[at] do
   declare(at + 1, ARGV[at])
   at = at + 9 + 2 * ARGV[at + 8]

@@ -1,10 +1,12 @@
 """Tells Redis which recurring jobs the handlers declare, once for each release of the code. Runs in the master. No I/O.
 
-The release that was told last decides, so nothing is told again later.
+The release that was told last decides, so nothing is told again later. A Redis that has forgotten the worker may have
+lost its data: it is told only of what no release has declared there.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from supervisor import clock
 from supervisor.engine.commands import writes
@@ -12,6 +14,7 @@ from supervisor.engine.commands.writes import MOST
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.recurring import Declared, declared
 from supervisor.engine.worker.exchange import Part
+from supervisor.engine.worker.identity import Identity
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.speaker import Speaker
 from supervisor.ops.events import Events
@@ -19,30 +22,40 @@ from supervisor.ops.events import Events
 _AT_ONCE: Final = 100
 
 
+class _Release(NamedTuple):
+    klasses: frozenset[str]
+    recurrences: Mapping[str, dict[str, Any]]  # of those that recur
+
+
 class Declaring(Speaker):
-    def __init__(self, demand: Demand, events: Events) -> None:
+    def __init__(self, identity: Identity, demand: Demand, events: Events) -> None:
+        self._identity = identity
         self._demand = demand
         self._events = events
         self._seen: Collection[str] = ()  # the klasses at the last look
-        #: The klasses of the last release that was told, and what those declare that recur.
-        self._told: tuple[set[str], Mapping[str, dict[str, Any]]] = set(), {}
+        self._told = _Release(frozenset(), {})
+        self._told_by = ""  # the worker's name then
 
     def parts(self, now_at: float) -> Sequence[Part]:
-        klasses, recurrences = self._demand.klasses, self._demand.recurrences
-        if klasses is self._seen or not klasses:
+        klasses, worker = self._demand.klasses, self._identity.name
+        is_same_worker = worker == self._told_by
+        if (klasses is self._seen and is_same_worker) or not klasses:
             return ()
         self._seen = klasses
-        if (set(klasses), recurrences) == self._told:
+        release = _Release(frozenset(klasses), self._demand.recurrences)
+        is_same_release = release == self._told
+        if is_same_release and is_same_worker:
             return ()  # another zygote with the same code
-        self._told = set(klasses), recurrences
-        plain = [klass for klass in klasses if klass not in recurrences][:MOST]
-        known = list(self._checked(recurrences))
-        batches = [known[at : at + _AT_ONCE] for at in range(0, max(1, len(known)), _AT_ONCE)]
-        return [self._part(plain if batch is batches[0] else [], batch) for batch in batches]
+        self._told, self._told_by = release, worker
+        return self._parts_of(release, only_missing=is_same_release)
 
-    def _part(self, plain: Sequence[str], recurring: Sequence[Declared]) -> Part:
-        command = writes.declare(plain, recurring)
-        return Part(command, self._on_declared, {"REFUSED": self._on_refused}, lost=self._on_lost)
+    def _parts_of(self, release: _Release, only_missing: bool) -> Sequence[Part]:
+        plain = [] if only_missing else sorted(release.klasses - release.recurrences.keys())[:MOST]
+        known = list(self._checked(release.recurrences))
+        batches = [known[at : at + _AT_ONCE] for at in range(0, max(1, len(known)), _AT_ONCE)]
+        commands = [writes.declare(plain if batch is batches[0] else [], batch, only_missing) for batch in batches]
+        lost = partial(self._on_lost, release if only_missing else _Release(frozenset(), {}))
+        return [Part(command, self._on_declared, {"REFUSED": self._on_refused}, lost=lost) for command in commands]
 
     def _checked(self, recurrences: Mapping[str, dict[str, Any]]) -> Iterator[Declared]:
         for klass, declaration in recurrences.items():
@@ -59,5 +72,5 @@ class Declaring(Speaker):
     def _on_refused(self, message: str) -> None:
         self._events.warn(f"recurring jobs that handlers declare are not put: {message}")
 
-    def _on_lost(self) -> None:
-        self._seen, self._told = (), (set(), {})
+    def _on_lost(self, told: _Release) -> None:
+        self._told, self._told_by = told, ""

@@ -14,9 +14,9 @@ MINUTE, HOUR = 60, 3600
 def release(client):
     """Tell what a release declares: its klasses that do not recur, and the rhythm of the others."""
 
-    def tell(*plain, **recurring):
+    def tell(*plain, only_missing=False, **recurring):
         known = [declared(klass, rhythm, calls_of(client).clock()) for klass, rhythm in recurring.items()]
-        return calls_of(client).call(writes.declare, plain, known)
+        return calls_of(client).call(writes.declare, plain, known, only_missing)
 
     return tell
 
@@ -49,6 +49,15 @@ def test_what_was_declared_before_stays_as_an_operator_has_left_it(client, relea
     assert release(one=rhythm, two=rhythm) == ([], [])
     assert client.recurring("one") is None
     assert client.recurring("two").every_s == HOUR
+
+
+def test_release_that_tells_what_is_missing_changes_nothing_else(client, release):
+    release(one={"every": MINUTE}, removed={"every": MINUTE})
+    client.unrecur("removed")
+    missing = {"one": {"every": HOUR}, "removed": {"every": HOUR}, "lost": {"every": HOUR}}
+    assert release(only_missing=True, **missing) == (["lost"], [])
+    assert client.recurring("one").every_s == MINUTE
+    assert client.recurring("removed") is None
 
 
 def test_other_declaration_puts_again_what_an_operator_has_removed(client, release):

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from supervisor.engine.worker.identity import Identity
 from supervisor.master.redis.declaring import Declaring
 
 
@@ -16,7 +17,7 @@ def demand():
 def declaring(demand):
     told = []
     events = SimpleNamespace(warn=told.append, emit=lambda *said, **fields: told.append((said, fields)), told=told)
-    return Declaring(demand, events)
+    return Declaring(Identity(), demand, events)
 
 
 def test_each_release_is_told_once(demand, declaring):
@@ -41,6 +42,19 @@ def test_lost_answer_is_asked_for_again(demand, declaring):
     [part] = declaring.parts(0.0)
     part.lost()
     assert len(declaring.parts(0.0)) == 1
+
+
+def test_redis_that_has_forgotten_the_worker_is_told_what_is_missing(demand, declaring):
+    demand.klasses, demand.recurrences = {"a": 1, "b": 1}, {"b": {"every": 60}}
+    [part] = declaring.parts(0.0)
+    assert part.command.args[1:3] == ("a", 0)
+    declaring._identity.rename()
+    for _ in range(2):
+        [part] = declaring.parts(0.0)
+        assert part.command.args[1:3] == ("", 1) and "b" in part.command.args
+        part.lost()
+    assert len(declaring.parts(0.0)) == 1
+    assert declaring.parts(0.0) == ()
 
 
 def test_declaration_that_cannot_be_put_is_told_and_harms_no_other(demand, declaring):

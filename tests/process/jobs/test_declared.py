@@ -47,6 +47,29 @@ def test_restart_leaves_what_an_operator_has_removed(stage):
     finish(stage, first, second)
 
 
+def test_emptied_redis_gets_the_declared_jobs_again(own_stage, own_server):
+    stage = own_stage
+    pool = start_app(stage, RARELY, processes=1).wait_ready()
+    stage.wait_until(lambda: stage.client.recurring("often") is not None, "the declared job")
+    own_server.redis.flushall()
+    stage.wait_until(lambda: stage.client.recurring("often") is not None, "the declared job once more")
+    assert pool.wait_for("recurring.declared", nth=2)["put"] == ["often"]
+    finish(stage, pool)
+
+
+def test_deregistered_supervisor_leaves_what_another_release_has_declared(stage):
+    old = start_app(stage, RARELY, processes=1).wait_ready()
+    stage.wait_until(lambda: stage.client.recurring("often") is not None, "the declared job")
+    new = start_app(stage, RARELY.replace("6 * *", "7 * *"), processes=1).wait_ready()
+    stage.wait_until(lambda: stage.client.recurring("often").cron == "0 7 * * *", "the other declaration")
+    stage.client.deregister(old.worker)
+    renamed = old.wait_for("worker.deregistered")["new"]
+    stage.wait_until(lambda: any("often" in worker.klasses for worker in stage.client.workers()
+                                 if worker.name == renamed), "its report")  # fmt: skip
+    assert stage.client.recurring("often").cron == "0 7 * * *"
+    finish(stage, old, new)
+
+
 def test_handler_whose_parameter_has_no_default_does_not_boot(stage):
     pool = start_app(stage, "@handler(every=60)\ndef often(job, times: int): ...\n", processes=1)
     assert pool.wait() == 71
