@@ -64,8 +64,8 @@ def test_deregistered_supervisor_leaves_what_another_release_has_declared(stage)
     stage.wait_until(lambda: stage.client.recurring("often").cron == "0 7 * * *", "the other declaration")
     stage.client.deregister(old.worker)
     renamed = old.wait_for("worker.deregistered")["new"]
-    stage.wait_until(lambda: any("often" in worker.klasses for worker in stage.client.workers()
-                                 if worker.name == renamed), "its report")  # fmt: skip
+    stage.wait_until_counted(lambda: any("often" in worker.klasses for worker in stage.client.workers()
+                                         if worker.name == renamed))  # fmt: skip
     assert stage.client.recurring("often").cron == "0 7 * * *"
     finish(stage, old, new)
 
