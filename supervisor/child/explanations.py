@@ -7,17 +7,18 @@ _DEBUGGER = (
 )
 
 _held_back: Collection[str] = ()
+_has_terminal = False
 
 
-def prepare(held_back: Collection[str]) -> None:
+def prepare(held_back: Collection[str], has_terminal: bool) -> None:
     """`held_back`: names of environment variables that handlers do not get."""
-    global _held_back
-    _held_back = held_back
+    global _held_back, _has_terminal
+    _held_back, _has_terminal = held_back, has_terminal
 
 
 def hinted(error: BaseException, message: str) -> str:
     """Return the message of an exception, with a hint if there is one."""
-    if type(error).__name__ == "BdbQuit":
+    if type(error).__name__ == "BdbQuit" and not _has_terminal:
         return f"{message} ({_DEBUGGER})"
     missing = next((name for name in _held_back if name in message), None)
     if missing is None:

@@ -59,7 +59,7 @@ def main() -> NoReturn:
     if boot.sandbox != "none":
         kernel.forbid_dumping()
     setproctitle(f"leasehold: zygote {number} {boot.handlers}")
-    explanations.prepare(boot.held_back)
+    explanations.prepare(boot.held_back, has_terminal=bool(boot.terminal))
     sandbox.enable_stack_dumps()
     printing.write_lines_at_once()
     rehearsal.rehearse(boot)

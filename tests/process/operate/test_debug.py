@@ -85,7 +85,7 @@ def test_breakpoint_works_and_no_time_limit_ends_it(stage, sandbox):
     terminal.wait_for("('it is', 42)")
     terminal.type("c")
     terminal.wait_for("the number is 7")
-    stage.wait_until(lambda: stage.states([jid]) == ["complete"], "the end")
+    stage.wait_until_settled([jid])
     job = stage.client.job(jid)
     assert (job.result, job.deaths, job.failures) == (7, 0, 0)
     assert terminal.end() == 0
@@ -98,13 +98,14 @@ def test_handler_may_read_the_terminal_and_quitting_the_debugger_fails_the_job(s
     terminal = Terminal(stage)
     terminal.wait_for("your name? ")
     terminal.type("Ada")
-    stage.wait_until(lambda: stage.states([asked]) == ["complete"], "the answer")
+    stage.wait_until_settled([asked])
     assert stage.client.job(asked).result == "Ada"
     quits = stage.queue.put("stops", None, retries=0)
     terminal.wait_for("(Pdb)")
     terminal.type("q")
-    stage.wait_until(lambda: stage.states([quits]) == ["failed"], "the failure")
-    assert stage.client.job(quits).failure["group"] == "BdbQuit"
+    stage.wait_until_settled([quits])
+    failure = stage.client.job(quits).failure
+    assert failure["group"] == "BdbQuit" and "terminal" not in failure["message"]
     assert terminal.end() == 0
     stage.assert_nothing_left()
 
