@@ -24,6 +24,10 @@ class RunEnd(NamedTuple):
     status: int | None = None
     overflow: str | None = None
 
+    @property
+    def death(self) -> outcome_rules.End:
+        return outcome_rules.End(self.status, overflow=self.overflow)
+
 
 def message_of(lease: LeaseRecord) -> JobMessage:
     """Return a leased job as its handler's process receives it."""
@@ -50,8 +54,7 @@ def end_of_exit(leaving: SystemExit) -> RunEnd:
 def outcome_of(lease: LeaseRecord, end: RunEnd, settings: HandlerSettings) -> Outcome:
     """Raises ValueError or TypeError for what no handler may answer."""
     if end.verb is None:
-        died = outcome_rules.End(end.status, overflow=end.overflow)
-        return outcome_rules.of_death(lease, died, settings, None)
+        return outcome_rules.of_death(lease, end.death, settings, None)
     return outcome_rules.of_outcome(lease, end.verb, end.body, settings, outcome_rules.NO_END)
 
 

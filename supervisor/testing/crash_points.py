@@ -22,10 +22,10 @@ def every_crash_point(test: Callable[P, object]) -> Callable[P, None]:
     """Run a test once for each place in its handlers at which a process can die, with a death there.
 
     The test uses the fixture `leasehold`, puts and runs jobs, and returns their effects, which it makes anew in its
-    body. The places are each checkpoint (before and after it is stored), each put and `next`, and the return of the
-    handler. A job whose process has died runs again. The test fails, and names the places, if the effects are not what
-    they are without a death, or if a run does not come to the place of its death. Raises TypeError for a test without
-    the fixture, or a coroutine function.
+    body. The places are each checkpoint and each result of a step (before and after it is stored), each progress, each
+    put and `next`, and the return of the handler. A job whose process has died runs again. The test fails, and names
+    the places, if the effects are not what they are without a death, or if a run does not come to the place of its
+    death. Raises TypeError for a test without the fixture, or a coroutine function.
     """
     if inspect.iscoroutinefunction(test):
         raise TypeError(f"@every_crash_point takes a plain function, not the coroutine function {test.__qualname__}")

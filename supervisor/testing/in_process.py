@@ -155,7 +155,7 @@ async def _awaited(job: RecordingContext, work: Any) -> Any:
 
 
 def _died(job: RecordingContext, end: RunEnd, error: BaseException | None) -> Ended:
-    return Ended(_run(job, "died", error=error, traceback=end.overflow or ""), end)
+    return Ended(_run(job, "died", error=error, message=end.death.reason, traceback=end.overflow or ""), end)
 
 
 def _ended(job: RecordingContext, end: RunEnd, error: BaseException | None) -> Ended:

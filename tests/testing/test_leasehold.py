@@ -185,7 +185,7 @@ def test_ways_to_end_are_those_of_a_child(leasehold, how, outcome, group, words)
 def test_exit_of_a_handler_is_a_death(leasehold):
     refuses.with_options(max_deaths=1).put(how="exit")
     [run] = leasehold.run()
-    assert run.outcome == "died"
+    assert (run.outcome, run.message) == ("died", "exit-3")
     assert leasehold.client.failed() == {"died:exit-3": 1}
 
 
@@ -336,7 +336,8 @@ def test_crash_keeps_what_was_stored_and_the_job_runs_again(leasehold):
     receipt.put(user=1)
     leasehold.crash(at="checkpoint 1")
     died, again, _welcome = leasehold.run()
-    assert (died.outcome, died.checkpoints, again.outcome) == ("died", [{"user": 1}], "completed")
+    assert (died.outcome, died.message) == ("died", "SIGKILL")
+    assert (died.checkpoints, again.outcome) == ([{"user": 1}], "completed")
     leasehold.assert_put(welcome, times=1)
 
 
