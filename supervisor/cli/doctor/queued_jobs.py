@@ -22,6 +22,7 @@ from supervisor.engine.client.sync_handles import Job
 from supervisor.engine.commands import entries
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.transport.credentials import load
+from supervisor.redis_url import EMBEDDED
 
 _CHECK: Final = "queued-jobs"
 _PAGE: Final = 1000
@@ -56,7 +57,8 @@ def _is_ready(answers: IO[bytes], most_s: float) -> bool:
 def _tried(config: RunConfig, jobs: IO[bytes], answers: IO[bytes]) -> dict[str, dict[str, Any]]:
     """Show all jobs to the process. Raises OSError or ValueError if it ends before its answer."""
     credentials = load(config.redis_credentials)
-    with Client(config.redis_url, config.namespace, credentials=credentials, poll=config.redis_poll_s) as client:
+    url = config.redis_url or EMBEDDED  # another check has told of it
+    with Client(url, config.namespace, credentials=credentials, poll=config.redis_poll_s) as client:
         for klass, jid, is_bytes, is_call, raw in chain(_jobs(client), _pushed(client)):
             jobs.write(orjson.dumps((klass, jid, is_bytes, is_call, len(raw))) + b"\n" + raw)
     jobs.close()
@@ -97,7 +99,7 @@ def _findings(tried: dict[str, dict[str, Any]]) -> Iterator[Finding]:
         if about["refused"] is None:
             yield problem(
                 _CHECK,
-                f"{counted(about['jobs'], 'job')} of {klass} have no handler in this code; deploy it beside code that"
+                f"no handler in this code for {counted(about['jobs'], 'job')} of {klass}; deploy it beside code that"
                 " has one, or cancel them",
             )
         elif about["refused"]:

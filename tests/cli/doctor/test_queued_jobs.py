@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.environment import without_settings
+
 ROOT = Path(__file__).parents[3]
 OLD = """from supervisor import handler
 
@@ -88,7 +90,7 @@ def test_large_data_is_read(doctor, jobs):
 def test_klass_without_a_handler_is_named(doctor, jobs):
     code, found = doctor(named(OLD.partition("\n\n\n@handler\ndef welcome")[0] + "\n\n\n@handler\ndef plain(job): ..."))
     assert code == 1
-    lacking = "5 jobs of work.welcome have no handler in this code; deploy it beside code that has one, or cancel them"
+    lacking = "no handler in this code for 5 jobs of work.welcome; deploy it beside code that has one, or cancel them"
     assert ("problem", lacking) in found
 
 
@@ -122,6 +124,15 @@ def test_arguments_by_position_count_as_the_parameters_in_their_order(doctor, se
         _, [(_, said)] = doctor(named(OLD))
         assert said.startswith("1 of 2 jobs of work.welcome could not be taken by this code; the first is two: ")
         client.queue("mail").delete()
+
+
+def test_embedded_server_is_told_of_in_a_finding_only(tmp_path):
+    (tmp_path / "work.py").write_text(named(OLD))
+    command = [sys.executable, "-m", "supervisor", "doctor", "--handlers", "work", "--against-queue", "--json"]
+    environment = {**without_settings(), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "the embedded server in" in done.stdout and f"{TAKES} 0" in done.stdout
 
 
 def test_empty_queue_and_broken_code_are_told(doctor):
