@@ -30,7 +30,7 @@ from supervisor.engine.model.jobs import DEFAULT_RETRIES, JobRecord, Progress, l
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
 from supervisor.engine.model.recurring import Recurring, parse_recurring
 from supervisor.engine.model.replay import NEVER_MS
-from supervisor.engine.model.validation import checked_int, milliseconds
+from supervisor.engine.model.validation import checked_int, in_unix_seconds, milliseconds
 
 #: The states by which the jobs of a queue are listed. parked: waiting for room in a limit, or for a paused batch.
 STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "parked", "complete", "failed")
@@ -439,17 +439,18 @@ def _page(offset: int, count: int) -> tuple[int, int]:
 
 def _day_s(date: object) -> int:
     """Return midnight UTC of the day, in unix seconds."""
+    date = in_unix_seconds("date", date)
     if isinstance(date, str):
         try:
             date = datetime.date.fromisoformat(date)
         except ValueError:
             raise ValueError(f"date must be YYYY-MM-DD: {date!r:.100}") from None
-    if isinstance(date, datetime.datetime):
-        raise TypeError(f"date must be a date, YYYY-MM-DD or unix seconds, not a datetime: {date!r}")
     if isinstance(date, datetime.date):
         return (date - datetime.date(1970, 1, 1)).days * _DAY_S
     if not isinstance(date, int | float):
-        raise TypeError(f"date must be a date, YYYY-MM-DD or unix seconds, not {type(date).__name__}: {date!r:.100}")
+        raise TypeError(
+            f"date must be a date, YYYY-MM-DD, unix seconds or a datetime, not {type(date).__name__}: {date!r:.100}"
+        )
     second = milliseconds("date", date, least=0) // 1000
     if second > _LAST_DAY_S:
         raise ValueError(f"date must be before the year 10000: {date!r}")

@@ -3,6 +3,7 @@ value, and a namespace in which not a byte has changed.
 """
 
 import asyncio
+import datetime
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -131,7 +132,10 @@ FOLLOWERS = [
     None, 5, Bad(["k"], "'k'"), Bad([{"klass": "k"}], "queue"), Bad([{"queue": "q"}], "klass"),
 ]  # fmt: skip
 OUTCOMES = [None, 5, Bad(["done"], "'done'"), Bad([None], "None")]
-DATES = [True, b"2026-01-01", "", "yesterday", "2026-13-01", [1], NAN, INFINITE, -1, 1e300, 253402300800]
+DATES = [
+    True, b"2026-01-01", "", "yesterday", "2026-13-01", [1], NAN, INFINITE, -1, 1e300, 253402300800,
+    datetime.datetime(2026, 1, 1),
+]  # fmt: skip
 REASONS = [None, 5, "", "bored", "SIGKILL\n", "sigkill", "exit-", "\ud800", "SIG" + "X" * 20]
 NO_OPTIONS = [None, 5, b"grace", ["grace"], "", "graze", "graze-q", "jobs-history-q", "\ud800"]
 BAD_OPTIONS = [*NO_OPTIONS, Bad("grace-", "''"), Bad("grace-" + "n" * 65, "n" * 65), Bad("paused-a\nb", repr("a\nb"))]

@@ -596,8 +596,8 @@ def test_statistics_cover_a_utc_day_in_any_notation(client, clock):
         (1e12, ValueError, "date must be before the year 10000"),
         (float("nan"), ValueError, "date must be a finite number"),
         (True, TypeError, "date must be"),
-        (datetime.datetime(2027, 1, 1), TypeError, "not a datetime"),
-        ([], TypeError, "date must be a date, YYYY-MM-DD or unix seconds, not list"),
+        (datetime.datetime(2027, 1, 1), ValueError, "a datetime with a time zone"),
+        ([], TypeError, "date must be a date, YYYY-MM-DD, unix seconds or a datetime, not list"),
     ],
 )
 def test_invalid_day_is_refused(client, date, error, said):

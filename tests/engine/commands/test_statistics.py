@@ -119,6 +119,17 @@ def test_times_count_on_the_day_of_their_end(q, clock):
     assert (first.wait.count, first.run.count, second.wait.count, second.run.count) == (1, 0, 0, 1)
 
 
+def test_day_may_be_a_datetime_with_a_time_zone(q, clock):
+    clock.now = MIDNIGHT + DAY - 10
+    q.put("k")
+    q.lease("w")
+    # Behind UTC, where the day at Greenwich is the next one already.
+    late = datetime.datetime.fromtimestamp(MIDNIGHT + DAY, datetime.timezone(-datetime.timedelta(hours=5)))
+    before = late - datetime.timedelta(seconds=1)
+    assert before.date() == late.date()
+    assert [q.stats(moment).wait.count for moment in (before, late)] == [1, 0]
+
+
 # Counts.
 
 
