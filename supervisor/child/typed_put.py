@@ -57,8 +57,14 @@ class TypedPut(Generic[P]):
     _client: "Client | AsyncClient | None" = None
 
     def with_options(self, **options: Unpack[HandlerOptions]) -> Self:
-        """Return a put with these options as well. Raises TypeError or ValueError at the put."""
+        """Return a put with these options as well.
+
+        Raises TypeError for an unknown one. The put raises TypeError or ValueError for a wrong value.
+        """
         given: dict[str, Any] = {**options}
+        for option in given.keys() - HandlerOptions.__annotations__.keys():
+            known = ", ".join(sorted(HandlerOptions.__annotations__))
+            raise TypeError(f"with_options has no option {option!r}; it has {known}")
         client = given.pop("client", self._client)
         times = {"at", "delay"}
         replaced = times if times & given.keys() else set()  # the later choice of the two replaces the earlier

@@ -224,6 +224,20 @@ def test_wrong_options_are_refused_before_anything_is_written(welcome, client, o
     assert client.queues() == {}
 
 
+def test_handler_or_its_job_in_place_of_a_klass_is_told_how_it_is_put(welcome, client):
+    queue = client.queue("default")
+    for wrong, cure in ((welcome, r"welcome\.put\(…\)"), (welcome.job(user=7), r"put_many\(\[…\]\)")):
+        for put in (queue.put, queue.add, lambda klass: queue.put_many([{"klass": klass}])):
+            with pytest.raises(TypeError, match=f"klass must be a str, not .*{cure}"):
+                put(wrong)
+    assert client.queues() == {}
+
+
+def test_misspelt_option_names_all_that_there_are(welcome):
+    with pytest.raises(TypeError, match=r"with_options has no option 'quue'; it has .*client, .*durable, .*queue, "):
+        welcome.with_options(quue="bulk")
+
+
 def test_client_of_the_other_kind_is_refused(welcome, client, server, namespace):
     with pytest.raises(TypeError, match="client must be an AsyncClient"):
         asyncio.run(welcome.with_options(client=client).aput(user=7))

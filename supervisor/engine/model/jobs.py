@@ -143,7 +143,7 @@ def _new_jids() -> Iterator[str]:
 def new_job(verb: Literal["put", "add"], queue: str, klass: str, data: object, options: Mapping[str, Any]) -> NewJob:
     """Check the arguments of put or add. Raises TypeError or ValueError naming the argument."""
     checked_name("queue", queue)
-    checked_name("klass", klass)
+    _checked_klass(klass)
     return _new_job(verb, queue, klass, data, options, current_trace(), new_jid)
 
 
@@ -159,8 +159,19 @@ class NewJobs:
     def make(self, klass: str, data: object, options: Mapping[str, Any]) -> NewJob:
         """Check the arguments of put. Raises TypeError or ValueError naming the argument."""
         if type(klass) is not str or klass not in self._klasses:
-            self._klasses.add(checked_name("klass", klass))
+            self._klasses.add(_checked_klass(klass))
         return _new_job("put", self._queue, klass, data, options, self._trace, self._new_jid)
+
+
+def _checked_klass(klass: object) -> str:
+    if isinstance(klass, str):
+        return checked_name("klass", klass)
+    cure = ""
+    if isinstance(klass, JobToPut):
+        cure = "; put_many([…]) puts a job that is ready to be put"
+    elif callable(klass) and hasattr(klass, "put"):
+        cure = f"; a handler puts its jobs itself: {getattr(klass, '__name__', 'handler')}.put(…)"
+    raise TypeError(f"klass must be a str, not {type(klass).__name__}: {klass!r:.100}{cure}")
 
 
 def _new_job(
