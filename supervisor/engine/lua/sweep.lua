@@ -122,8 +122,10 @@ forget_workers()
 forget_days("days", "stats", setting("stats-history"))
 forget_days("histograms", "histogram", setting("histogram-history"))
 if offset == 0 then queues.keep({ unpack(ARGV, 6) }) end
+local has_more_ends = edges.last_end() > 0 and kin.propagate_ends()
+batches.evaluate() -- before an idle queue goes into which a callback is put
 -- Done last, because forgetting a queue changes the offsets of those behind it.
 if not more then more = queues.forget_idle(count) end
-more = edges.last_end() > 0 and kin.propagate_ends() or has_more_kept or has_more_batches or more
+more = has_more_ends or has_more_kept or has_more_batches or more
 commit()
 return { now, swept, more and math.max(offset + passed, 1) or 0, due_crons }

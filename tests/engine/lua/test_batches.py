@@ -1,5 +1,7 @@
 """Batches: how members are counted, when a batch has ended, and which callbacks are put, once each."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from supervisor import DependencyError, LeaseholdError
@@ -296,6 +298,46 @@ def test_dead_and_expired_jobs_have_failed(client, clock):
     clock.now += 1000
     client.sweep()
     assert numbers(batch) == ("failed", 2, 0, 0, 2, 0)
+
+
+@pytest.fixture
+def idle_queue(client):
+    """Use the queue of the callbacks, and leave it without jobs."""
+    client.queue("called").put("k")
+    [lease] = client.queue("called").lease("w")
+    lease.complete()
+
+
+@pytest.mark.parametrize("end", ["expires", "lost", "repair"])
+def test_callback_of_a_sweep_puts_an_idle_queue_to_use(client, clock, idle_queue, end):
+    batch = opened(client)
+    with nullcontext(batch.__enter__()) if end == "repair" else batch:
+        batch.put("q", "k", **{"expires": {"expires": 10}, "lost": {"max_deaths": 1}}.get(end, {}))
+    if end == "lost":
+        leased(client)
+    elif end == "repair":
+        end_all(client)
+        clock.tick(3601)
+        client.check(repair=True)
+    clock.tick(40)
+    client.sweep()
+    assert numbers(batch)[0] == ("complete" if end == "repair" else "failed")
+    assert client.check() == []
+    assert len(client.queue("called").lease("lost", 10)) == 2
+    clock.tick(100)
+    assert client.sweep() == 2
+
+
+def test_callback_of_a_sweep_keeps_a_queue_that_was_to_be_forgotten(client, clock, idle_queue):
+    client.queue("called").lane("l").weight(2)
+    client.queue("called").lane("l").weight(1)
+    with client.batch(on_failure={"queue": "called", "klass": "on_failure", "lane": "l"}) as batch:
+        batch.put("q", "k", expires=86400 + 10)
+    client.sweep()
+    clock.tick(86400 + 20)
+    client.sweep()
+    assert client.check() == []
+    assert (list(client.queues()), called(client)) == (["called", "q"], ["on_failure"])
 
 
 def test_ended_batches_are_kept_for_a_week(client, clock):

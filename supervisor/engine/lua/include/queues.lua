@@ -61,9 +61,10 @@ function queues.forget_idle(most)
   local old = now - setting_ms("max-worker-age")
   local found = redis.call("ZRANGEBYSCORE", P .. "idle", "-inf", old, "LIMIT", 0, most)
   for _, queue in ipairs(found) do
+    local since = score_of(P .. "idle", queue) -- nil: this script has put a job there
     if not queues.is_unused(queue) then
       place(P .. "idle", queue, false)
-    elseif score_of(P .. "idle", queue) <= old then
+    elseif since and since <= old then
       queues.forget(queue)
     end
   end

@@ -34,12 +34,13 @@ function stage.check_room(queue)
   if not stage.has_room(queue) then refuse("REFUSED", stage.why_no_room(queue)) end
 end
 
--- A queue is in use from now on. Workers that serve queues by pattern get a hint of a new one.
+-- A queue is in use from now on, also one that this script has taken for idle: a batch may end after that, and put its
+-- callback there. Workers that serve queues by pattern get a hint of a new one.
 function stage.know_queue(queue)
   if known_queues[queue] then return end
   known_queues[queue] = true
-  if redis.call("ZSCORE", P .. "idle", queue) then place(P .. "idle", queue, false) end
-  if redis.call("ZSCORE", P .. "queues", queue) then return end
+  if score_of(P .. "idle", queue) then place(P .. "idle", queue, false) end
+  if score_of(P .. "queues", queue) then return end
   place(P .. "queues", queue, now)
   if has_hinted then return end
   has_hinted = true -- one hint suffices for all new queues of a call
