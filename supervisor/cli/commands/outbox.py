@@ -68,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
                 relay = Relay(database, client, options.get("batch", BATCH))
             _relay(relay, database, poll_s, args.once)
     except DatabaseUnavailable as error:
-        raise Refusal(f"{error}; if its tables are missing, --create makes them", Exit.UNREACHABLE) from error
+        remedy = "" if args.create else "; if its tables are missing, --create makes them"
+        raise Refusal(f"{error}{remedy}", Exit.UNREACHABLE) from error
     finally:
         database.close()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -98,7 +98,10 @@ class _Statements:
 
 
 class SqliteOutbox(_Statements):
-    """An outbox in a file. A file beside it is the lock: one in the database would hold up its writers."""
+    """An outbox in a file, which only `create` makes.
+
+    A file beside it is the lock: one in the database would hold up its writers.
+    """
 
     mark = "?"
 
@@ -109,6 +112,7 @@ class SqliteOutbox(_Statements):
     def create(self) -> None:
         """Create the tables that are missing."""
         with _as_unavailable(sqlite3.Error):
+            self._connect("rwc")
             for statement in SQLITE:
                 self._execute(statement)
 
@@ -124,10 +128,13 @@ class SqliteOutbox(_Statements):
             yield True
 
     def _execute(self, statement: str, *values: object) -> Any:
+        return self._connect("rw").execute(statement, values)  # a wrong path makes no file
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
         if self._connection is None:
-            address = f"file:{quote(str(self._path))}?mode=rw"  # a wrong path makes no file
+            address = f"file:{quote(str(self._path))}?mode={mode}"
             self._connection = sqlite3.connect(address, timeout=_PATIENCE_S, isolation_level=None, uri=True)
-        return self._connection.execute(statement, values)
+        return self._connection
 
     def close(self) -> None:
         """Close the file."""

@@ -67,6 +67,23 @@ def test_entry_that_is_set_aside_is_told_of(shell, path, database):
     assert len(left(path)) == 1
 
 
+def test_create_makes_a_file_that_is_missing(shell, tmp_path):
+    path = tmp_path / "new.db"
+    assert "leasehold_outbox" in shell.line("outbox", f"sqlite:///{path}", "--create")
+    assert left(path) == []
+
+
+def test_wrong_path_makes_no_database(shell, tmp_path):
+    path = tmp_path / "wrong.db"
+    assert "--create" in shell.refused(69, "outbox", f"sqlite:///{path}", "--once")
+    assert not path.exists()
+
+
+def test_create_in_a_directory_that_is_missing_does_not_advise_itself(shell, tmp_path):
+    said = shell.refused(69, "outbox", f"sqlite:///{tmp_path}/none/app.db", "--create")
+    assert "unable to open" in said and "--create" not in said
+
+
 def test_missing_tables_are_69_with_the_remedy(shell, path):
     assert "--create" in shell.refused(69, "outbox", f"sqlite:///{path}", "--once")
 
