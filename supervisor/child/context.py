@@ -365,9 +365,16 @@ class JobContext:
         For an `async` function it is to be awaited: see `astep`.
 
         Raises what the function raises; ValueError for the second step of this name in one start, and for a result that
-        is too large; LeaseLost.
+        is too large; TypeError for an `async` function where nothing can await it; LeaseLost.
         """
         if inspect.iscoroutinefunction(function):
+            from supervisor.child import event_loop
+
+            if not event_loop.is_there():
+                raise TypeError(
+                    f"job.step: the function of step {name!r:.100} is async, and a plain handler cannot await it:"
+                    " make the handler async and await job.step(…), or give a plain function"
+                )
             return self.astep(name, function, *args)
         before = self._before
         if before.begin_step(name):

@@ -11,6 +11,15 @@ from typing import Any
 from weakref import WeakSet
 
 
+def is_there() -> bool:
+    """Return whether this thread is inside of an event loop, in which code can await."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 class Loops:
     """Runs each job in a loop without traces of other jobs.
 

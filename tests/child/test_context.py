@@ -28,10 +28,25 @@ def stored():
 def new(reported, stored):
     def make(persistent=False, lane=None, trace=None):
         message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], lane, persistent, 0.0, False, b"{}", trace=trace)
-        calls = JobCalls(lambda _token, said: reported.append(said), lambda _token, state: stored.append(state))
+        calls = JobCalls(lambda _token, said: reported.append(said), lambda _token, state, *_: stored.append(state))
         return JobContext(message, "/tmp", calls)
 
     return make
+
+
+# steps
+
+
+async def later():
+    return 1
+
+
+def test_async_step_where_nothing_awaits_it_is_refused(new, stored):
+    job = new()
+    with pytest.raises(TypeError, match="function of step 'charge' is async, and a plain handler cannot await it"):
+        job.step("charge", later)
+    assert stored == []
+    assert job.step("charge", int) == 0
 
 
 # followers

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor import LeaseLost, Worker, around_job, handler
+from supervisor import JobFailed, LeaseLost, Worker, around_job, handler
 from supervisor.child import around
 from tests.in_process import gates
 from tests.in_process.test_worker import has_told, until
@@ -70,6 +70,27 @@ def test_a_job_does_all_that_it_does_in_a_supervisor(application, klass):
         assert (job.progress.fraction, job.progress.text) == (0.5, "half")
         assert (await client.queue("next").counts()).waiting == 1
         assert charged == [1]
+
+    application(work)
+
+
+async def _charge_later():
+    return _charge()
+
+
+def test_async_step_of_a_plain_handler_fails_the_job(application):
+    charged.clear()
+
+    @handler(name="calls.forgets_await", on_error="fail")
+    def forgets_await(job):
+        job.step("charge", _charge_later)
+
+    async def work(client):
+        async with Worker(client, "q", [forgets_await]):
+            jid = await client.queue("q").put("calls.forgets_await")
+            with pytest.raises(JobFailed, match="make the handler async"):
+                await client.wait(jid, SOON_S)
+        assert charged == []
 
     application(work)
 

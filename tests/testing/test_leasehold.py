@@ -100,6 +100,19 @@ async def draw_later(path: str) -> int:
     return draw(path)
 
 
+@handler(name="forgets-await", on_error="fail")
+def forgets_await(job: JobContext, path: str) -> None:
+    job.step("draw", draw_later, path)
+
+
+def test_async_step_of_a_plain_handler_fails_the_job(leasehold, tmp_path):
+    jid = forgets_await.put(path=str(tmp_path / "drawn"))
+    leasehold.run()
+    failure = leasehold.client.job(jid).failure
+    assert failure["group"] == "TypeError" and "make the handler async" in failure["message"]
+    assert not (tmp_path / "drawn").exists()
+
+
 def test_job_runs_with_its_parameters_and_keeps_its_result(leasehold):
     jid = welcome.put(user=7)
     [run] = leasehold.run()

@@ -116,11 +116,12 @@ def test_large_signals_and_steps_come_with_the_job(stage):
 
 def test_bad_waits_and_steps_are_refused(stage):
     pool = stage.start(processes=1).wait_ready()
-    jid = stage.queue.put("waits.refused", ["wait", "name", "sleep", "size", "again", "set"])
+    jid = stage.queue.put("waits.refused", ["wait", "name", "sleep", "size", "again", "set", "async"])
     once = stage.queue.put("waits.refused", ["persistent"], at_most_once=True)
     stage.wait_until_ended([jid, once])
     said = stage.client.job(jid).result
-    for part, text in zip(("timeout", "name", "duration", "65536", "give each step", "step 't'"), said, strict=True):
+    parts = "timeout", "name", "duration", "65536", "give each step", "step 't'", "step 'u' is async"
+    for part, text in zip(parts, said, strict=True):
         assert part in text
     assert stage.client.job(once).result == [
         "ValueError: job.wait: an at-most-once job cannot wait, because it would have to start again for that"

@@ -87,7 +87,8 @@ def refused(job):
     tries = {
         "wait": lambda: job.wait("a", timeout=-1), "name": lambda: job.wait("a\nb"), "sleep": lambda: job.sleep("long"),
         "size": lambda: job.step("s", lambda: "x" * 65536), "again": lambda: job.step("s", int),
-        "set": lambda: job.step("t", set), "persistent": lambda: job.wait("a"),
+        "set": lambda: job.step("t", set), "async": lambda: job.step("u", _note_later, job.data, 1),
+        "persistent": lambda: job.wait("a"),
     }  # fmt: skip
     for what in job.data:
         try:
