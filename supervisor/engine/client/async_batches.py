@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 from supervisor.engine.client.async_calls import AsyncCalls
 from supervisor.engine.client.async_handles import AsyncJob
 from supervisor.engine.commands import batches
-from supervisor.engine.commands.batches import BatchRecord, Callback
-from supervisor.engine.model.errors import LeaseholdError
+from supervisor.engine.commands.batches import BatchRecord, Callback, Looked
 from supervisor.engine.model.job_to_put import JobToPut
 from supervisor.engine.model.jobs import PutOptions, new_jid
 from supervisor.engine.model.validation import checked_each
@@ -52,8 +51,8 @@ class AsyncBatch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._calls.call(batches.closed, self.id, kind is not None)
-        if kind is not None:
+        is_known = await self._calls.call(batches.closed, self.id, kind is not None)
+        if is_known and kind is not None:
             await self.cancel()
 
     @overload
@@ -67,8 +66,8 @@ class AsyncBatch:
     ) -> str:
         """Put a job into the batch, as `Queue.put` does, and return its jid.
 
-        A job that another one with its `unique` key keeps from being put is no member. Raises LeaseholdError if the
-        batch is not open.
+        A job that another one with its `unique` key keeps from being put is no member. Raises LeaseholdError outside of
+        the batch's block.
         """
         if isinstance(queue, JobToPut):
             [jid] = await self.put_many(queue.queue, [queue], durable=durable)
@@ -96,10 +95,13 @@ class AsyncBatch:
 
     async def look(self) -> BatchRecord:
         """Return the batch as it is now. Raises LeaseholdError if there is none, or Redis has forgotten it."""
-        looked = await self._calls.call(batches.look, self.id)
+        return (await self._look()).record
+
+    async def _look(self, offset: int = 0, count: int = 0) -> Looked:
+        looked = await self._calls.call(batches.look, self.id, offset, count)
         if looked is None:
-            raise LeaseholdError(f"there is no batch {self.id}, or it has ended more than seven days ago")
-        return looked.record
+            raise batches.unknown(self.id)
+        return looked
 
     # sync only: @property
     # sync only: def total(self) -> int:
@@ -117,17 +119,19 @@ class AsyncBatch:
     async def failures(self, offset: int = 0, count: int = 25) -> list[AsyncJob]:
         """Return up to 1,000 failed jobs of the batch, in the order in which they failed, each with its `failure`.
 
-        Those that Redis has forgotten, and those of nested batches, are left out.
+        Those that Redis has forgotten, and those of nested batches, are left out. Raises LeaseholdError if there is no
+        such batch.
         """
-        looked = await self._calls.call(batches.look, self.id, offset, count)
-        jobs = await self._client.jobs(*looked.failed) if looked and looked.failed else []
+        looked = await self._look(offset, count)
+        jobs = await self._client.jobs(*looked.failed) if looked.failed else []
         return [job for job in jobs if job is not None]
 
     async def cancel(self, *, by: str | None = None) -> int:
         """Close the batch, delete its jobs that have not ended, also in batches in it, and return how many.
 
         A job outside that waits for one of them fails or runs, by its policy. It works in steps of 1,000 jobs; a call
-        that was interrupted can be repeated. on_complete is put when all have ended.
+        that was interrupted can be repeated. on_complete is put when all have ended. Raises LeaseholdError if there is
+        no such batch.
         """
         return await self._calls.follow(batches.cancel(self.id, self._calls.named(by), self._calls.clock))
 
@@ -150,7 +154,7 @@ class AsyncBatch:
         """Put the failed jobs back into their queues, also those of batches in it, and return how many.
 
         They are pending again. It works in steps of 1,000 jobs; a call that was interrupted can be repeated. `by` names
-        who asks.
+        who asks. Raises LeaseholdError if there is no such batch.
         """
         return await self._calls.follow(batches.retry(self.id, self._calls.clock, self._calls.named(by)))
 

@@ -11,6 +11,7 @@ from supervisor.engine.commands import writes
 from supervisor.engine.commands.steps import Steps, Told, ignored
 from supervisor.engine.commands.writes import MOST, Argument, Command, checked_by, now_ms, parse_by
 from supervisor.engine.model import scripts
+from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.validation import checked_int, checked_text
@@ -76,8 +77,10 @@ def checked_callbacks(callbacks: Mapping[str, Callback | None]) -> list[Argument
     for name, callback in callbacks.items():
         if callback is None:
             continue
-        if not isinstance(callback, Mapping) or not {"queue", "klass"} <= callback.keys():
+        if not isinstance(callback, Mapping):
             raise TypeError(f"{name} must be a job to put, such as handler.job(…): {callback!r:.100}")
+        if missing := [key for key in ("queue", "klass") if key not in callback]:
+            raise TypeError(f"{name} must be a job to put with its {' and '.join(missing)}: {callback!r:.100}")
         for option in _NOT_LATER:
             if callback.get(option):
                 raise ValueError(f"{name} cannot have {option}: it is put when the batch ends")
@@ -108,10 +111,18 @@ def closed(batch_id: str, aborted: bool = False, *, now: float | None = None) ->
     return Command(scripts.BATCHCLOSE, (now_ms(now), batch_id, "1" if aborted else ""), bool)
 
 
-def cancelled(batch_id: str, by: str | None = None, *, now: float | None = None) -> Command[tuple[int, int, list[str]]]:
-    """Delete up to 1,000 jobs of a batch. Answers how many, how many members are left, and the nested batches."""
-    args = now_ms(now), batch_id, MOST, checked_by(by)
-    return Command(scripts.BATCHCANCEL, args, lambda reply: (reply[0], reply[1], [one.decode() for one in reply[2]]))
+def cancelled(
+    batch_id: str, by: str | None = None, *, now: float | None = None
+) -> Command[tuple[int, int, list[str]] | None]:
+    """Delete up to 1,000 jobs of a batch. Answers how many, how many members are left, and the nested batches.
+
+    Answers None if there is no such batch.
+    """
+
+    def parse(reply: Any) -> tuple[int, int, list[str]] | None:
+        return None if reply is None else (reply[0], reply[1], [one.decode() for one in reply[2]])
+
+    return Command(scripts.BATCHCANCEL, (now_ms(now), batch_id, MOST, checked_by(by)), parse)
 
 
 def paused(batch_id: str, by: str | None = None, *, now: float | None = None) -> Command[bool]:
@@ -198,19 +209,30 @@ def checked_description(description: object) -> str:
     return text
 
 
-def cancel(batch_id: str, by: str | None, now: Callable[[], float | None], told: Told = ignored) -> Steps[int]:
+def unknown(batch_id: str) -> LeaseholdError:
+    """Return the error for a batch that Redis does not have."""
+    return LeaseholdError(f"there is no batch {batch_id}, or it has ended more than seven days ago")
+
+
+def cancel(
+    batch_id: str, by: str | None, now: Callable[[], float | None], told: Told = ignored, *, is_inner: bool = False
+) -> Steps[int]:
     """Cancel all jobs of a batch and of the batches in it that have not ended. Return how many.
 
-    An interrupted call can be repeated.
+    An interrupted call can be repeated. Raises LeaseholdError if there is no such batch, but for an inner one.
     """
     total, before = 0, -1
     while True:
-        n: int
-        n, left, nested = yield cancelled(batch_id, by, now=now())
+        reply: tuple[int, int, list[str]] | None = yield cancelled(batch_id, by, now=now())
+        if reply is None:
+            if is_inner or before >= 0:  # it was forgotten meanwhile
+                return total
+            raise unknown(batch_id)
+        n, left, nested = reply
         total += n
         told(total)
         for inner in nested:
-            total += yield from cancel(inner, by, now, _after(total, told))
+            total += yield from cancel(inner, by, now, _after(total, told), is_inner=True)
         if left == 0 or left == before:
             return total
         before = left
@@ -228,16 +250,25 @@ def resume(batch_id: str, by: str | None, now: Callable[[], float | None]) -> St
     return bool(was_paused)
 
 
-def retry(batch_id: str, now: Callable[[], float | None], by: str | None = None, told: Told = ignored) -> Steps[int]:
+def retry(
+    batch_id: str,
+    now: Callable[[], float | None],
+    by: str | None = None,
+    told: Told = ignored,
+    *,
+    is_inner: bool = False,
+) -> Steps[int]:
     """Put the failed jobs of a batch, and of the batches in it, back into their queues. Return how many.
 
-    `by` names who asks.
+    `by` names who asks. Raises LeaseholdError if there is no such batch, but for an inner one.
     """
     total, skipped, began_ms = 0, 0, None  # what fails again meanwhile is not put back again
     jobs: set[str] = set()
     inner: set[str] = set()
     while True:
         looked = yield look(batch_id, skipped, MOST, began_ms, now=now())
+        if looked is None and not is_inner and began_ms is None:
+            raise unknown(batch_id)
         if looked is None or not (looked.failed or looked.nested):
             return total
         began_ms = began_ms or looked.at_ms
@@ -247,5 +278,5 @@ def retry(batch_id: str, now: Callable[[], float | None], by: str | None = None,
         total += (yield writes.unfail_jobs(failed, by=by, now=now())) if failed else 0
         told(total)
         for nested in looked.nested:
-            total += 0 if nested in inner else (yield from retry(nested, now, by, _after(total, told)))
+            total += 0 if nested in inner else (yield from retry(nested, now, by, _after(total, told), is_inner=True))
         jobs, inner = {*looked.failed}, {*looked.nested}

@@ -11,8 +11,8 @@
 -- ARGV[4]   name of the actor; "" = unknown
 --
 -- Returns   array: how many jobs were deleted, how many members have not ended, array of the nested batches among the
---           first of these. A job outside that waits for one of them fails or runs, by its policy. 0, 0 and none for an
---           unknown batch.
+--           first of these. A job outside that waits for one of them fails or runs, by its policy. nil if there is no
+--           such batch.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include this_layout
@@ -21,7 +21,7 @@
 --- @include batches
 --- @include acts
 local id, cancelled = ARGV[2], {}
-if not batches.close(id) then return { 0, 0, {} } end
+if not batches.close(id) then return nil end
 local jids, nested = batches.members(id, tonumber(ARGV[3]))
 
 -- A job that waits for another one would fail with it: the jobs that others wait for come after these.

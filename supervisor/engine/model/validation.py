@@ -128,7 +128,7 @@ def checked_progress(fraction: object, text: object) -> tuple[float, str]:
 
 def to_state(argument: str, value: object) -> bytes:
     """Return a checkpoint as JSON. Raises TypeError or ValueError naming the argument."""
-    raw = _dumped(argument, value, "JSON")
+    raw = to_json(argument, value)
     if len(raw) > STATE_BYTES:
         raise ValueError(
             f"{argument} must have at most {STATE_BYTES} bytes as JSON, not {len(raw)}: keep the rest elsewhere"
@@ -161,12 +161,8 @@ def checked_text(argument: str, value: object) -> str:
     return value
 
 
-def to_json(argument: str, value: object) -> bytes:
-    """Return the value as JSON. Raises TypeError naming the argument and the part that is not JSON."""
-    return _dumped(argument, value, "JSON or bytes")
-
-
-def _dumped(argument: str, value: object, wanted: str) -> bytes:
+def to_json(argument: str, value: object, wanted: str = "JSON") -> bytes:
+    """Return the value as JSON. Raises TypeError naming the argument, the `wanted`, and what is not JSON."""
     try:
         return orjson.dumps(value, option=_ONLY_JSON)
     except TypeError as error:
@@ -225,7 +221,7 @@ def to_data(argument: str, value: object) -> tuple[str, bytes]:
     if isinstance(value, _RAW):
         _check_size(argument, value.nbytes if isinstance(value, memoryview) else len(value))  # before the copy
         return "bytes", bytes(value)
-    raw = to_json(argument, value)
+    raw = to_json(argument, value, "JSON or bytes")
     if len(raw) < _BUFFER_BYTES:
         return "json", b"%b" % raw
     _check_size(argument, len(raw))

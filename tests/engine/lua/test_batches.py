@@ -1,10 +1,11 @@
 """Batches: how members are counted, when a batch has ended, and which callbacks are put, once each."""
 
+import asyncio
 from contextlib import nullcontext
 
 import pytest
 
-from supervisor import DependencyError, LeaseholdError
+from supervisor import AsyncClient, DependencyError, LeaseholdError
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import batches, writes
 from supervisor.engine.model.outcomes import LATER, Completed
@@ -494,9 +495,69 @@ def test_settle_sent_again_calls_nobody_again(client):
     assert called(client) == ["on_complete", "on_success"]
 
 
-def test_cancel_of_an_unknown_batch_changes_nothing(client):
-    assert calls_of(client).call(batches.cancelled, "nowhere") == (0, 0, [])
-    assert client.batch("nowhere").retry() == 0
+@pytest.mark.parametrize("call", ["look", "failures", "cancel", "retry", "pause", "resume"])
+def test_calls_on_an_unknown_batch_name_it_and_change_nothing(client, server, namespace, call):
+    with pytest.raises(LeaseholdError, match="there is no batch nowhere"):
+        getattr(client.batch("nowhere"), call)()
+    assert server.dump(namespace) == {}
+
+
+@pytest.mark.parametrize("call", ["look", "failures", "cancel", "retry", "pause", "resume"])
+def test_async_calls_on_an_unknown_batch_name_it(server, namespace, call):
+    async def ask():
+        async with AsyncClient(server.url, namespace) as client:
+            await getattr(client.batch("nowhere"), call)()
+
+    with pytest.raises(LeaseholdError, match="there is no batch nowhere"):
+        asyncio.run(ask())
+
+
+def test_put_without_the_block_names_the_block(client):
+    batch = opened(client)
+    for put in (lambda: batch.put("q", "k"), lambda: batch.put_many("q", [{"klass": "k"}]), batch.batch().__enter__):
+        with pytest.raises(LeaseholdError, match=r"there is no batch b: .* block, with client\.batch\(…\) as batch"):
+            put()
+
+
+@pytest.mark.parametrize(("given", "missing"), [({"klass": "k"}, "queue"), ({"queue": "q"}, "klass")])
+def test_callback_without_queue_or_klass_is_told_which(client, given, missing):
+    with pytest.raises(TypeError, match=f"on_success must be a job to put with its {missing}: "):
+        client.batch(on_success=given)
+
+
+def test_retry_passes_over_a_nested_batch_that_is_forgotten(client, clock):
+    with opened(client, "outer") as outer:
+        with outer.batch("inner") as inner:
+            inner.put("q", "k")
+        outer.put("q", "k", jid="failed")
+        fail(*leased(client, 1))
+        fail(*leased(client, 1))
+        clock.tick(8 * 86400)
+        client.sweep()
+        with pytest.raises(LeaseholdError, match="there is no batch inner"):
+            inner.look()
+        assert outer.retry() == 1
+        end_all(client)
+
+
+def test_cancel_passes_over_a_nested_batch_that_is_lost(client, clock, server, namespace):
+    with opened(client, "outer") as outer:
+        outer.batch("inner").__enter__()
+        outer.put("q", "k")
+    for key in ("batches", "batches-open"):
+        server.redis.zrem(f"{{{namespace}}}:{key}", "inner")
+    server.redis.delete(f"{{{namespace}}}:batch:inner")
+    assert outer.cancel() == 1
+    clock.tick(61)
+    client.sweep()
+    assert outer.look().state == "cancelled"
+
+
+def test_exception_in_the_block_of_a_batch_that_is_gone_is_raised(client, server, namespace):
+    with pytest.raises(ZeroDivisionError), opened(client):
+        server.redis.delete(f"{{{namespace}}}:batch:b")
+        _ = 1 / 0
+    client.check(repair=True)
 
 
 def fail(lease):

@@ -50,6 +50,11 @@ def test_suspended_job_is_scheduled_and_spends_nothing(client, clock):
     assert not lease.complete()
 
 
+def test_signal_of_bytes_is_told_to_be_json(client):
+    with pytest.raises(TypeError, match="value must be JSON: value is a bytes; give text"):
+        client.signal("j", "approval", b"1")
+
+
 def test_signal_brings_the_job_to_the_front_with_its_value(client):
     lease = leased(client)
     client.queue("q").put("k", 2, jid="later", priority=-5)

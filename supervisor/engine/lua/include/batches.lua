@@ -180,7 +180,9 @@ end
 -- End the script if nothing can be put into a batch, but by its own members.
 function batches.check_open(id)
   local batch = read(id)
-  if not batch then refuse("REFUSED", "there is no batch " .. id) end
+  if not batch then
+    refuse("REFUSED", "there is no batch " .. id .. ": put its jobs inside of its block, with client.batch(…) as batch")
+  end
   if batch.closed then
     refuse("REFUSED", "batch " .. id .. " is closed: only its own jobs can put more into it, by job.batch.put")
   end
