@@ -426,6 +426,16 @@ def test_list_has_those_that_have_not_ended_first(client, clock):
     client.batch("open").cancel()
 
 
+def test_sweep_after_the_repair_of_an_open_batch_calls_back(client, clock):
+    opened(client).__enter__().put("q", "k")
+    end_all(client)
+    clock.tick(3601)
+    client.sweep()  # it looks at the batch, and would do so again a minute later
+    client.check(repair=True)
+    client.sweep()
+    assert called(client) == ["on_complete", "on_success"]
+
+
 def test_check_closes_a_batch_that_nobody_leaves(client, clock):
     batch = opened(client)
     batch.__enter__().put("q", "k")

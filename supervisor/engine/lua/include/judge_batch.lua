@@ -11,7 +11,9 @@ do -- a script has at most 200 locals outside of blocks
   end
 
   -- The next sweep looks whether a batch of score 0 has ended.
-  local function have_looked_at(id) move_in("batches", id, 0) end
+  local function have_looked_at(id)
+    if score_in("batches", id) ~= 0 then place(P .. "batches", id, 0) end
+  end
 
   local function unset_foreign(name)
     for _, field in ipairs(NUMBERS) do
