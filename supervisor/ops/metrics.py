@@ -115,6 +115,7 @@ METRICS: Final[dict[str, Metric]] = {
         "Jobs that have failed for good and still lie there, of the 50 groups that changed last, and of others. max.",
     ),
     "leasehold_limit_closed": Metric("gauge", ("limit",), "1 for a limit of 0 that holds jobs up. max, not sum."),
+    "leasehold_batches_running": Metric("gauge", (), "Batches that have not ended. max, not sum."),
     "leasehold_batches_open_long": Metric(
         "gauge", (), "Batches whose block was not left for an hour, so that nothing calls back. max, not sum.",
     ),

@@ -36,8 +36,8 @@ class Concerns:
     """The concerns of some queues or of all: they wait for a person, or have gone wrong unseen.
 
     `failed`: number of all failed jobs. `groups`: of these, those of the 50 groups that changed last. `closed_limits`:
-    up to 50 limits of 0 that hold jobs up. `memory`: None if the account may not ask for it. `open_batches`: whose
-    block was not left for an hour.
+    up to 50 limits of 0 that hold jobs up. `memory`: None if the account may not ask for it. `running_batches`: that
+    have not ended. `open_batches`: whose block was not left for an hour.
     """
 
     queues: Mapping[str, QueueConcerns] = field(default_factory=dict)
@@ -45,6 +45,7 @@ class Concerns:
     groups: Mapping[str, int] = field(default_factory=dict)
     closed_limits: tuple[str, ...] = ()
     memory: ServerMemory | None = None
+    running_batches: int = 0
     open_batches: int = 0
 
     def __or__(self, more: "Concerns") -> "Concerns":
@@ -61,12 +62,12 @@ def read(offset: int = 0, *, now: float | None = None) -> Command[tuple[Concerns
 
 
 def _parse(reply: list[Any]) -> tuple[Concerns, int | None]:
-    following, rows, failed, groups, closed, memory, n_open = reply
+    following, rows, failed, groups, closed, memory, n_running, n_open = reply
     queues = {
         queue.decode(): QueueConcerns(unserved == 1, parked_ms / 1000 if parked_ms >= 0 else None, late, failed_last)
         for queue, unserved, parked_ms, late, failed_last in rows
     }
     counted = dict(zip(parse_names(groups[::2]), groups[1::2], strict=True))
     server = ServerMemory(*memory) if memory else None
-    found = Concerns(queues, failed, counted, tuple(parse_names(closed)), server, n_open)
+    found = Concerns(queues, failed, counted, tuple(parse_names(closed)), server, n_running, n_open)
     return found, following if following >= 0 else None

@@ -13,7 +13,8 @@
 --           is), how many of its recurrences are late, and of how many the last job lies in failed. By offset 0 also:
 --           the number of failed jobs; group, count, group, count … of the groups that changed last; the limits of 0
 --           that hold jobs up; bytes that the server uses and may use (0: no bound), and keys that it has evicted; how
---           many batches have been open for an hour. Else 0 and empty arrays, as for what the server does not tell.
+--           many batches have not ended, and how many have been open for an hour. Else 0 and empty arrays, as for what
+--           the server does not tell.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include this_layout
@@ -98,7 +99,7 @@ local function numbers_in(section, names)
   return numbers
 end
 
-local failed, groups, closed, memory, open = 0, {}, {}, {}, 0
+local failed, groups, closed, memory, running, open = 0, {}, {}, {}, 0, 0
 if offset == 0 then
   failed = redis.call("ZCARD", P .. "failed")
   for _, group in ipairs(redis.call("ZREVRANGE", P .. "groups", 0, MOST_NAMED - 1)) do
@@ -110,8 +111,9 @@ if offset == 0 then
       closed[#closed + 1] = key
     end
   end
-  open = open_for_long()
+  running, open = redis.call("ZCARD", P .. "batches"), open_for_long()
   memory = numbers_in("memory", { "\nused_memory", "\nmaxmemory" })
   memory[#memory + 1] = #memory > 0 and numbers_in("stats", { "\nevicted_keys" })[1] or nil
 end
-return { (read < #queues or #queues == 1000) and offset + read or -1, rows, failed, groups, closed, memory, open }
+local following = (read < #queues or #queues == 1000) and offset + read or -1
+return { following, rows, failed, groups, closed, memory, running, open }

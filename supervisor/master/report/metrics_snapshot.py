@@ -54,7 +54,7 @@ QUEUE_STATES: Final = ("waiting", "ready", "running", "stalled", "scheduled", "d
 _OF_CONCERNS: Final = (
     "leasehold_queue_unserved", "leasehold_queue_parked_oldest_seconds", "leasehold_queue_recurrences_late",
     "leasehold_queue_recurrences_failed", "leasehold_failed_jobs", "leasehold_limit_closed",
-    "leasehold_batches_open_long",
+    "leasehold_batches_running", "leasehold_batches_open_long",
 )  # fmt: skip
 _OF_SERVER: Final = (
     "leasehold_redis_memory_bytes", "leasehold_redis_memory_most_bytes", "leasehold_redis_evicted_keys_total",
@@ -240,6 +240,7 @@ class ConcernMetrics:
             ],
             "leasehold_failed_jobs": [((group,), count) for group, count in groups.items()],
             "leasehold_limit_closed": [((limit,), 1) for limit in found.closed_limits],
+            "leasehold_batches_running": _one(found.running_batches),
             "leasehold_batches_open_long": _one(found.open_batches),
             **_of_server(found.memory),
         }

@@ -129,3 +129,12 @@ def test_batch_whose_block_was_not_left_is_counted_after_an_hour(client, clock):
     assert client.concerns().open_batches == 1
     batch.__exit__(None, None, None)
     assert client.concerns().open_batches == 0
+
+
+def test_batch_is_counted_until_it_has_ended(client):
+    with client.batch() as batch:
+        batch.put("q", "k")
+        assert client.concerns().running_batches == 1
+    assert client.concerns().running_batches == 1
+    batch.cancel()
+    assert client.concerns().running_batches == 0

@@ -11,7 +11,8 @@ def shown(scraper, name):
 def test_metrics_show_what_waits_for_a_person(stage):
     stage.client.limit("smtp", running=0)
     stage.client.queue("misspelt").put("good.noop")
-    stage.queue.put("good.noop", limit="smtp", jid="held up")
+    with stage.client.batch() as batch:
+        batch.put("default", "good.noop", limit="smtp", jid="held up")
     stage.queue.recur("bad.fail", every="1h", jid="hourly", retries=0)
     pool = stage.start(processes=1, http="127.0.0.1:0").wait_ready()
     pool.wait_for("job.failed", jid="hourly-1")
@@ -27,6 +28,7 @@ def test_metrics_show_what_waits_for_a_person(stage):
         "queue_recurrences_failed": {"default": 1}, "failed_jobs": {},
     }  # fmt: skip
     assert shown(scraper, "leasehold_redis_memory_bytes")[""] > 0
+    assert [shown(scraper, f"leasehold_batches_{name}") for name in ("running", "open_long")] == [{"": 1}, {"": 0}]
     stage.client.cancel("held up")
     stage.client.queue("misspelt").delete()
     stage.client.unrecur("hourly")
