@@ -166,7 +166,7 @@ class JobContext:
 
         Read at the first use, which blocks for a round trip for each 160 KiB of them, and longer while Redis is away.
         A parent that has failed, under `on_parent_failure="run"`, is there as a JobFailed. None stands for a parent
-        that returned nothing, or was unknown. Raises LeaseLost.
+        that returned nothing, or more than 64 KiB, or was unknown. Raises LeaseLost.
         """
         return parent_results.read_all(partial(self._calls.ask_results, self.token))
 
