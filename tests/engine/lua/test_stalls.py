@@ -576,7 +576,7 @@ def test_queries_of_parked_jobs_are_within_the_bound(judged):
     judged(play, setup)
 
 
-@pytest.mark.parametrize("queues, limits_of_all", [(900, 16), (200, 1)] if IS_LONG else [(300, 16), (100, 1)])
+@pytest.mark.parametrize("queues, limits_of_all", [(900, 16), (200, 1)])
 def test_counts_with_many_rates_make_bounded_calls(client, server, queues, limits_of_all):
     limits = [[f"api{n}" if n < limits_of_all else f"api{n}-{i}" for n in range(16)] for i in range(queues)]
     every = dict.fromkeys(limit for some in limits for limit in some)
