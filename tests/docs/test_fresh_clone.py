@@ -9,7 +9,7 @@ from tests.docs.pages import FENCE, README, ROOT, section
 
 
 @pytest.mark.parametrize(
-    ("title", "extra", "end"), [("Run it", "all", "leasehold demo"), ("Test it", "test", "python -m pytest -n 6")]
+    ("title", "extra", "end"), [("Run it", "all", "leasehold demo"), ("Test it", "test", "python -m pytest -n 5")]
 )
 def test_first_block_is_one_line_for_a_fresh_clone(title, extra, end):
     first = FENCE.search(section(README, title))
