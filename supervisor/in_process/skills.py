@@ -44,11 +44,11 @@ class Skills:
         parts: list[Part] = []
         if self._is_new:
             self._is_new = False
-            command = writes.skills(worker, self._handlers, queues, self._shapes)
-            parts.append(Part(command, lambda _: self._on_told(worker), lost=self.tell_again))
+            parts = [Part(writes.skills(worker, self._handlers, queues, self._shapes), lost=self.tell_again)]
             if self._told_by not in ("", worker):  # Redis has forgotten the worker, and may have lost its data
                 declarations = self.declarations(only_missing=True)
-                parts += [Part(command, refused={"REFUSED": log.warning}) for command in declarations]
+                parts += [Part(each, refused={"REFUSED": log.warning}, lost=self.tell_again) for each in declarations]
+            parts[-1].then = lambda _: self._on_told(worker)
             self._schema_report.tell(self._schemas)
         return parts + self._schema_report.parts()
 

@@ -20,6 +20,7 @@
 --- @include clock
 --- @include recurrence
 local MOST = 1000
+local REMOVED = "-" -- in place of a digest: a release has the klass without a recurring job
 local DECLARED, ONLY_MISSING, put, removed = P .. "declared", ARGV[3] == "1", {}, {}
 
 -- Return the time of the next job. One that is due comes, and the same rhythm goes on.
@@ -54,10 +55,11 @@ if redis.call("HLEN", DECLARED) + #put > MOST then
     .. string.sub(P, 2, -3) })
 end
 for _, klass in ipairs(lines_of(ARGV[2])) do
-  if redis.call("HEXISTS", DECLARED, klass) == 1 then
+  local told = redis.call("HGET", DECLARED, klass)
+  if told and told ~= REMOVED then
     local pattern = recurrence.read(klass)
     if pattern then recurrence.finish(pattern) end
-    del_fields({ DECLARED, klass })
+    set_fields({ DECLARED, klass, REMOVED })
     removed[#removed + 1] = klass
   end
 end

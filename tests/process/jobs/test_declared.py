@@ -2,6 +2,8 @@
 
 import signal
 
+import pytest
+
 from tests.process.apps import start_app, write_app
 
 OFTEN = '@handler(every=0.2, tags=["often"])\ndef often(job, times: int = 1):\n    count("calls")\n'
@@ -57,17 +59,22 @@ def test_emptied_redis_gets_the_declared_jobs_again(own_stage, own_server):
     finish(stage, pool)
 
 
-def test_deregistered_supervisor_leaves_what_another_release_has_declared(stage):
+@pytest.mark.parametrize(("newer", "cron"), [(RARELY.replace("6 * *", "7 * *"), "0 7 * * *"), (NEVER, None)])
+def test_deregistered_supervisor_leaves_what_another_release_has_declared_or_removed(stage, newer, cron):
+    def declared():
+        return getattr(stage.client.recurring("often"), "cron", None)
+
     old = start_app(stage, RARELY, processes=1).wait_ready()
-    stage.wait_until(lambda: stage.client.recurring("often") is not None, "the declared job")
-    new = start_app(stage, RARELY.replace("6 * *", "7 * *"), processes=1).wait_ready()
-    stage.wait_until(lambda: stage.client.recurring("often").cron == "0 7 * * *", "the other declaration")
+    stage.wait_until(lambda: declared() == "0 6 * * *", "the declared job")
+    new = start_app(stage, newer, processes=1).wait_ready()
+    stage.wait_until(lambda: declared() == cron, "what the newer release says")
     stage.client.deregister(old.worker)
     renamed = old.wait_for("worker.deregistered")["new"]
     stage.wait_until_counted(lambda: any("often" in worker.klasses for worker in stage.client.workers()
                                          if worker.name == renamed))  # fmt: skip
-    assert stage.client.recurring("often").cron == "0 7 * * *"
+    assert declared() == cron
     finish(stage, old, new)
+    assert [said["put"] for said in old.find("recurring.declared")] == [["often"]]  # only at its start
 
 
 def test_handler_whose_parameter_has_no_default_does_not_boot(stage):
