@@ -25,8 +25,16 @@ def described(handler: Handler[..., Any]) -> tuple[str, str]:
     schema = data_schema(handler)
     if schema is None:
         return ANY, ""
+    if handler.collects:
+        schema = _of_list(schema)
     written = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS, default=repr)
     return hashlib.sha1(written, usedforsecurity=False).hexdigest()[:16], written.decode()
+
+
+def _of_list(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of the data of a handler that collects: the list that is its one parameter."""
+    [parameter] = schema["properties"].values()
+    return {"type": "array", **parameter, "$defs": schema.get("$defs", {})}
 
 
 def published(descriptions: Iterable[tuple[str, str]]) -> dict[str, str]:

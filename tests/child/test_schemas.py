@@ -1,5 +1,6 @@
 """Handlers that take the same data have the same shape, and others have another."""
 
+import json
 import math
 
 import pydantic
@@ -112,6 +113,19 @@ def test_default_that_json_does_not_hold_has_no_place_in_the_schema():
         "least": 0.5, "on": True, "to": None,
     }  # fmt: skip
     assert len(shape_of(one)) == 16
+
+
+def test_handler_that_collects_is_described_by_the_list_that_it_gets():
+    @handler(name="a", unique="key", collect="1s")
+    def typed(job, addresses: list[Address]): ...
+
+    @handler(name="b", unique="key", collect="1s")
+    def untyped(job, rows): ...
+
+    schema = json.loads(described(typed)[1])
+    assert (schema["type"], schema["items"]) == ("array", {"$ref": "#/$defs/Address"})
+    assert schema["$defs"]["Address"]["required"] == ["city"]
+    assert json.loads(described(untyped)[1])["type"] == "array"
 
 
 def test_schemas_are_published_within_bounds():

@@ -24,6 +24,12 @@ def welcome(job, user: int, password: str = "", tags: list[str] = []) -> int:
         raise ValueError("no such user")
     return user
 
+@handler(unique="clicks", collect="1ms")
+def clicks(job, rows: list[int]) -> int:
+    if -1 in rows:
+        raise ValueError("no such row")
+    return sum(rows)
+
 @handler
 def untyped(job):
     return job.data if job.data else 1 / 0
@@ -102,6 +108,18 @@ def test_wrong_data_are_shown_by_path_and_right_data_run(stage, web):
     page = send(web, jid, data='{"user": 7}')
     assert page.status_code == 200 and "Retry anyway" not in page.text
     assert stage.client.wait(jid, SOON_S) == 7
+    finish(stage, pool)
+
+
+def test_handler_that_collects_is_given_a_list(stage, web):
+    pool = start_app(stage, SHOP, processes=1)
+    jid = stage.queue.put("clicks", [-1], retries=0)
+    stage.wait_until_ended([jid])
+    stage.wait_until(lambda: calls_of(stage.client).call(queries.schemas, "default", "clicks"), "the schema")
+    assert wrong(send(web, jid, data='{"rows": [1]}')) == [("the data", "must be array, not object")]
+    assert wrong(send(web, jid, data='[1, "x"]')) == [("[1]", "must be integer, not string")]
+    assert send(web, jid, data="[1, 2]").status_code == 200
+    assert stage.client.wait(jid, SOON_S) == 3
     finish(stage, pool)
 
 
