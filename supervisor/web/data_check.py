@@ -15,20 +15,24 @@ from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import create
 from referencing import Registry
 
+from supervisor import clock
 from supervisor.web.packing import packed
 
 #: So many wrong fields are named.
 MOST_NAMED: Final = 20
 #: Larger data are not checked. Pages offer only smaller ones for editing.
 _MOST_BYTES: Final = 256 * 1024
-#: Keywords that are evaluated for one answer, in up to two seconds. Unions within unions may have any number.
+#: Keywords that are evaluated for one answer, and for how long: unions within unions may have any number, and a keyword
+#: may walk all the data.
 _MOST_STEPS: Final = 50_000
+_LONGEST_S: Final = 2.0
 _MOST_CHARS: Final = 200
 _TYPES: Final = {
     dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"
 }  # fmt: skip
 
 _steps: ContextVar[Iterator[int]] = ContextVar("_steps")
+_ends_at: ContextVar[float] = ContextVar("_ends_at")
 _Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError]]
 
 
@@ -53,6 +57,7 @@ def wrong_fields(data: object, schemas: Sequence[bytes]) -> list[WrongField]:
     if not schemas or len(packed(data)) > _MOST_BYTES:
         return []
     _steps.set(iter(range(_MOST_STEPS)))
+    _ends_at.set(clock.monotonic() + _LONGEST_S)
     return min((_wrong_by(data, schema) for schema in schemas), key=len)
 
 
@@ -149,8 +154,8 @@ def _has_another_tag(error: ValidationError) -> bool:
 
 def _bounded(keyword: _Keyword) -> _Keyword:
     def checked(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-        if next(_steps.get(), None) is None:
-            raise OverflowError("too many steps")
+        if next(_steps.get(), None) is None or clock.monotonic() > _ends_at.get():
+            raise OverflowError("too many steps, or too long ones")
         yield from keyword(validator, value, instance, schema) or ()
 
     return checked
