@@ -372,8 +372,8 @@ class JobContext:
 
             if not event_loop.is_there():
                 raise TypeError(
-                    f"job.step: the function of step {name!r:.100} is async, and a plain handler cannot await it:"
-                    " make the handler async and await job.step(…), or give a plain function"
+                    f"job.step: the function of step {name!r:.100} is async, and no loop runs here to await it:"
+                    " make the handler async and await job.step(…), give a plain function, or run job.astep(…)"
                 )
             return self.astep(name, function, *args)
         before = self._before

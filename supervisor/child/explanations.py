@@ -7,7 +7,7 @@ _DEBUGGER = (
 )
 
 _held_back: Collection[str] = ()
-_has_terminal = False
+_has_terminal = True  # of processes that no zygote has made: tests of handlers, applications
 
 
 def prepare(held_back: Collection[str], has_terminal: bool) -> None:

@@ -43,7 +43,7 @@ async def later():
 
 def test_async_step_where_nothing_awaits_it_is_refused(new, stored):
     job = new()
-    with pytest.raises(TypeError, match="function of step 'charge' is async, and a plain handler cannot await it"):
+    with pytest.raises(TypeError, match="function of step 'charge' is async, and no loop runs here to await it"):
         job.step("charge", later)
     assert stored == []
     assert job.step("charge", int) == 0
