@@ -436,6 +436,18 @@ def test_sweep_after_the_repair_of_an_open_batch_calls_back(client, clock):
     assert called(client) == ["on_complete", "on_success"]
 
 
+def test_repaired_batch_that_has_ended_runs_no_more(client, server, namespace):
+    with opened(client) as batch:
+        batch.put("q", "k")
+    end_all(client)
+    server.redis.hset(f"{{{namespace}}}:batch:b", "total", 99)
+    assert [(one.kind, one.subject) for one in client.check(repair=True)] == [("wrong-count", "batch:b")]
+    client.sweep()
+    assert client.batch_counts().running == 0
+    assert [each.id for each in client.batches()] == ["b"]
+    assert client.check() == []
+
+
 def test_check_closes_a_batch_that_nobody_leaves(client, clock):
     batch = opened(client)
     batch.__enter__().put("q", "k")

@@ -276,7 +276,8 @@ local function look_at_members(id)
     local state = end_of(id, jids[i], unpack(job))
     if state then batches.member_ended(id, jids[i], state) end
   end
-  place(P .. "batches", id, now)
+  place(P .. "batches", id, not batch.state and now)
+  if batch.state then place(P .. "batches-ended", id, number_of(batch, "ended")) end
 end
 
 -- Count members whose end was not counted: a worker of a release without batches has settled them. A batch that a check
