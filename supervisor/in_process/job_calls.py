@@ -42,9 +42,15 @@ class CallsOfJob:
     # in the loop
 
     async def store_and_wait(self, token: int, state: bytes, step: str) -> None:
-        await self._book.store(token, state, step)
+        if self._is_in_loop:
+            await self._book.store(token, state, step)
+        else:  # in a loop that a plain handler has made
+            await asyncio.to_thread(self._store, token, state, step)
 
-    async def stream_and_wait(self, _token: int, chunk: bytes) -> None:
+    async def stream_and_wait(self, token: int, chunk: bytes) -> None:
+        if not self._is_in_loop:
+            await asyncio.to_thread(self._stream, token, chunk)
+            return
         async with self._streams:
             self._take_streamed(await self._patiently(self._streaming(chunk, self._streamed)))
 

@@ -1,5 +1,7 @@
 """A job's calls while it runs inside of an application: progress, checkpoints, streams, results, waits and steps."""
 
+import asyncio
+
 import pytest
 
 from supervisor import JobFailed, LeaseLost, Worker, around_job, handler
@@ -19,8 +21,18 @@ async def blocking(job):
     return _do_all(job)
 
 
+@handler(name="calls.looping")
+def looping(job):
+    """Has a loop of its own."""
+    return asyncio.run(_await_all(job))
+
+
 @handler(name="calls.awaiting")
 async def awaiting(job):
+    return await _await_all(job)
+
+
+async def _await_all(job):
     job.progress(0.5, "half")
     if job.saved is None:
         await job.acheckpoint({"at": 1})
@@ -52,10 +64,10 @@ def _do_all(job):
     return [job.saved, job.step("charge", _charge), [*job.results.values()]]
 
 
-ALL = [threaded, blocking, awaiting, *gates.ALL]
+ALL = [threaded, blocking, looping, awaiting, *gates.ALL]
 
 
-@pytest.mark.parametrize("klass", ["calls.threaded", "calls.blocking", "calls.awaiting"])
+@pytest.mark.parametrize("klass", ["calls.threaded", "calls.blocking", "calls.looping", "calls.awaiting"])
 def test_a_job_does_all_that_it_does_in_a_supervisor(application, klass):
     charged.clear()
 
