@@ -179,10 +179,12 @@ def _failing(jid: str, stored: bytes | None) -> tuple[str, Command[bool]]:
     if not isinstance(found, dict) or not isinstance(found.get("group"), str):
         raise ValueError(f"its failure has no group: {stored!r:.100}")
     group = checked_name("group", found["group"], GROUP_BYTES)
-    when, worker = found.get("when"), found.get("worker")
+    when, worker, message = found.get("when"), found.get("worker"), found.get("message", "")
+    if not isinstance(message, str):
+        raise ValueError(f"the message of its failure is no text: {stored!r:.100}")
     failure = failure_json(
         group,
-        str(found.get("message", "")),
+        message,
         worker if isinstance(worker, str) and worker else None,
         when if isinstance(when, int | float) else 0.0,
         {},
@@ -253,7 +255,8 @@ def _lines(entries: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]
         if size > _LINE_BYTES:
             when = entry.get("when")
             entry = {"what": str(entry.get("what"))[:100], "when": when if isinstance(when, int | float) else None}
-            entry["left_out_bytes"], size = size, len(orjson.dumps(entry))
+            entry["left_out_bytes"] = size
+            size = len(orjson.dumps(entry))
         if size > free or not lines:
             lines.append([])
             free = _LINE_BYTES

@@ -141,6 +141,13 @@ def test_history_in_the_record_is_kept(move, old, redis, live):
     assert entries[-1]["left_out_bytes"] > 10_000 and entries[-2]["text"] == "x" * 300
 
 
+def test_many_large_entries_of_a_history_keep_within_its_lines(move, old, redis, live):
+    old.put("q", "a", "K", "{}")
+    redis.rpush("ql:j:a-history", *[json.dumps([n, "log", {"text": "x" * 4000}]) for n in range(80)])
+    assert move().left == []
+    assert sum(len(line["data"]) for line in live.job("a").log) > 80
+
+
 def test_long_history_is_cut_and_told_again(old, redis, source, live, monkeypatch):
     """A history here keeps its first and its last 99 entries."""
     old.put("q", "a", "K", "{}")
