@@ -2,20 +2,18 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from supervisor import clock
 from supervisor.child.handler import Handler
 from supervisor.child.schemas import described, published
 from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import MOST, Command
+from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.recurring import declared
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.schema_report import SchemaReport
 
 log = logging.getLogger("leasehold")
-
-_DECLARED_AT_ONCE: Final = 100
 
 
 class Skills:
@@ -63,7 +61,5 @@ class Skills:
         Raises CronMissing without the extra `cron`.
         """
         recurring = {klass: found for klass, one in self._handlers.items() if (found := one.recurrence)}
-        plain = [] if only_missing else [klass for klass in self._handlers if klass not in recurring][:MOST]
         known = [declared(klass, recurrence, clock.unix()) for klass, recurrence in recurring.items()]
-        batches = [known[at : at + _DECLARED_AT_ONCE] for at in range(0, max(1, len(known)), _DECLARED_AT_ONCE)]
-        return [writes.declare(plain if batch is batches[0] else [], batch, only_missing) for batch in batches]
+        return writes.declarations((klass for klass in self._handlers if klass not in recurring), known, only_missing)

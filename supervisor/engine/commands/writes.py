@@ -60,6 +60,7 @@ GONE: Final = -1.0
 LOG_BYTES: Final = 4096
 ARGUMENT_BYTES: Final = 4096
 ANSWER_BYTES: Final = 2**20
+_DECLARED_AT_ONCE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -603,6 +604,17 @@ def declare(
     for one in recurring:
         args += (one.digest, *one.recurrence.arguments)
     return Command(scripts.DECLARE, tuple(args), _parse_declared)
+
+
+def declarations(
+    plain: Iterable[str], recurring: Sequence[Declared], only_missing: bool = False
+) -> list[Command[tuple[list[str], list[str]]]]:
+    """Return the calls of `declare` for all that code declares. With `only_missing` none of them removes anything."""
+    named = [] if only_missing else list(islice(plain, MOST))
+    return [
+        declare([] if at else named, recurring[at : at + _DECLARED_AT_ONCE], only_missing)
+        for at in range(0, max(1, len(recurring)), _DECLARED_AT_ONCE)
+    ]
 
 
 def _parse_declared(reply: list[list[bytes]]) -> tuple[list[str], list[str]]:

@@ -6,11 +6,10 @@ lost its data: it is told only of what no release has declared there.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from supervisor import clock
 from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import MOST
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.recurring import Declared, declared
 from supervisor.engine.worker.exchange import Part
@@ -18,8 +17,6 @@ from supervisor.engine.worker.identity import Identity
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.speaker import Speaker
 from supervisor.ops.events import Events
-
-_AT_ONCE: Final = 100
 
 
 class _Release(NamedTuple):
@@ -50,10 +47,8 @@ class Declaring(Speaker):
         return self._parts_of(release, only_missing=is_same_release)
 
     def _parts_of(self, release: _Release, only_missing: bool) -> Sequence[Part]:
-        plain = [] if only_missing else sorted(release.klasses - release.recurrences.keys())[:MOST]
-        known = list(self._checked(release.recurrences))
-        batches = [known[at : at + _AT_ONCE] for at in range(0, max(1, len(known)), _AT_ONCE)]
-        commands = [writes.declare(plain if batch is batches[0] else [], batch, only_missing) for batch in batches]
+        plain = sorted(release.klasses - release.recurrences.keys())
+        commands = writes.declarations(plain, list(self._checked(release.recurrences)), only_missing)
         lost = partial(self._on_lost, release if only_missing else _Release(frozenset(), {}))
         return [Part(command, self._on_declared, {"REFUSED": self._on_refused}, lost=lost) for command in commands]
 
