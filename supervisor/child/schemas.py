@@ -15,13 +15,11 @@ from supervisor.messages import MOST_SCHEMAS_BYTES, SCHEMA_BYTES
 ANY: Final = "any"
 
 
-def shape_of(handler: Handler[..., Any]) -> str:
-    """Return a digest of the data that a handler takes. Handlers that take the same have the same."""
-    return described(handler)[0]
-
-
 def described(handler: Handler[..., Any]) -> tuple[str, str]:
-    """Return the shape of the data that a handler takes, and their schema as JSON; no schema if any data fit."""
+    """Return the shape of the data that a handler takes, and their schema as JSON; no schema if any data fit.
+
+    The shape is a digest. Handlers that take the same data have the same.
+    """
     schema = data_schema(handler)
     if schema is None:
         return ANY, ""

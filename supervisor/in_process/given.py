@@ -6,7 +6,7 @@ from typing import Any
 
 from supervisor.child import handlers
 from supervisor.child.handler import Handler, HandlersError, module_of
-from supervisor.child.schemas import shape_of
+from supervisor.child.schemas import described, published
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.validation import checked_each
@@ -23,15 +23,18 @@ def checked_queues(queues: str | Iterable[str], order: str) -> Queues:
     return Queues([queues] if isinstance(queues, str) else checked_each("queues", queues, "names"), order)
 
 
-def prepared(given: str | Iterable[Handler[..., Any]]) -> dict[str, Handler[..., Any]]:
-    """Return the handlers by klass, ready to run: those given, or all of a module or package.
+def prepared(given: str | Iterable[Handler[..., Any]]) -> tuple[dict[str, Handler[..., Any]], dict[str, str]]:
+    """Return the handlers by klass, ready to run, and the schemas of their data by shape.
+
+    The handlers are those given, or all of a module or package.
 
     Raises HandlersError, TypeError or ValueError, and what the modules raise.
     """
     found = _by_klass(_below(given) if isinstance(given, str) else given)
-    for one in found.values():
-        one.settings = replace(one.settings, shape=shape_of(one))
-    return found
+    descriptions = [described(one) for one in found.values()]
+    for one, (shape, _) in zip(found.values(), descriptions, strict=True):
+        one.settings = replace(one.settings, shape=shape)
+    return found, published(descriptions)
 
 
 def _below(root: str) -> list[Handler[..., Any]]:

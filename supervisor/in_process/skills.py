@@ -6,7 +6,6 @@ from typing import Any
 
 from supervisor import clock
 from supervisor.child.handler import Handler
-from supervisor.child.schemas import described, published
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.recurring import declared
@@ -17,11 +16,11 @@ log = logging.getLogger("leasehold")
 
 
 class Skills:
-    def __init__(self, handlers: Mapping[str, Handler[..., Any]]) -> None:
-        """`handlers`: by klass; their settings have the shapes of their data."""
+    def __init__(self, handlers: Mapping[str, Handler[..., Any]], schemas: Mapping[str, str]) -> None:
+        """`handlers`: by klass; their settings have the shapes of their data. `schemas`: of these data, by shape."""
         self._handlers = handlers
         self._shapes = {klass: one.settings.shape for klass, one in handlers.items() if one.settings.shape}
-        self._schemas = published(described(one) for one in handlers.values())
+        self._schemas = schemas
         self._schema_report = SchemaReport()
         #: Klasses whose jobs never start twice.
         self.once = [klass for klass, one in handlers.items() if one.settings.at_most_once]

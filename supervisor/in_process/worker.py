@@ -73,7 +73,7 @@ class Worker:
         """
         self._client = checked_client(client)
         self._queues = checked_queues(queues, order)
-        self._handlers = prepared(handlers)
+        self._handlers, self._schemas = prepared(handlers)
         self._concurrency = checked_int("concurrency", concurrency, 1, _MOST_AT_ONCE)
         if on_error not in ("retry", "fail"):
             raise ValueError(f"on_error must be 'retry' or 'fail', not {on_error!r:.100}")
@@ -112,7 +112,7 @@ class Worker:
         calls = calls_of(self._client)
         news = asyncio.Event()
         self._directory = tempfile.TemporaryDirectory(prefix="leasehold-worker-", ignore_cleanup_errors=True)
-        self._skills = Skills(self._handlers)
+        self._skills = Skills(self._handlers, self._schemas)
         book = self._book = Book(news.set)
         self._jobs = Jobs(self._handlers, self._rules, self._concurrency, self._directory.name, calls, book, news.set)
         status = StatusAnswers(self._jobs, book, lambda: self._exchanges)
