@@ -84,16 +84,16 @@ def _sentence(error: ValidationError) -> str:
         case "additionalProperties" | None:
             return "is no parameter"
         case "type":
-            return f"must be {' or '.join(dict.fromkeys(_names(error)))}, not {_TYPES[type(error.instance)]}"
+            names = dict.fromkeys(_names(error.validator_value))
+            return f"must be {' or '.join(names)}, not {_TYPES[type(error.instance)]}"
         case "anyOf" | "oneOf":
             return f"fits none of {len(error.validator_value)} alternatives"
     return f"must fit {error.validator} {packed(error.validator_value).decode()}"[:_MOST_CHARS]
 
 
-def _names(wrong_type: ValidationError) -> list[str]:
-    """Return the types that a value may have."""
-    names = wrong_type.validator_value
-    return names if isinstance(names, list) else [names]
+def _names(types: Any) -> list[str]:
+    """Return the types that a value may have, by what the keyword says."""
+    return types if isinstance(types, list) else [types]
 
 
 # The keywords. The others are not checked: expressions have another syntax in pydantic, and may take for ever, as may a
@@ -102,8 +102,7 @@ def _names(wrong_type: ValidationError) -> list[str]:
 
 
 def _type(validator: Any, types: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
-    names = types if isinstance(types, list) else [types]
-    if not any(validator.is_type(instance, name) for name in names):
+    if not any(validator.is_type(instance, name) for name in _names(types)):
         yield ValidationError("")
 
 
@@ -139,7 +138,7 @@ def _any_of(validator: Any, alternatives: Any, instance: Any, _schema: Any) -> I
         yield ValidationError("")
     else:
         wrong_types = [error for errors in found for error in errors if _is_of_another_type(error)]
-        names = [name for error in wrong_types for name in _names(error)]
+        names = [name for error in wrong_types for name in _names(error.validator_value)]
         yield ValidationError("", validator="type", validator_value=names)
 
 
