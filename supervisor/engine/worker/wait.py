@@ -22,7 +22,7 @@ class Wait(Protocol):
 
     @property
     def has_end(self) -> bool:
-        """True if the end of the wait is here, and `read` has put it off until Redis owes this worker no reply."""
+        """True if the end of the wait is here, and is not read yet: `read` may put it off for a reply that is owed."""
 
     def open(self, links: Sequence[Link], on_wakeup: Callable[[], None]) -> None:
         """`on_wakeup` is called when `read` has something to read."""

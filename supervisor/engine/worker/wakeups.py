@@ -140,7 +140,7 @@ class Wakeups(Wait):
 
     @property
     def has_end(self) -> bool:
-        """True if the end of the wait is here, and `read` has put it off until Redis owes this worker no reply."""
+        """True if the end of the wait is here, and is not read yet: `read` may put it off for a reply that is owed."""
         return self.waiting and len(self._replies) >= self._awaited
 
     def read(self) -> tuple[bool, Granted | None]:

@@ -612,7 +612,7 @@ def test_two_moves_are_never_under_way(old, redis, source, other, live, monkeypa
 
 @pytest.mark.parametrize("kind", ["job", "recurring"])
 def test_slow_move_takes_nothing_back_from_the_next_one(old, redis, source, other, live, monkeypatch, kind):
-    """Nobody has these jobs any more if they are cancelled here."""
+    """The next move has removed these jobs there: they would be lost if this one cancelled them here."""
     if kind == "job":
         old.put("q", "a", "K", "{}")
     else:

@@ -58,7 +58,7 @@ def test_mail_ends_the_wait_and_what_there_is_is_leased_as_well(waiting, live):
 
 
 def test_wait_that_its_worker_ends_ends_once_redis_owes_no_reply(waiting, live, server):
-    """What is sent while a reply is owed may be lost with a worker that dies: here, that a job of the lease starts."""
+    """A worker that dies while a reply is owed loses what it has sent since: here, that a job of the lease starts."""
     session, wakeups = waiting.session, waiting.session.wakeups
     wakeups.end_wait()
     until(lambda: wakeups.read() == (False, None) and wakeups.has_end)
