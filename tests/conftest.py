@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests import reached, servers
-from tests.lengths import LONG, SAMPLE
+from tests.lengths import SAMPLE
 from tests.reached import Server
 
 pytest.register_assert_rewrite("tests.parts")
@@ -42,7 +43,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes more than ten seconds")
     config.addinivalue_line("markers", "quick: takes milliseconds; given by the test's folder")
     config.addinivalue_line("markers", "full: needs more of the machine than others; runs where CI_FULL is set")
-    config.addinivalue_line("markers", "sampled(n): each n-th case, others each day; all where CI_FULL is set")
+    config.addinivalue_line("markers", "sampled(n): each n-th case, others each day (tests/lengths.py)")
     # A shell that runs us in the background has Ctrl-C ignored, and so would have all that we start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.dont_write_bytecode = False  # to rewrite the assertions takes each process 7 s
@@ -73,24 +74,40 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if item.get_closest_marker("full"):
                 item.add_marker(pytest.mark.skip("only in the full run: `.ci/run --full`, or CI_FULL=1"))
-    if not LONG and not config.option.keyword and not any("::" in named for named in config.args):
-        _sample(config, items)
+    if SAMPLE is not None and not config.option.keyword and not any("::" in named for named in config.args):
+        _sample(config, items, SAMPLE)
     if "PYTEST_XDIST_WORKER" in os.environ:
         items[:] = _in_turn(items)
 
 
-def _sample(config, items):
-    """Take each n-th case of a test marked `sampled(n)`. TEST_SAMPLE says which, and is another one each day."""
+def _sample(config, items, sample):
+    """Take each n-th case of a test marked `sampled(n)`, and every other case of each test that is not quick.
+
+    A test without cases is one case. `sample` says which of them run; tests differ in the case that they begin with.
+    """
+    cases = Counter(_test_of(item) for item in items)
     seen: Counter[str] = Counter()
     chosen, left_out = [], []
     for item in items:
-        mark = item.get_closest_marker("sampled")
-        test = item.nodeid.partition("[")[0]
-        is_chosen = mark is None or (seen[test] + SAMPLE) % mark.args[0] == 0
+        test = _test_of(item)
+        nth = zlib.crc32(test.encode()) + seen[test] + sample
+        is_chosen = nth % _turn_of(item, cases[test]) == 0
         seen[test] += 1
         (chosen if is_chosen else left_out).append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = chosen
+
+
+def _test_of(item):
+    return item.nodeid.partition("[")[0]
+
+
+def _turn_of(item, cases):
+    """Return how many days it takes until each case of the test has run."""
+    mark = item.get_closest_marker("sampled")
+    if mark is not None:
+        return mark.args[0]
+    return 2 if cases > 1 and item.get_closest_marker("quick") is None else 1
 
 
 def _is_quick(item):
@@ -104,7 +121,7 @@ def _is_quick(item):
 
 
 def _in_turn(items):
-    """Return the long ones first, then those that wait for processes in turn with those that compute.
+    """Return those that wait for processes in turn with those that compute, with the long ones spread over a half.
 
     Tests of the image come last, but for the one that builds it: the others would wait for that.
     """
@@ -116,8 +133,9 @@ def _in_turn(items):
             of_image.append(item)
         else:
             (waiting if "process" in item.path.parts else computing).append(item)
-    placed = [(n / len(kind), item) for kind in (waiting, computing) for n, item in enumerate(kind)]
-    return [*slow, *(item for _, item in sorted(placed, key=lambda each: each[0])), *of_image]
+    parts = ((slow, 0.5), (waiting, 1.0), (computing, 1.0))
+    placed = [(n / len(kind) * part, item) for kind, part in parts for n, item in enumerate(kind)]
+    return [*(item for _, item in sorted(placed, key=lambda each: each[0])), *of_image]
 
 
 def pytest_collection_finish(session):

@@ -8,8 +8,10 @@ import time
 FULL = os.environ.get("TEST_FULL") == "1"
 #: Also in `.ci/run --full`: what takes minutes there, not hours.
 LONG = FULL or bool(os.environ.get("CI_FULL"))
-#: Which cases of a test marked `sampled` run: others each day. All processes of a run have the number of the first.
-SAMPLE = int(os.environ.setdefault("TEST_SAMPLE", str(int(time.time()) // 86_400)))
+#: The day by which cases of long tests take turns; None: all of them run, as with TEST_SAMPLE=all. All processes of a
+#: run have the day of the first.
+_SAMPLE = os.environ.setdefault("TEST_SAMPLE", str(int(time.time()) // 86_400))
+SAMPLE = None if LONG or _SAMPLE == "all" else int(_SAMPLE)
 #: Many tests would pass without the event that they wait for, if they waited longer: so no test waits longer unasked.
 PATIENCE = float(os.environ.get("TEST_PATIENCE", "1"))
 #: Seconds for an event that should come at once. Long, because a loaded machine is slow.

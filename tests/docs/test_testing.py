@@ -50,6 +50,7 @@ def written(page, title=None):
                 module.write(block)
 
 
+@pytest.mark.sampled(2)
 def test_crash_test_of_the_first_ten_minutes_finds_the_planted_fault(run):
     title = "Test a handler"
     written(FIRST_STEPS, title)

@@ -91,6 +91,7 @@ def test_calls_work_as_shown(client, environment):
     assert ended == {"ended": True, "result": {"words": 3}}
 
 
+@pytest.mark.sampled(2)
 @needs_node
 def test_workers_in_node_run_each_job_once(client, node, measured):
     queue, workers = client.queue("text"), [node(), node()]

@@ -196,6 +196,7 @@ def running(project):
         assert supervisor.returncode == 0
 
 
+@pytest.mark.sampled(2)
 def test_manage_py_runs_tasks_and_their_results_come_back(project):
     with running(project):
         code = """

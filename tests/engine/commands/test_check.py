@@ -1227,6 +1227,7 @@ def turn_the_screws(client: Client, q: Any, n: int) -> None:
     client.sweep()
 
 
+@pytest.mark.sampled(2)
 def test_check_reports_no_job_that_moves_meanwhile(busy, live):
     checks_made = 0
     while checks_made < 10 or min(busy) < 20:

@@ -464,6 +464,7 @@ def test_lease_passes_paused_lanes_of_a_limit_once(client, cpu_ms, lanes):
     assert used[0] < 120, "once 170 ms, and four times as much for twice as many"
 
 
+@pytest.mark.sampled(2)
 def test_queue_with_many_limits_is_forgotten_in_steps(client, server, namespace):
     q = client.queue("q")
     for first in range(0, 3_000, 1_000):

@@ -1123,7 +1123,7 @@ def digest(server: Any, namespace: str) -> bytes:
     )  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("scene", "world"), [cell for cell in IN_WORLDS if cell[0] in WRITING])
 def test_error_before_the_first_write_changes_and_publishes_nothing(server, namespace, set_up, scene, world):
     command = set_up(scene, world)
@@ -1141,7 +1141,7 @@ def test_error_before_the_first_write_changes_and_publishes_nothing(server, name
         assert heard.connection is None or not heard.connection.can_read(0)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("scene", "world"), IN_WORLDS)
 def test_writes_follow_all_reads_in_bounded_calls(server, namespace, set_up, scene, world):
     command = set_up(scene, world)
@@ -1172,7 +1172,7 @@ def ends_of_each(keys):
     return sorted({*of_shape.values(), *{re.sub(rb"\d+", b"#", key): key for key in keys}.values()})
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("scene", [scene for scene in WRITING if not scene.startswith("check")])
 def test_wrong_type_fails_before_the_first_write_or_does_not_matter(server, namespace, set_up, scene):
     """A check reports such keys; test_check.py covers that. The full run tries every key."""
@@ -1313,7 +1313,7 @@ THOUSANDS: dict[str, Callable[[Client], Command[Any]]] = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", THOUSANDS)
 def test_thousand_items_keep_within_a_thousand_values_a_call(server, namespace, name):
     with Client(server.url, namespace, lambda: NOW) as client, listener(server, namespace, "heard"):

@@ -557,6 +557,7 @@ def open_again(client, limits):
         client.unlimit(limit, "running")
 
 
+@pytest.mark.sampled(2)
 def test_queries_of_parked_jobs_are_within_the_bound(judged):
     jobs = 900 if IS_LONG else 300
 

@@ -102,7 +102,7 @@ CASES = [(setting, dish) for setting in ("alone", BESIDE) for dish in MENU] + [(
 _next_starts_s: dict[str, list[float]] = defaultdict(list)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("setting", "dish"), CASES, ids=lambda part: getattr(part, "handler", part))
 def test_every_end_is_explained_and_leaves_nothing(setting, dish, request, measured):
     stage = request.getfixturevalue("own_stage" if setting == AWAY else "stage")

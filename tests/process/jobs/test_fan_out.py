@@ -1,5 +1,6 @@
 """Much work in nested batches whose results are joined, while children, zygotes and masters are killed."""
 
+import pytest
 from watched import FULL, Killer
 
 #: Jobs of each innermost batch, such batches, and kills.
@@ -35,6 +36,7 @@ def told(stage):
     return sorted(job.data for job in stage.client.tagged("told", count=1000)[1] if job.state == "complete")
 
 
+@pytest.mark.sampled(2)
 def test_results_of_nested_batches_are_joined_once_under_random_kills(stage, measured):
     """TEST_FULL=1: 10,000 jobs and 300 kills."""
     stage.config(grace=0.5)

@@ -29,6 +29,7 @@ def test_flood_of_short_jobs_runs_each_once(stage, jobs_per_child, count, measur
     stage.assert_nothing_left()
 
 
+@pytest.mark.sampled(2)
 def test_master_memory_does_not_grow_with_jobs_done(stage, measured):
     """For completed, failed and dead jobs."""
     pool = stage.start(processes=2, jobs_per_child=50, log_level="info")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from watched import FULL
 
 PRODUCER = """
@@ -54,6 +55,7 @@ def test_debounced_puts_of_several_processes_run_once(stage):
     stage.assert_nothing_left()
 
 
+@pytest.mark.sampled(2)
 def test_each_collected_datum_runs_once_under_random_kills(stage):
     """TEST_FULL=1: three hundred kills, each of a child or of a master."""
     for number in range(75 if FULL else 2):

@@ -197,6 +197,7 @@ def test_stream_goes_on_behind_each_wait(stage):
     finish(stage, other)
 
 
+@pytest.mark.sampled(2)
 def test_kill_of_the_master_around_a_wait_loses_neither_wait_nor_signal(stage, notes):
     """TEST_FULL=1: two hundred kills."""
     for number in range(200 if FULL else 4):

@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from tests.lengths import LONG
 
 RUNNING, RATE = 2, 200
@@ -9,6 +11,7 @@ RUNNING, RATE = 2, 200
 WATCHED = 9_000 if LONG else 2_500
 
 
+@pytest.mark.sampled(2)
 def test_backlog_does_not_starve_jobs_under_a_limit(stage, measured):
     """Jobs start as often as the limit lets them and exchanges allow, not once per batch of the others."""
     stage.client.limit("api", running=RUNNING, rate=f"{RATE}/s")

@@ -148,6 +148,7 @@ def finish(stage, pool):
     stage.assert_nothing_left()
 
 
+@pytest.mark.sampled(2)
 def test_each_job_is_a_span_below_its_puts_span(stage, collector, measured):
     count = 1000 if FULL else 200
     pool = start(stage, collector.url, processes=2)

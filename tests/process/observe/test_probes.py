@@ -139,6 +139,7 @@ def test_livez_always_succeeds_and_readyz_while_leasing(own_stage, measured):
     stage.assert_nothing_left()
 
 
+@pytest.mark.sampled(2)
 def test_readyz_names_the_steps_of_a_drain(stage):
     pool = start_app(stage, DEAF, http="127.0.0.1:0", drain_timeout="2s", term_grace="2s")
     probes = Probes(pool)

@@ -86,6 +86,7 @@ def cpu_s(pools):
     return total_s
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 def test_random_cancels_disturb_no_other_job(stage, runs, start, put, measured):
     """As many jobs go on as are cancelled. TEST_FULL=1: a thousand."""

@@ -123,6 +123,7 @@ def test_checkpoint_that_the_new_primary_lacks_is_repeated(group_stage, group, r
     stage.assert_nothing_left()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 def test_job_whose_checkpoint_lacks_the_replica_can_be_cancelled(group_stage, replica, storing):
     stage, (pool, job) = group_stage, storing

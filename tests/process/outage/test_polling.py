@@ -49,6 +49,7 @@ def leasehold(stage, proxy):
     return leasehold
 
 
+@pytest.mark.sampled(2)
 def test_all_works_where_no_command_may_wait(stage, proxy, client, start, leasehold):
     pool = start()
     queue = client.queue("default")
