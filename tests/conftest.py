@@ -123,7 +123,8 @@ def _is_quick(item):
 def _in_turn(items):
     """Return those that wait for processes in turn with those that compute, with the long ones spread over a half.
 
-    Tests of the image come last, but for the one that builds it: the others would wait for that.
+    Tests of one module often wait alike: those that wait are shuffled, always in the same way. Tests of the image come
+    last, but for the one that builds it: the others would wait for that.
     """
     slow, waiting, computing, of_image = [], [], [], []
     for item in items:
@@ -133,6 +134,7 @@ def _in_turn(items):
             of_image.append(item)
         else:
             (waiting if "process" in item.path.parts else computing).append(item)
+    waiting.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
     parts = ((slow, 0.5), (waiting, 1.0), (computing, 1.0))
     placed = [(n / len(kind) * part, item) for kind, part in parts for n, item in enumerate(kind)]
     return [*(item for _, item in sorted(placed, key=lambda each: each[0])), *of_image]

@@ -134,7 +134,8 @@ def work(job):
     pool = app(source, processes=3).wait_ready()
     jid = stage.queue.put("work")
     started = pool.wait_for("job.started", jid=jid)
-    stage.wait_until_counted(lambda: len(pool.child_pids()) == 4 and (stage.directory / "left").exists())
+    left = stage.directory / "left"
+    stage.wait_until_counted(lambda: len(pool.child_pids()) == 4 and left.exists() and left.read_text())
     own = pool.find("child.spawned", child=started["child"])[-1]["pid"]
     other = next(pid for pid in pool.child_pids() if pid != own)
     flag(stage, "busy")
