@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _sample(config, items, sample):
-    """Take each n-th case of a test marked `sampled(n)`, and every other case of each test that is not quick.
+    """Take each n-th case of a test marked `sampled(n)`, and one of two or three of each other test that is not quick.
 
     A test without cases is one case. `sample` says which of them run; tests differ in the case that they begin with.
     """
@@ -107,7 +107,7 @@ def _turn_of(item, cases):
     mark = item.get_closest_marker("sampled")
     if mark is not None:
         return mark.args[0]
-    return 2 if cases > 1 and item.get_closest_marker("quick") is None else 1
+    return min(cases, 3) if item.get_closest_marker("quick") is None else 1
 
 
 def _is_quick(item):

@@ -179,6 +179,7 @@ def python(code: str) -> str:
 # who imports whom
 
 
+@pytest.mark.sampled(2)
 def test_imports_go_one_way():
     ours = {(module, name) for module in FILES for name in imports(module) & FILES.keys() if name != "supervisor"}
     rooms = {(module, name): (room_of(module), room_of(name)) for module, name in ours}
@@ -271,6 +272,7 @@ def test_nothing_is_ever_unpickled():
     assert {module for module in FILES if UNPICKLES & foreign(module)} == set()
 
 
+@pytest.mark.sampled(2)
 def test_who_speaks_to_redis_uses_no_private_part_of_another_object():
     def is_private(node: ast.Attribute) -> bool:
         owner = node.value.id if isinstance(node.value, ast.Name) else ""

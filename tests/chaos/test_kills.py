@@ -136,7 +136,7 @@ def assert_logs_are_right(stage):
     assert [jid for jid, count in completed.items() if count > 1] == []
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
 def test_random_kills_leave_one_end_per_job_and_a_reason_per_death(stage, runs, start, measured):
@@ -175,7 +175,7 @@ def test_random_kills_leave_one_end_per_job_and_a_reason_per_death(stage, runs, 
     stage.assert_nothing_left(directories=True)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_a_killed_childs_job_runs_again_at_once_beside_busy_processes(stage, runs, start, busy, measured):
     """Fork per job, and no child has been forked for this one. TEST_FULL=1: 300 deaths."""
     pool = start(processes=2)

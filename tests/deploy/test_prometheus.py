@@ -20,7 +20,7 @@ def test_prometheus_reads_its_configuration_and_the_rules(promtool):
     assert f"{len(RULES)} rules found" in done.stdout
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_each_alert_fires_when_it_should_and_only_then(promtool):
     done = promtool("test", "rules", *PLAYED)
     assert done.returncode == 0, done.stdout + done.stderr

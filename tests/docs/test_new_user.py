@@ -51,7 +51,7 @@ def get_it(clone):
     subprocess.run(["sh", "-c", line], cwd=clone, check=True, stdout=subprocess.DEVNULL, timeout=300)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_first_steps_lead_from_an_empty_folder_to_a_drain(open_directory, measured):
     begun_at = time.monotonic()
     clone = open_directory / "leasehold"
@@ -113,7 +113,7 @@ def completed(pool, names):
             return
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_what_is_shown_next_works_in_the_same_folder(folder):
     pool = folder.begin("leasehold run --processes 2")
     pool.until_ready()

@@ -50,7 +50,7 @@ def written(page, title=None):
                 module.write(block)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_crash_test_of_the_first_ten_minutes_finds_the_planted_fault(run):
     title = "Test a handler"
     written(FIRST_STEPS, title)
@@ -68,6 +68,7 @@ def test_crash_test_of_the_first_ten_minutes_finds_the_planted_fault(run):
     assert " 2 passed" in done.stdout, done.stdout
 
 
+@pytest.mark.sampled(2)
 def test_examples_of_the_page_pass(run):
     written(TESTING)
     with open("handlers/greetings.py", "w") as module:

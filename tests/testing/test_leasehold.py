@@ -452,7 +452,7 @@ def test_failed_test_shows_what_its_jobs_did(pytester_run):
     assert "jobs that leasehold has run" in done.stdout and "where is it?" in done.stdout
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_klass_that_producers_cannot_know_is_refused_as_in_production(pytester_run):
     modules = {
         "shop/jobs.py": "from supervisor import handler\n\n\n@handler\ndef send(job, user: int):\n    return user\n"

@@ -135,7 +135,7 @@ def test_nothing_but_looking_is_taken(filled, visitor):
     assert filled.job("first") is not None
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_no_request_breaks_the_server_or_writes(server, namespace, filled, visitor):
     chance = random.Random(24)
     parts = [

@@ -91,7 +91,7 @@ def test_calls_work_as_shown(client, environment):
     assert ended == {"ended": True, "result": {"words": 3}}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @needs_node
 def test_workers_in_node_run_each_job_once(client, node, measured):
     queue, workers = client.queue("text"), [node(), node()]
@@ -107,6 +107,7 @@ def test_workers_in_node_run_each_job_once(client, node, measured):
     assert {(job.state, job.result["words"]) for job in ended} == {("complete", 3)}
 
 
+@pytest.mark.sampled(2)
 @needs_node
 def test_jobs_of_a_killed_worker_in_node_come_back(client, node):
     """Also those whose lease it has renewed."""

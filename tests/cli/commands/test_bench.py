@@ -236,7 +236,7 @@ def bench(*words):
             process.kill()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_a_run_writes_markdown_and_json(tmp_path):
     with bench("put", "--out", tmp_path / "report") as process:
         said = process.communicate(timeout=50)[1]

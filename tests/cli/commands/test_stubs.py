@@ -189,6 +189,7 @@ jobs.mail_order.put(items=[{"nam": "a"}], tree={"name": "x"}, colour="blue", id=
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 def test_stubs_put_what_the_handlers_take_and_are_typed(leasehold, tmp_path, server, namespace):
     done = leasehold("stubs", "--out", "jobs.py")
@@ -244,6 +245,7 @@ jobs.int_.put(a=1)
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 def test_stubs_may_have_optional_models_and_names_of_their_own_module(leasehold, tmp_path, server, namespace):
     (tmp_path / "handlers/mail.py").write_text(HARD)

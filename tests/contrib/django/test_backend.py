@@ -196,7 +196,7 @@ def running(project):
         assert supervisor.returncode == 0
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_manage_py_runs_tasks_and_their_results_come_back(project):
     with running(project):
         code = """
@@ -213,6 +213,7 @@ print(json.dumps([done.return_value, which.return_value == [which.id, 1], broken
         assert "default" in project.run("manage.py", "leasehold", "queues")
 
 
+@pytest.mark.sampled(2)
 def test_task_enqueues_another_one_if_it_succeeds(project):
     project.configure(redis_url=None)
     with running(project):

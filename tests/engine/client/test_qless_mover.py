@@ -283,7 +283,7 @@ def apply(there, server, namespace):
     return [sys.executable, "-m", "supervisor", *words]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_killed_process_loses_and_doubles_nothing(there, redis, server, namespace, live):
     old = OldQless(redis, time.time() - 2000)
     for n in range(JOBS):
@@ -320,7 +320,7 @@ def test_parents_move_before_their_children(move, old, live):
     assert all(live.job(f"child-{n}").dependencies for n in range(250))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_chain_through_queues_is_followed(old, source, live, monkeypatch):
     """A look at all of a queue for each job of the chain would take minutes."""
     old.put("a", "child-0", "K", "{}")
@@ -648,7 +648,7 @@ def test_slow_move_ends_before_its_next_step(old, redis, source, other, live, mo
     assert Mover(source, live).move().jobs == 1 and live.job("a").state == live.job("b").state == "waiting"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_two_processes_lose_and_double_nothing(there, redis, server, namespace, live):
     old = OldQless(redis, time.time() - 2000)
     for n in range(JOBS):

@@ -1093,6 +1093,7 @@ _runs = count()
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
+@pytest.mark.sampled(2)
 @given(blows=blows)
 def test_repair_mends_any_damage_and_loses_no_job(server, namespace, filled, blows):
     time = [START]
@@ -1227,7 +1228,7 @@ def turn_the_screws(client: Client, q: Any, n: int) -> None:
     client.sweep()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_check_reports_no_job_that_moves_meanwhile(busy, live):
     checks_made = 0
     while checks_made < 10 or min(busy) < 20:
@@ -1236,6 +1237,7 @@ def test_check_reports_no_job_that_moves_meanwhile(busy, live):
     assert live.check(repair=True) == []
 
 
+@pytest.mark.sampled(2)
 def test_repair_harms_no_job_that_moves_meanwhile(busy, live, server, namespace):
     prefix = f"{{{namespace}}}:"
     damaged = 0

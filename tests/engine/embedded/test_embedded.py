@@ -210,6 +210,7 @@ def test_ctrl_c_to_its_starters_group_does_not_stop_a_used_server(directory: Pat
         assert not {os.getsid(pid) for pid, _ in processes_in(directory)} & {first["user"].process.pid, os.getsid(0)}
 
 
+@pytest.mark.sampled(2)
 def test_simultaneous_starters_get_the_same_server(directory: Path) -> None:
     for round_ in range(10):
         with contextlib.ExitStack() as leaving:
@@ -225,6 +226,7 @@ def test_simultaneous_starters_get_the_same_server(directory: Path) -> None:
         assert_nothing_left(directory)  # else the next two may find this round's server
 
 
+@pytest.mark.sampled(2)
 def test_newcomer_gets_a_working_server_while_the_last_user_leaves(directory: Path) -> None:
     gate = threading.Barrier(2)
     leaving: queue.SimpleQueue[embedded.Embedded | None] = queue.SimpleQueue()

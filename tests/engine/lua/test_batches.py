@@ -774,6 +774,7 @@ def test_retried_members_of_a_paused_batch_wait(client):
     assert numbers(batch)[0] == "complete"
 
 
+@pytest.mark.sampled(2)
 def test_resume_reaches_each_of_many_queues(client, clock):
     queues = [f"q{n}" for n in range(2500)]
     with client.batch("b") as batch:

@@ -25,6 +25,7 @@ def chain(queue, length, first=0):
 # Dependencies.
 
 
+@pytest.mark.sampled(2)
 def test_follow_ups_behind_a_long_chain_need_no_search(client, cpu_ms):
     q = client.queue("q")
     q.put("k", jid="job", priority=-1)
@@ -37,6 +38,7 @@ def test_follow_ups_behind_a_long_chain_need_no_search(client, cpu_ms):
     assert used[0] < 500, "once 9.4 s"
 
 
+@pytest.mark.sampled(2)
 def test_one_search_serves_all_jobs_of_a_call(client, cpu_ms):
     q = client.queue("q")
     chain(q, 9_000)
@@ -60,6 +62,7 @@ def test_a_graph_put_again_needs_no_walk(client, order, cpu_ms):
     assert used[0] < 4 * 400  # a walk for each of them takes many times that
 
 
+@pytest.mark.sampled(2)
 def test_too_deep_a_graph_is_refused(client):
     q = client.queue("q")
     chain(q, 12_000)
@@ -464,7 +467,7 @@ def test_lease_passes_paused_lanes_of_a_limit_once(client, cpu_ms, lanes):
     assert used[0] < 120, "once 170 ms, and four times as much for twice as many"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_queue_with_many_limits_is_forgotten_in_steps(client, server, namespace):
     q = client.queue("q")
     for first in range(0, 3_000, 1_000):
@@ -478,6 +481,7 @@ def test_queue_with_many_limits_is_forgotten_in_steps(client, server, namespace)
     assert client.queues() == {} and not server.redis.exists(f"{{{namespace}}}:queue:q:limits")
 
 
+@pytest.mark.sampled(2)
 def test_queues_whose_jobs_do_not_start_are_visited_once_by_a_lease(client, cpu_ms):
     names = [f"q{n}" for n in range(600)]
     for name in names:
@@ -490,6 +494,7 @@ def test_queues_whose_jobs_do_not_start_are_visited_once_by_a_lease(client, cpu_
     assert used[0] < 300, "once 640 ms, and four times as much for twice as many"
 
 
+@pytest.mark.sampled(2)
 def test_handed_back_jobs_of_a_full_rate_are_searched_for_in_bounded_time(client, cpu_ms):
     q = client.queue("q")
     client.limit("r", rate="10000/h")

@@ -96,6 +96,7 @@ def test_jobs_that_wait_for_one_another_are_deleted_together(client):
     assert client.queues() == {}
 
 
+@pytest.mark.sampled(2)
 def test_queue_in_use_is_emptied_and_stays_consistent(live, server, namespace):
     stop, q = threading.Event(), live.queue("q")
     live.limit("narrow", running=2)

@@ -293,6 +293,7 @@ def test_job_that_waits_twice_for_a_failed_one_fails_once(client, q):
     assert q.stats().failures == 3
 
 
+@pytest.mark.sampled(2)
 def test_a_failure_goes_down_a_chain_of_whatever_length(client, q):
     q.put("k", jid="0")
     q.put_many(

@@ -41,7 +41,7 @@ def full(server, namespace):
     mark(server.redis, f"{{{namespace}}}:")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_queues_that_completions_made_are_gone_after_a_day(client, clock, server, namespace, keys):
     for i in range(6):
         client.queue("q").put("k")
@@ -148,7 +148,7 @@ def test_wait_for_a_forgotten_queue_ends(client, live, clock, server, namespace)
     assert [lease.jid for lease in found] == ["j"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_sweep_reads_idle_queues_by_the_thousand(client, full):
     first = calls_of(client).call(writes.sweep)
     assert first.next_offset == 200

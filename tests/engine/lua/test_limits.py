@@ -513,6 +513,7 @@ def test_no_overrun_and_no_lost_slot_in_any_sequence(client, clock, server, name
 # So many in a time.
 
 
+@pytest.mark.sampled(2)
 def test_no_more_start_in_any_second_than_may(client, clock):
     """Four workers, 10 starts a second, 20 seconds, in steps of 10 ms."""
     client.limit(KEY, rate="10/s")
@@ -745,6 +746,7 @@ def test_limit_whose_backlog_fills_each_lease_is_examined_behind_others(client, 
     assert "urgent" in jids(q.lease("w", 2))
 
 
+@pytest.mark.sampled(2)
 def test_sweep_finds_the_room_of_a_limit_with_jobs_in_too_many_queues(client):
     client.limit(KEY, running=1)
     client.queue("first").put("k", limit=KEY)
@@ -772,6 +774,7 @@ def test_start_that_is_taken_back_leaves_the_others_counted(client, clock):
     assert jids(q.lease("w", 9)) == ["r-9"]
 
 
+@pytest.mark.sampled(2)
 def test_limit_behind_one_with_jobs_in_too_many_queues_is_marked_too(client):
     for key in ("api", "tenant"):
         client.limit(key, running=1)

@@ -477,6 +477,7 @@ def test_a_call_is_within_the_bound(judged, shape):
     judged(play)
 
 
+@pytest.mark.sampled(2)
 def test_queries_of_long_queues_are_within_the_bound(judged):
     def setup(client):
         q = client.queue("q")
@@ -557,7 +558,7 @@ def open_again(client, limits):
         client.unlimit(limit, "running")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_queries_of_parked_jobs_are_within_the_bound(judged):
     jobs = 900 if IS_LONG else 300
 

@@ -393,7 +393,7 @@ def test_job_tells_why_after_it_has_gone(world):
     assert job.why(timeout=0).facts["cancelled_by"] == "kim"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_asking_is_quick_in_a_long_queue(world, cpu_ms):
     n = 1_000_000 if FULL else 50_000
     world.q.put_many({"klass": "k"} for _ in range(n))

@@ -182,6 +182,7 @@ def test_only_the_queues_that_it_serves_count(client, idle, retire):
     assert retire(queues=("q", "others")) == "work"
 
 
+@pytest.mark.sampled(2)
 def test_a_put_at_any_instant_is_seen_or_leaves_its_token(server, namespace):
     """Each trial on a queue of its own: the put falls before, into or after the leave."""
     chance, seen = random.Random(7), {"": 0, "work": 0}

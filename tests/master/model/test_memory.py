@@ -286,7 +286,7 @@ def test_processes_that_have_ended_are_forgotten(forked):
     assert child.meter._known == {}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_samples_of_a_changing_tree_invent_nothing(forked):
     child = forked()
     child.do("import subprocess, threading; large = fill(50); said = 'ok'")
@@ -574,7 +574,7 @@ def test_samples_become_rare_without_a_limit(forked):
     assert child.meter.next_in_s() == 0.25
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_many_processes_do_not_take_the_masters_time(forked):
     child = forked()
     child.do("for _ in range(100): fork()")

@@ -515,6 +515,7 @@ def draw(job):
     stage.assert_nothing_left()
 
 
+@pytest.mark.sampled(2)
 def test_zygote_keeps_one_thread_and_forks_without_warning(stage, app):
     pool = app("", processes=3, environment={"PYTHONWARNINGS": "always::DeprecationWarning"}).wait_ready()
     jids = stage.queue.put_many([{"klass": "noop"} for _ in range(300)])

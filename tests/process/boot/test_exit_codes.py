@@ -11,6 +11,7 @@ from supervisor.config import Exit
 TOO_FEW = ["prlimit", "--nofile=9"]
 
 
+@pytest.mark.sampled(2)
 def test_exit_code_says_why_the_supervisor_ended(own_stage, own_server):
     stage = own_stage
     gate = stage.gate("gate")

@@ -161,7 +161,7 @@ def test_job_alone_at_three_zygote_losses_fails_for_good(stage):
     stage.assert_nothing_left()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_zygote_killer_among_others_is_found_and_others_complete(stage):
     pool = stage.start(processes=2, sandbox="none").wait_ready()
     poison = stage.queue.put("bad.nap_then_kill_zygote", 0.3)
@@ -175,7 +175,7 @@ def test_zygote_killer_among_others_is_found_and_others_complete(stage):
     stage.assert_nothing_left()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_mixed_work_under_random_kills_completes_every_job_once(stage, measured):
     """300 mixed jobs, a kill every few starts: only a job whose child has died starts more often than once."""
     stage.config(max_deaths=0)

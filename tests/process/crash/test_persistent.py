@@ -142,7 +142,7 @@ def test_cancelled_persistent_job_ends(stage, locks):
     finish(stage, pool)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_persistent_jobs_have_one_holder_under_random_kills(stage, locks, measured):
     """Three supervisors and 20 jobs. A kill hits only jobs held for 10 s (TEST_FULL=1: 30 s): others would come back

@@ -104,6 +104,7 @@ def let_child_win(pool):
         os.sched_setscheduler(child, os.SCHED_FIFO, os.sched_param(1))
 
 
+@pytest.mark.sampled(2)
 def test_job_that_kills_masters_fails_after_its_deaths(stage, measured):
     """Its first start may stay unknown, because the master reports it once the child has the job."""
     stage.config(grace=0.3)

@@ -246,6 +246,7 @@ def test_supervisor_learns_of_its_deregistration_after_an_outage(own_stage):
     stage.assert_nothing_left()
 
 
+@pytest.mark.sampled(2)
 def test_supervisor_deregistered_under_load_completes_every_job(stage):
     pool = stage.start(processes=2, jobs_per_child=0).wait_ready()
     jids = stage.queue.put_many([{"klass": "good.nap", "data": 0.002} for _ in range(600)])

@@ -24,7 +24,7 @@ def test_supervisor_exits_after_its_idle_time_and_not_before(stage):
     stage.assert_nothing_left()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_put_around_an_idle_exit_runs_at_once(stage, measured):
     chance, here, after_s, left = random.Random(3), 0, 0.17, None
     trials = 200 if FULL else 8

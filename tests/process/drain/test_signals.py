@@ -270,7 +270,7 @@ def test_every_signal_leaves_all_jobs_accounted_for(stage, state):
     stage.assert_nothing_left(waiting=[cell.name for cell in cells])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_every_signal_during_an_outage_leaves_all_jobs_accounted_for(own_stage, own_server):
     """Jobs cannot be handed back during the outage: the exit code says so, and the leases expire."""
     stage = own_stage

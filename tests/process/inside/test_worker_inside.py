@@ -122,7 +122,7 @@ def test_jobs_of_a_killed_application_run_at_another_one(stage, applications):
     stage.assert_nothing_left()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_each_job_runs_once_beside_a_supervisor(stage, applications):
     pool = start_app(stage, applications.handlers, queue="q", processes=2, jobs_per_child=0)
     both = [applications.start(), applications.start()]

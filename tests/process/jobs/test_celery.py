@@ -184,6 +184,7 @@ def test_task_orders_its_next_try_as_in_celery(stage, shop):
     finish(stage, pool)
 
 
+@pytest.mark.sampled(2)
 def test_each_caller_gets_its_result_while_children_and_a_master_are_killed(stage, shop):
     begin, answers, environment = shop
     stage.config(heartbeat=1, grace=0.5)

@@ -286,6 +286,7 @@ def test_received_checkpoint_survives_its_child_and_an_outage(own_stage, own_ser
     finish(stage, pool)
 
 
+@pytest.mark.sampled(2)
 def test_drain_interrupts_a_checkpoint_that_waits_for_redis(own_stage, own_server):
     stage = own_stage
     pool, steps, jid = marching(stage, drain_timeout="0s", term_grace="10s")

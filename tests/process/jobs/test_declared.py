@@ -23,6 +23,7 @@ def finish(stage, *pools):
     stage.assert_nothing_left()
 
 
+@pytest.mark.sampled(2)
 def test_declared_job_follows_the_code_over_reloads_and_a_rollback(stage):
     pool = start_app(stage, OFTEN, processes=1)
     stage.wait_until(lambda: calls(stage) >= 2, "two of its jobs")

@@ -135,7 +135,7 @@ def test_ctrl_c_drains_the_demo_and_leaves_nothing(demo, to_the_group):
     assert running.relatives() == [] and list(running.directory.iterdir()) == []
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_the_demo_killed_leaves_no_process(demo):
     running = demo("--jobs", "3000")
     running.read_until(rb"[1-9]\d+ of 3,?000 jobs")

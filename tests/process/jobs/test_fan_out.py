@@ -36,7 +36,7 @@ def told(stage):
     return sorted(job.data for job in stage.client.tagged("told", count=1000)[1] if job.state == "complete")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_results_of_nested_batches_are_joined_once_under_random_kills(stage, measured):
     """TEST_FULL=1: 10,000 jobs and 300 kills."""
     stage.config(grace=0.5)

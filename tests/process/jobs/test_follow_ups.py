@@ -107,7 +107,7 @@ def test_bytes_follow_byte_for_byte_small_and_large(stage):
     stage.assert_nothing_left()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_large_follow_ups_of_many_children_do_not_add_up_in_the_master(stage, measured):
     pool = stage.start(processes=LARGE_AT_ONCE).wait_ready()
     before = peak_bytes(pool)

@@ -29,7 +29,7 @@ def test_flood_of_short_jobs_runs_each_once(stage, jobs_per_child, count, measur
     stage.assert_nothing_left()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_master_memory_does_not_grow_with_jobs_done(stage, measured):
     """For completed, failed and dead jobs."""
     pool = stage.start(processes=2, jobs_per_child=50, log_level="info")
@@ -49,6 +49,7 @@ def test_master_memory_does_not_grow_with_jobs_done(stage, measured):
     stage.assert_nothing_left()
 
 
+@pytest.mark.sampled(2)
 def test_master_keeps_no_payload_of_a_running_job(stage, measured):
     pool = stage.start(processes=2).wait_ready()
     before = memory.of(pool.pid).total_bytes
@@ -66,6 +67,7 @@ def test_master_keeps_no_payload_of_a_running_job(stage, measured):
     stage.assert_nothing_left()
 
 
+@pytest.mark.sampled(2)
 def test_unread_log_costs_the_master_only_its_buffer(stage, measured):
     pool = stage.start(processes=2, jobs_per_child=0).wait_ready()
 

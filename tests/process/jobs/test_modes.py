@@ -43,6 +43,7 @@ def results_in(stage):
     return [job.result for job in stage.client.completed(count=1000)]
 
 
+@pytest.mark.sampled(2)
 def test_debounced_puts_of_several_processes_run_once(stage):
     pool = stage.start(processes=2).wait_ready()
     with producers(stage, "debounce") as jids:
@@ -55,7 +56,7 @@ def test_debounced_puts_of_several_processes_run_once(stage):
     stage.assert_nothing_left()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_each_collected_datum_runs_once_under_random_kills(stage):
     """TEST_FULL=1: three hundred kills, each of a child or of a master."""
     for number in range(75 if FULL else 2):

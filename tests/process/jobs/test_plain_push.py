@@ -113,6 +113,7 @@ def test_burst_of_pushes_is_received_in_full(stage):
     stage.assert_nothing_left()
 
 
+@pytest.mark.sampled(2)
 def test_huge_push_does_not_grow_idle_supervisors(stage, measured):
     pools = [stage.start(processes=1).wait_ready() for _ in range(2)]
     stage.wait_until_idle(2)

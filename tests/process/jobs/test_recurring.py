@@ -64,7 +64,7 @@ def test_interval_fires_once_though_one_of_two_supervisors_dies(stage):
     stage.assert_nothing_left()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_missed_cron_times_fire_once_though_a_supervisor_dies(stage):
     """Twenty recurrences, made six hours ago, with a job every hour: all are due when two pools start."""
     stage.config(grace=0.3)
@@ -130,7 +130,7 @@ def _has_warned(stage, text):
     return any(text in event["message"] for event in stage.find("master.warned"))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_thousand_crons_of_one_minute_do_not_block_the_loop(stage, measured):
     now_unix = time.time()
     crons = [time.strftime(form, time.gmtime(now_unix - 60)) for form in ("%M %H * * *", "%M %H %d * *")]

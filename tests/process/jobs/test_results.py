@@ -49,7 +49,7 @@ def test_failed_parent_is_there_as_its_failure(stage):
     finish(stage, pool)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_results_of_megabytes_are_read_in_parts(stage):
     parents = put_parents(stage, *['"\\' * 15_000 for _ in range(20)], *["small"] * 300)
     jid = stage.queue.put("digest", depends=parents)

@@ -130,7 +130,7 @@ def test_cancel_ends_the_stream_at_once(stage):
     finish(stage, pool)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_redis_restart_loses_and_repeats_nothing(own_stage, own_server):
     stage = own_stage
     pool = stage.start(processes=1)

@@ -129,6 +129,7 @@ def test_bad_waits_and_steps_are_refused(stage):
     finish(stage, pool)
 
 
+@pytest.mark.sampled(2)
 def test_waiting_job_outlives_reload_drain_and_death_of_its_supervisor(stage, notes):
     first = stage.start(processes=1).wait_ready()
     jid = put(stage, "waits.approved", notes)
@@ -197,7 +198,7 @@ def test_stream_goes_on_behind_each_wait(stage):
     finish(stage, other)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_kill_of_the_master_around_a_wait_loses_neither_wait_nor_signal(stage, notes):
     """TEST_FULL=1: two hundred kills."""
     for number in range(200 if FULL else 4):

@@ -63,7 +63,7 @@ def test_killed_child_frees_its_jobs_slot(stage, locks, measured):
     finish(stage, pool)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_limit_of_one_holds_under_random_kills(stage, locks, measured):
     """Each key lets one job run, and each job holds a lock of the kernel; some have two. TEST_FULL=1: 500 kills."""
@@ -115,7 +115,7 @@ def test_limit_of_one_holds_under_random_kills(stage, locks, measured):
     finish(stage, *killer.pools, directories=True)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_rate_of_ten_a_second_holds_over_four_supervisors(stage, measured):
     """TEST_FULL=1: for 20 s."""
     log = stage.directory / "times"

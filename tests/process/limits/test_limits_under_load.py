@@ -11,7 +11,7 @@ RUNNING, RATE = 2, 200
 WATCHED = 9_000 if LONG else 2_500
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_backlog_does_not_starve_jobs_under_a_limit(stage, measured):
     """Jobs start as often as the limit lets them and exchanges allow, not once per batch of the others."""
     stage.client.limit("api", running=RUNNING, rate=f"{RATE}/s")

@@ -208,6 +208,7 @@ def test_jobs_that_do_not_fit_together_run_in_turn(stage, proxies, measured, job
     finish(stage, pool)
 
 
+@pytest.mark.sampled(2)
 def test_largest_job_beyond_the_budget_reruns_alone(stage):
     pool = start_with_budget(stage)
     gate = stage.gate("gate")

@@ -175,7 +175,7 @@ def test_time_limit_of_0_is_no_limit(stage, flag, own):
     finish(stage, pool)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_time_limit_counts_per_job_of_a_child(stage):
     """Many jobs of one child take far longer together than the limit, and those sent ahead wait in its socket."""
     pool = stage.start(processes=1, jobs_per_child=0, job_timeout="3s", on_error="fail").wait_ready()
@@ -188,7 +188,7 @@ def test_time_limit_counts_per_job_of_a_child(stage):
     finish(stage, pool)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_job_that_holds_the_gil_outlives_its_lease_and_runs_once(stage):
     stage.config(grace=2.5)

@@ -61,7 +61,7 @@ def put_some(stage, count):
     return made
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.timeout(7200)
 def test_every_metric_is_exact_after_many_outcomes(stage, measured):
     pool = start_app(

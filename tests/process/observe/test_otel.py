@@ -148,7 +148,7 @@ def finish(stage, pool):
     stage.assert_nothing_left()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_each_job_is_a_span_below_its_puts_span(stage, collector, measured):
     count = 1000 if FULL else 200
     pool = start(stage, collector.url, processes=2)
@@ -248,6 +248,7 @@ def test_a_reload_and_a_drain_lose_no_span(stage, collector):
     stage.assert_nothing_left()
 
 
+@pytest.mark.sampled(2)
 def test_a_silent_collector_delays_no_job(stage, silence, measured):
     pool = start(stage, silence, flush="2s", processes=2)
     lengths_s, first_at = [], time.monotonic()

@@ -91,6 +91,7 @@ class Probes:
         return f"{len(took_s)} times /livez: p50 {1000 * took_s[len(took_s) // 2]:.1f}, max {1000 * took_s[-1]:.1f} ms"
 
 
+@pytest.mark.sampled(2)
 def test_livez_always_succeeds_and_readyz_while_leasing(own_stage, measured):
     stage = own_stage
     stage.gate("import"), stage.gate("again"), stage.gate("job")
@@ -139,7 +140,7 @@ def test_livez_always_succeeds_and_readyz_while_leasing(own_stage, measured):
     stage.assert_nothing_left()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_readyz_names_the_steps_of_a_drain(stage):
     pool = start_app(stage, DEAF, http="127.0.0.1:0", drain_timeout="2s", term_grace="2s")
     probes = Probes(pool)

@@ -149,7 +149,7 @@ def test_exceptions_and_time_limits_are_events_with_their_job(stage, sink, jobs_
     stage.assert_nothing_left()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_deaths_are_events_with_their_reason(stage, sink, deaths):
     os.environ["SINK"] = sink.dsn
     try:

@@ -86,7 +86,7 @@ def cpu_s(pools):
     return total_s
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_random_cancels_disturb_no_other_job(stage, runs, start, put, measured):
     """As many jobs go on as are cancelled. TEST_FULL=1: a thousand."""
@@ -146,6 +146,7 @@ def assert_idle(stage, pools, measured):
     assert spent_s[-1] <= IDLE_S
 
 
+@pytest.mark.sampled(2)
 def test_a_cancel_racing_completion_hurts_no_next_job(stage, runs, start, put, measured):
     """Two children live on with jobs sent ahead: a late cancel must not hit the next job."""
     draw = random.Random(3)

@@ -85,6 +85,7 @@ def test_a_child_that_would_die_of_the_signal_is_not_asked(stage, klass):
     finish(stage, pool)
 
 
+@pytest.mark.sampled(2)
 def test_stacks_queries_all_or_named_supervisors(stage):
     gate = stage.gate("gate")
     jids = []

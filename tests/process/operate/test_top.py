@@ -169,6 +169,7 @@ def forget_answers(stage):
         stage.server.redis.delete(key)
 
 
+@pytest.mark.sampled(2)
 def test_two_supervisors_under_load_are_seen_and_steered(stage, seat):
     gate = stage.gate("gate")
     big = stage.start(processes=2, queue="work", jobs_per_child=0, drain_timeout="60s").wait_ready()

@@ -77,6 +77,7 @@ def test_end_of_a_job_counts_once_the_replica_has_it(group_stage, replica, by):
     stage.assert_nothing_left()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 def test_outcome_that_the_new_primary_lacks_is_repeated(group_stage, group, replica):
     stage = group_stage
@@ -113,6 +114,7 @@ def stored(pool):
     return [event["line"] for event in pool.find("job.printed") if event["line"].startswith("stored")]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 def test_checkpoint_that_the_new_primary_lacks_is_repeated(group_stage, group, replica, storing):
     stage, (pool, job) = group_stage, storing
@@ -123,7 +125,7 @@ def test_checkpoint_that_the_new_primary_lacks_is_repeated(group_stage, group, r
     stage.assert_nothing_left()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_job_whose_checkpoint_lacks_the_replica_can_be_cancelled(group_stage, replica, storing):
     stage, (pool, job) = group_stage, storing

@@ -70,7 +70,7 @@ def test_jobs_run_on_the_new_primary_within_five_seconds(group_stage, group, mea
     stage.assert_nothing_left()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_idle_supervisor_notices_that_its_server_was_replaced(group_stage, group):
     stage = group_stage

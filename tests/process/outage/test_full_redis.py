@@ -28,7 +28,7 @@ def good(stage, server, *words):
     return out
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_full_redis_still_accepts_operator_commands(own_stage, own_server):
     stage = own_stage
@@ -90,7 +90,7 @@ def replica(own_server, tmp_path_factory):
     one.close()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_status_shows_the_jobs_of_a_replica(own_stage, own_server, replica):
     stage = own_stage
     pool = stage.start(processes=1).wait_ready()

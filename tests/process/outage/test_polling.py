@@ -49,7 +49,7 @@ def leasehold(stage, proxy):
     return leasehold
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 def test_all_works_where_no_command_may_wait(stage, proxy, client, start, leasehold):
     pool = start()
     queue = client.queue("default")

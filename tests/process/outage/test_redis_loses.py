@@ -57,6 +57,7 @@ def test_completion_with_puts_waits_for_memory(own_stage, own_server):
     stage.assert_nothing_left()
 
 
+@pytest.mark.sampled(2)
 def test_many_completions_that_wait_for_memory_stop_leasing(own_stage, own_server):
     """The completions are kept in the supervisor's memory, so there is a bound."""
     stage = own_stage

@@ -515,7 +515,7 @@ def release(stage, number, wrong=None):
     write_app(stage, HALVES.format(number) + (WRONG[wrong] if wrong else ""))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_reloads_under_load_lose_and_mix_no_jobs(stage, app, measured):
     """Check for each job that it ran the release that was current when it started."""

@@ -50,6 +50,7 @@ def test_thousand_jobs_that_only_one_release_can_take_run_there(stage):
     finish(stage, old, new)
 
 
+@pytest.mark.sampled(2)
 def test_each_release_gets_its_own_jobs(stage):
     old, new = two(stage)
     data = [{"user": number, **({"country": "de"} if number % 2 else {})} for number in range(60)]
