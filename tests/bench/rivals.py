@@ -1,20 +1,27 @@
 """Beside other queues: the same job for all, which writes that it has started; two worker processes; over TCP."""
 
+import os
+import secrets
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 from supervisor.engine.client.sync_client import Client
 from tests.bench import accounts, peers
 from tests.bench.bench import Bench
 from tests.bench.benchmark import Benchmark, Compared, Step, Unmeasured, step
 from tests.bench.latency import COLUMNS, GAP_S, P50, WARM, paced, spread_of, until_started
-from tests.bench.peers import Installed, Peer
+from tests.bench.marks import VARIABLE
+from tests.bench.peers import APPS, Installed, Peer
 from tests.bench.pool import BESIDE_HANDLERS, HANDLERS
 from tests.bench.server import NAMESPACE
+from tests.bench.web_server import WebServer
 
 REUSED, FORKED = "leasehold, reused", "leasehold, fork per job"
 BESIDE = "leasehold, 200 beside each other"
+OVER_HTTP = "leasehold, over HTTP from Node"
 REUSED_0, QUIET = "leasehold, reused, jobs-history 0", "leasehold, reused, log-level warning"
 RATE, WORKERS, SERVER, SUM = "jobs/s", "workers µs", "server µs", "sum µs"
 REUSE, FORK = ("--jobs-per-child", "0"), ("--jobs-per-child", "1")
@@ -77,6 +84,27 @@ def ours(bench: Bench, jobs: int, *flags: str, handlers: str = HANDLERS, **confi
         return Race(bench, jobs).measure(mains)
 
 
+def over_http(bench: Bench, jobs: int) -> dict[str, float]:
+    """Two workers that are no Python, which lease by a hundred of one `leasehold web`."""
+    alone(bench)
+    with bench.server.client() as client:
+        client.queue("default").put_many({"klass": "bench.mark", "data": n} for n in range(jobs))
+    token = secrets.token_urlsafe()
+    with ExitStack() as stack:
+        web = stack.enter_context(closing(WebServer(bench.server, bench.directory, bench.server.tcp_url, token)))
+        told = {"BENCH_URL": f"http://127.0.0.1:{web.port}", "BENCH_TOKEN": token, VARIABLE: bench.marks.path}
+        mains = [web.pid]
+        for _ in range(2):
+            worker = subprocess.Popen(
+                ["node", APPS / "leasehold_http.mjs"], env=os.environ | told, stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+            stack.callback(worker.wait)
+            stack.callback(worker.kill)
+            mains.append(worker.pid)
+        return Race(bench, jobs).measure(mains)
+
+
 def theirs(bench: Bench, peer: Peer) -> dict[str, float]:
     alone(bench)
     jobs = bench.amount(peer.jobs, max(200, peer.jobs // 20))
@@ -118,8 +146,12 @@ def races(bench: Bench) -> Iterator[Sequence[Step]]:
         step(QUIET, lambda: ours(bench, jobs, *REUSE, "--log-level", "warning")),
         step(BESIDE, lambda: ours(bench, jobs, handlers=BESIDE_HANDLERS)),
         step(FORKED, lambda: ours(bench, forks, *FORK)),
+        Step(
+            (OVER_HTTP,), lambda: {OVER_HTTP: over_http(bench, bench.amount(50_000, 5_000))},
+            None if shutil.which("node") else "node is not on PATH",
+        ),
         *of_peers(bench, theirs),
-    ]
+    ]  # fmt: skip
 
 
 def put_to_start(bench: Bench, mains: Sequence[int], warm: Callable[[], object], paced: Paced) -> dict[str, float]:
@@ -177,6 +209,7 @@ PEERS = Benchmark(
         Compared("reused / Sidekiq, jobs-history 0", REUSED_0, RATE, ("sidekiq",), least=2),
         Compared("200 beside each other / taskiq", BESIDE, RATE, ("taskiq",), least=2),
         Compared("processor time of a job, 200 beside each other / taskiq", BESIDE, SUM, ("taskiq",)),
+        Compared("over HTTP from Node / redis-work-queue", OVER_HTTP, RATE, ("rwq",), least=1),
         Compared("fork per job / RQ", FORKED, RATE, ("rq",), least=6),
         Compared("fork per job / TaskTiger", FORKED, RATE, ("tasktiger",), least=2),
         Compared("processor time of a job / least of all peers", REUSED, SUM, EVERY, most=0.45, best="least"),

@@ -8,6 +8,7 @@ from tests.bench.idle import IDLE
 from tests.bench.lanes import LANES
 from tests.bench.latency import LATENCY
 from tests.bench.memory import MEMORY
+from tests.bench.pages import PAGES
 from tests.bench.puts import PUTS
 from tests.bench.records import RECORDS
 from tests.bench.restart import RESTART
@@ -17,7 +18,7 @@ from tests.bench.stalls import STALLS
 from tests.bench.throughput import THROUGHPUT
 
 _ALL = (
-    *(THROUGHPUT, PUTS, LATENCY, RESTART, DRAIN, MEMORY, RECORDS, IDLE, GROWTH, ENGINE, STALLS, LANES),
+    *(THROUGHPUT, PUTS, LATENCY, RESTART, DRAIN, MEMORY, RECORDS, IDLE, GROWTH, ENGINE, STALLS, LANES, PAGES),
     *(PEERS, PEERS_LATENCY, PEERS_PUT),
 )
 BENCHMARKS: dict[str, Benchmark] = {each.name: each for each in _ALL}
