@@ -37,18 +37,9 @@ if TYPE_CHECKING:
     from supervisor.engine.commands.doors import TakenEntries
     from supervisor.engine.commands.lanes import Deleted, LaneCounts
     from supervisor.engine.commands.limits import Limit, LimitHolder, LimitJobs, ParkedJob
-    from supervisor.engine.commands.queries import (
-        Cancelled,
-        Counts,
-        Depths,
-        Spread,
-        Stats,
-        Tracked,
-        Wish,
-        WorkerInfo,
-        WorkerJobs,
-    )
+    from supervisor.engine.commands.queries import Cancelled, Counts, Depths, Spread, Stats, Tracked
     from supervisor.engine.commands.recent import Percentiles, Period, Recent
+    from supervisor.engine.commands.workers import Wish, WorkerInfo, WorkerJobs
     from supervisor.engine.model.doors import Door
     from supervisor.engine.model.errors import (
         DependencyError,
@@ -158,10 +149,10 @@ _HOMES = {
     "TypedPut": "child.typed_put",
     "Violation": "engine.commands.check",
     "Why": "engine.why.record",
-    "Wish": "engine.commands.queries",
+    "Wish": "engine.commands.workers",
     "Worker": "in_process.worker",
-    "WorkerInfo": "engine.commands.queries",
-    "WorkerJobs": "engine.commands.queries",
+    "WorkerInfo": "engine.commands.workers",
+    "WorkerJobs": "engine.commands.workers",
     "after_fork": "child.handlers",
     "around_job": "child.around",
     "around_put": "engine.client.around_put",

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from supervisor import messages
 from supervisor.config import RunConfig
-from supervisor.engine.commands.writes import Grant
+from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.linux import foreign_files, kernel
 from supervisor.linux.cgroups import OomKills

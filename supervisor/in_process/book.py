@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from supervisor.engine.commands.writes import MOST, Renewal
+from supervisor.engine.commands.leasing import Renewal
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import Answer, Outcome

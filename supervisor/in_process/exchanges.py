@@ -17,9 +17,10 @@ from supervisor import clock
 from supervisor.engine.client.answers import pause_s
 from supervisor.engine.client.async_calls import AsyncCalls
 from supervisor.engine.client.connection import refused_as
-from supervisor.engine.commands import queries, writes
-from supervisor.engine.commands.queries import OperatorRequest
-from supervisor.engine.commands.writes import GONE, LOST, MOST, Grant, Renewal, Renewals
+from supervisor.engine.commands import command, leasing, mailbox, queries, settling, workers
+from supervisor.engine.commands.leasing import GONE, LOST, Grant, Renewal, Renewals
+from supervisor.engine.commands.mailbox import OperatorRequest
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import LATER, Answer, Outcome, needs_memory
@@ -136,7 +137,7 @@ class Exchanges:
     async def _leave(self) -> None:
         if self.serving.names:  # a wake-up may have been taken that nobody has followed
             await self._calls.run(self._leaser.command(Wanted(0, 0, woken=True)))
-        await self._calls.run(writes.deregister(self.identity.name, own=True))
+        await self._calls.run(workers.deregister(self.identity.name, own=True))
 
     async def _until_due(self) -> None:
         while (due_at := self._due_at()) > clock.monotonic():
@@ -220,8 +221,10 @@ class Exchanges:
         leases = [lease for lease, _ in told]
         return Part(self._renew([renewal for _, renewal in told]), partial(self._on_renewed, leases))
 
-    def _renew(self, renewals: Sequence[Renewal]) -> writes.Command[Renewals]:
-        return writes.renew(self.identity.name, renewals, number=self.identity.next_number, ttl_s=self._times.own_ttl_s)
+    def _renew(self, renewals: Sequence[Renewal]) -> command.Command[Renewals]:
+        return leasing.renew(
+            self.identity.name, renewals, number=self.identity.next_number, ttl_s=self._times.own_ttl_s
+        )
 
     def _on_renewed(self, leases: Sequence[LeaseRecord], expires_unix: Sequence[float]) -> None:
         """Stop the jobs whose leases are lost."""
@@ -243,7 +246,7 @@ class Exchanges:
         if not self._book.has_outcomes:
             return []
         outcomes = self._book.take_outcomes()
-        command = writes.settle(self.identity.name, outcomes, number=self.identity.next_number)
+        command = settling.settle(self.identity.name, outcomes, number=self.identity.next_number)
         put_back = partial(self._book.put_back, outcomes)
         refused = {"OOM": partial(self._on_full, outcomes)}
         return [Part(command, partial(self._on_settled, outcomes), refused, again=True, lost=put_back)]
@@ -272,8 +275,8 @@ class Exchanges:
         if serving.asks_for_names(self._leases_now, now_at):
             parts.append(Part(queries.names(), self._on_names))
         if serving.asks_for_wish():
-            parts.append(Part(queries.wish(self.identity.name), self._on_wish))
-            parts.append(Part(queries.requests(self.identity.name), self._on_requests))
+            parts.append(Part(workers.wish(self.identity.name), self._on_wish))
+            parts.append(Part(mailbox.requests(self.identity.name), self._on_requests))
         return parts
 
     def _on_names(self, names: Sequence[str]) -> None:
@@ -281,7 +284,7 @@ class Exchanges:
             self._skills.tell_again()
             self.ask()
 
-    def _on_wish(self, wish: queries.Wish) -> None:
+    def _on_wish(self, wish: workers.Wish) -> None:
         changed = self.serving.take_wish(wish)
         if changed is not None and changed.problem:
             log.warning("queues that cannot be served were asked for: %s", changed.problem)
@@ -296,7 +299,7 @@ class Exchanges:
     def _answers(self) -> list[Part]:
         replies, self._replies = self._replies, []
         return [
-            Part(writes.answer(self.identity.name, request.id, answer), lost=partial(self._on_unread, request))
+            Part(mailbox.answer(self.identity.name, request.id, answer), lost=partial(self._on_unread, request))
             for request, answer in replies
         ]
 
@@ -382,9 +385,9 @@ class Exchanges:
             assert part.then is not None
             part.then(reply)
 
-    def _resumption(self, known: Sequence[LeaseRecord]) -> writes.Command[writes.ResumeResult]:
+    def _resumption(self, known: Sequence[LeaseRecord]) -> command.Command[leasing.ResumeResult]:
         identity = self.identity
-        return writes.resume(
+        return leasing.resume(
             identity.name, identity.number, [(lease.jid, lease.token) for lease in known],
             highest=identity.highest_token, ttl_s=self._times.own_ttl_s,
         )  # fmt: skip

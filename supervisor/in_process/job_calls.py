@@ -12,8 +12,9 @@ from typing import Any, Final, TypeVar
 
 from supervisor.child.context import JobCalls
 from supervisor.engine.client.async_calls import AsyncCalls
-from supervisor.engine.commands import parent_results, writes
-from supervisor.engine.commands.writes import GONE, LOST, Command, Renewal, Streamed
+from supervisor.engine.commands import leasing, parent_results
+from supervisor.engine.commands.command import Command
+from supervisor.engine.commands.leasing import GONE, LOST, Renewal, Streamed
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.in_process.book import Book
@@ -56,7 +57,7 @@ class CallsOfJob:
 
     def _streaming(self, chunk: bytes, before: int | None) -> Command[list[bool]]:
         lease = self._lease
-        return writes.stream(lease.worker, [Streamed(lease.jid, lease.token, before, [chunk])])
+        return leasing.stream(lease.worker, [Streamed(lease.jid, lease.token, before, [chunk])])
 
     def _take_streamed(self, answer: list[bool]) -> None:
         if not all(answer):
@@ -83,7 +84,7 @@ class CallsOfJob:
             self._have_done(self._book.store(token, state, step))
             return
         renewal = Renewal(self._lease.jid, token, started=True, state=state, step=step)
-        [expires_unix] = self._run_aside(writes.renew(self._lease.worker, [renewal]))
+        [expires_unix] = self._run_aside(leasing.renew(self._lease.worker, [renewal]))
         if expires_unix in (LOST, GONE):
             raise _lost()
 

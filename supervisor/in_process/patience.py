@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from supervisor.engine.client.async_calls import AsyncCalls
-from supervisor.engine.commands.writes import Command
+from supervisor.engine.commands.command import Command
 from supervisor.engine.model.errors import OutcomeUnknown, StoreUnavailable
 
 #: The first pause between two tries, and the longest. Each is twice as long as the one before, less a random part.

@@ -6,8 +6,8 @@ from typing import Any
 
 from supervisor import clock
 from supervisor.child.handler import Handler
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import Command
+from supervisor.engine.commands import recurrences, workers
+from supervisor.engine.commands.command import Command
 from supervisor.engine.model.recurring import declared
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.schema_report import SchemaReport
@@ -41,7 +41,7 @@ class Skills:
         parts: list[Part] = []
         if self._is_new:
             self._is_new = False
-            parts = [Part(writes.skills(worker, self._handlers, queues, self._shapes), lost=self.tell_again)]
+            parts = [Part(workers.skills(worker, self._handlers, queues, self._shapes), lost=self.tell_again)]
             if self._told_by not in ("", worker):  # Redis has forgotten the worker, and may have lost its data
                 declarations = self.declarations(only_missing=True)
                 parts += [Part(each, refused={"REFUSED": log.warning}, lost=self.tell_again) for each in declarations]
@@ -61,4 +61,6 @@ class Skills:
         """
         recurring = {klass: found for klass, one in self._handlers.items() if (found := one.recurrence)}
         known = [declared(klass, recurrence, clock.unix()) for klass, recurrence in recurring.items()]
-        return writes.declarations((klass for klass in self._handlers if klass not in recurring), known, only_missing)
+        return recurrences.declarations(
+            (klass for klass in self._handlers if klass not in recurring), known, only_missing
+        )

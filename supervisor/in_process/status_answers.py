@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor import clock
-from supervisor.engine.commands.queries import OperatorRequest
+from supervisor.engine.commands.mailbox import OperatorRequest
 from supervisor.in_process.book import Book
 from supervisor.in_process.jobs import Jobs
 

@@ -6,18 +6,14 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from supervisor.engine.client.async_calls import AsyncCalls
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import Grant
+from supervisor.engine.commands import maintenance
+from supervisor.engine.commands.leasing import Grant
+from supervisor.engine.commands.maintenance import SWEEP_COUNT, SWEEP_S
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.recurring import DueCron
 from supervisor.in_process.patience import AWAY
-
-#: Mean time between two sweeps, and how many jobs of lost workers one of them takes. As masters have them.
-_SWEEP_S: Final = 15.0
-_SWEEP_COUNT: Final = 100
 
 log = logging.getLogger("leasehold")
 
@@ -51,7 +47,7 @@ class Upkeep:
         while True:
             is_swept = False
             try:
-                async with asyncio.timeout(_SWEEP_S * random.uniform(0.8, 1.2)):
+                async with asyncio.timeout(SWEEP_S * random.uniform(0.8, 1.2)):
                     await self._is_due.wait()
             except TimeoutError:
                 is_swept = True
@@ -74,11 +70,11 @@ class Upkeep:
     async def _sweep(self) -> None:
         while True:
             swept = await self._calls.run(
-                writes.sweep(_SWEEP_COUNT, offset=self._offset, worker=self._worker(), queues=self._queues())
+                maintenance.sweep(SWEEP_COUNT, offset=self._offset, worker=self._worker(), queues=self._queues())
             )
             self._offset = swept.next_offset
             if await self._calls.spawn(swept.due, swept.now_unix):
                 self._on_put()
-            if swept.taken < _SWEEP_COUNT and not swept.next_offset:
+            if swept.taken < SWEEP_COUNT and not swept.next_offset:
                 break
         self._on_swept()

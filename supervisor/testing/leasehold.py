@@ -17,7 +17,7 @@ from supervisor.engine.client.answers import renewed
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Queue
 from supervisor.engine.client.sync_handles import Job, Lease
-from supervisor.engine.commands import parent_results, writes
+from supervisor.engine.commands import leasing, parent_results, recurrences
 from supervisor.engine.commands.queries import Depths
 from supervisor.engine.model.outcomes import Released
 from supervisor.engine.model.recurring import declared
@@ -106,7 +106,7 @@ class Leasehold:
         put: list[str] = []
         for at in range(0, len(declarations), _MOST_DECLARED):
             batch = declarations[at : at + _MOST_DECLARED]
-            put += calls_of(self.client).call(writes.declare, [], batch)[0]
+            put += calls_of(self.client).call(recurrences.declare, [], batch)[0]
         return put
 
     @property
@@ -201,24 +201,24 @@ class Leasehold:
     def _marked(self, lease: Lease) -> Lease:
         """Return a new lease of the job, by which the engine knows that it must not start twice."""
         lease.release(started=False)
-        grant = calls_of(self.client).call(writes.lease, WORKER, [lease.queue], 1, once=[lease.klass])
+        grant = calls_of(self.client).call(leasing.lease, WORKER, [lease.queue], 1, once=[lease.klass])
         return Lease(grant.leases[0], calls_of(self.client))
 
     def _context_of(self, lease: Lease) -> RecordingContext:
         def report(token: int, progress: ProgressReport) -> None:
-            renewal = writes.Renewal(lease.jid, token, progress=(progress.fraction, progress.text))
-            calls_of(self.client).call(writes.renew, WORKER, [renewal])
+            renewal = leasing.Renewal(lease.jid, token, progress=(progress.fraction, progress.text))
+            calls_of(self.client).call(leasing.renew, WORKER, [renewal])
 
         def store(token: int, state: bytes, step: str = "") -> None:
-            renewal = writes.Renewal(lease.jid, token, True, state=state, step=step)
-            [expires_unix] = calls_of(self.client).call(writes.renew, WORKER, [renewal])
+            renewal = leasing.Renewal(lease.jid, token, True, state=state, step=step)
+            [expires_unix] = calls_of(self.client).call(leasing.renew, WORKER, [renewal])
             renewed(lease, expires_unix)
 
         def ask_results(_token: int, first: int, most: int) -> ResultsPage:
             return ResultsPage(0, *calls_of(self.client).run(parent_results.read(lease.jid, first, most)))
 
         def stream(token: int, chunk: bytes) -> None:
-            calls_of(self.client).call(writes.stream, WORKER, [writes.Streamed(lease.jid, token, None, [chunk])])
+            calls_of(self.client).call(leasing.stream, WORKER, [leasing.Streamed(lease.jid, token, None, [chunk])])
 
         calls = JobCalls(report, store, ask_results=ask_results, stream=stream)
         return self._recording(message_of(lease), calls, lease.klass)

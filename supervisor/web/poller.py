@@ -14,8 +14,8 @@ from supervisor.engine.model.errors import ReadOnlyReplica
 
 if TYPE_CHECKING:
     from supervisor.engine.client.async_client import AsyncClient
-    from supervisor.engine.commands.queries import WorkerInfo
     from supervisor.engine.commands.recent import Recent
+    from supervisor.engine.commands.workers import WorkerInfo
 
 #: A snapshot of this age is shown without another look.
 _FRESH_S: Final = 1.0

@@ -1,4 +1,4 @@
-"""Runs the commands of a client: of this code, and of the code of before."""
+"""Runs the commands of a client, and names the modules that build them: of this code, and of the code of before."""
 
 from typing import Any
 
@@ -8,3 +8,14 @@ except ModuleNotFoundError:  # the client of before has the calls itself
 
     def calls_of(client: Any) -> Any:
         return client
+
+
+try:
+    from supervisor.engine.commands import acts as acts
+    from supervisor.engine.commands import leasing as leasing
+    from supervisor.engine.commands import putting as putting
+    from supervisor.engine.commands import settling as settling
+except ImportError:  # before, one module had all calls that change something
+    from supervisor.engine.commands import writes
+
+    acts = leasing = putting = settling = writes

@@ -11,14 +11,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import Command
 from supervisor.engine.model import scripts
 from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import Completed
 from supervisor.engine.model.scripts import Script
 from tests.bench.bench import FILLER, KEPT, Bench, fill
 from tests.bench.benchmark import BEFORE, Benchmark, Compared, Step
+from tests.bench.calls import leasing, putting, settling
 from tests.bench.figures import Figures, quantile
 from tests.bench.server import PREFIX, Server
 
@@ -73,16 +72,16 @@ class Line:
         """Puts, leases and settles one batch; µs per job of each call."""
         took: dict[str, float] = {}
 
-        def timed(verb: str, command: Command[Any]) -> Any:
+        def timed(verb: str, command: Any) -> Any:
             wanted = replace(command, script=instead.get(command.script.name, command.script))
             before = self._spent_us()
             answer = command.parse(self._server.redis.execute_command(*wanted.wire(PREFIX)))
             took[f"{verb} µs"] = (self._spent_us() - before) / batch
             return answer
 
-        timed("put", writes.put([new_job("put", "default", "bench.noop", {"n": n}, {}) for n in range(batch)]))
-        grant = timed("lease", writes.lease(FILLER, ["default"], batch))
-        timed("settle", writes.settle(FILLER, [Completed(lease) for lease in grant.leases]))
+        timed("put", putting.put([new_job("put", "default", "bench.noop", {"n": n}, {}) for n in range(batch)]))
+        grant = timed("lease", leasing.lease(FILLER, ["default"], batch))
+        timed("settle", settling.settle(FILLER, [Completed(lease) for lease in grant.leases]))
         return took
 
     def followed_cycle(self, batch: int) -> dict[str, float]:

@@ -10,13 +10,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import Completed
 from tests.bench.bench import FILLER, Bench
 from tests.bench.benchmark import Benchmark, Compared, Step
-from tests.bench.calls import calls_of
+from tests.bench.calls import calls_of, leasing, putting, settling
 from tests.bench.engine import COLUMNS, VERBS, Cycles
 from tests.bench.figures import Figures
 from tests.bench.server import Server
@@ -38,26 +36,26 @@ class Line:
         for first in range(0, jobs, 1000):
             calls_of(client).run(self._put(min(1000, jobs - first)))
 
-    def _put(self, n: int) -> Command[Any]:
+    def _put(self, n: int) -> Any:
         jobs = [
             new_job("put", self._queue, "bench.noop", {"n": i}, {"lane": next(self._lanes), **self._options})
             for i in range(n)
         ]
-        return writes.put(jobs)
+        return putting.put(jobs)
 
     def cycle(self, server: Server, client: Client, batch: int) -> dict[str, float]:
         """Puts, leases and settles one batch; µs per job of each call."""
         took: dict[str, float] = {}
 
-        def timed(verb: str, command: Command[Any]) -> Any:
+        def timed(verb: str, command: Any) -> Any:
             before = server.spent_s()
             answer = calls_of(client).run(command)
             took[f"{verb} µs"] = (server.spent_s() - before) / batch * 1e6
             return answer
 
         timed("put", self._put(batch))
-        grant = timed("lease", writes.lease(FILLER, [self._queue], batch))
-        timed("settle", writes.settle(FILLER, [Completed(lease) for lease in grant.leases]))
+        grant = timed("lease", leasing.lease(FILLER, [self._queue], batch))
+        timed("settle", settling.settle(FILLER, [Completed(lease) for lease in grant.leases]))
         return took
 
 

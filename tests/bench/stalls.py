@@ -7,12 +7,10 @@ from typing import Any, TypeVar
 
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Lease
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import Renewal
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried
 from tests.bench.bench import FILLER, Bench
 from tests.bench.benchmark import Benchmark, Compared, Step
-from tests.bench.calls import calls_of
+from tests.bench.calls import acts, calls_of, leasing
 from tests.bench.figures import Figures
 from tests.bench.server import NAMESPACE, PREFIX, Server
 
@@ -144,13 +142,13 @@ def settle_parent(client: Client, hands: Hands) -> Act:
 
 
 def renew(client: Client, hands: Hands) -> Act:
-    entries = [Renewal(each.jid, each.token, started=True) for each in hands.leased(client)]
-    return lambda: calls_of(client).call(writes.renew, FILLER, entries)
+    entries = [leasing.Renewal(each.jid, each.token, started=True) for each in hands.leased(client)]
+    return lambda: calls_of(client).call(leasing.renew, FILLER, entries)
 
 
 def resume(client: Client, hands: Hands) -> Act:
     known = [(each.jid, each.token) for each in hands.leased(client)[::2]]
-    return lambda: calls_of(client).call(writes.resume, FILLER, 1, known)
+    return lambda: calls_of(client).call(leasing.resume, FILLER, 1, known)
 
 
 def of_jids(call: Callable[[Client, list[str]], object], kind: str = "plain", running: bool = False) -> Prepare:
@@ -198,7 +196,7 @@ CALLS: Mapping[str, Prepare] = {
     "cancel, waiting": of_jids(lambda client, jids: client.cancel(*jids)),
     "cancel, two tags": of_jids(lambda client, jids: client.cancel(*jids), "two tags"),
     "cancel, running": of_jids(lambda client, jids: client.cancel(*jids), running=True),
-    "release by an operator": of_jids(lambda client, jids: calls_of(client).call(writes.release, jids), running=True),
+    "release by an operator": of_jids(lambda client, jids: calls_of(client).call(acts.release, jids), running=True),
     "unfail": after(lambda client, hands: hands.failed(client), lambda client: client.unfail("bench", QUEUE, BATCH)),
     "sweep": sweep,
     "deregister": after(lambda client, hands: hands.leased(client), lambda client: client.deregister(FILLER)),

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from supervisor.engine.commands import writes
 from supervisor.engine.model import scripts
 from supervisor.engine.model.outcomes import Completed
 from tests.bench.bench import FILLER, Bench
 from tests.bench.benchmark import Benchmark, Compared, Step, step
+from tests.bench.calls import leasing, settling
 from tests.bench.pool import ASYNC_HANDLERS, BESIDE_HANDLERS, HANDLERS, SOURCE, SPENT, per_job
 from tests.bench.server import PREFIX
 
@@ -64,11 +64,11 @@ def engine_alone(bench: Bench, jobs: int, **config: int) -> dict[str, float]:
     connection = bench.server.redis
     for script in (scripts.LEASE, scripts.SETTLE):
         connection.script_load(script.text)
-    lease = writes.lease(FILLER, ["default"], BATCH)
+    lease = leasing.lease(FILLER, ["default"], BATCH)
     began, spent_s, done = time.perf_counter(), bench.server.spent_s(), 0
     ours_s = time.process_time()
     while leases := lease.parse(connection.execute_command(*lease.wire(PREFIX))).leases:
-        settle = writes.settle(FILLER, [Completed(one) for one in leases])
+        settle = settling.settle(FILLER, [Completed(one) for one in leases])
         settle.parse(connection.execute_command(*settle.wire(PREFIX)))
         done += len(leases)
     took_s, ours_s = time.perf_counter() - began, time.process_time() - ours_s

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from supervisor.engine.commands import queries, writes
-from supervisor.engine.commands.queries import OperatorRequest
-from supervisor.engine.commands.writes import Grant
+from supervisor.engine.commands import mailbox, queries, workers
+from supervisor.engine.commands.leasing import Grant
+from supervisor.engine.commands.mailbox import OperatorRequest
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
@@ -126,8 +126,8 @@ class PlayedWorker:
         if session.serving.asks_for_names(wanted is not None, time.monotonic()):
             parts.append(Part(queries.names(), session.serving.take_names))
         if session.serving.asks_for_wish():
-            parts.append(Part(queries.wish(self.name), session.serving.take_wish))
-            parts.append(Part(queries.requests(self.name), self._on_asks))
+            parts.append(Part(workers.wish(self.name), session.serving.take_wish))
+            parts.append(Part(mailbox.requests(self.name), self._on_asks))
         if wanted is not None:
             parts.append(Part(session.leaser.command(wanted), self._on_granted))
         session.exchange(parts)
@@ -135,9 +135,9 @@ class PlayedWorker:
     def _part_of(self, reply: Reply) -> Part:
         forget = partial(self.session.serving.forget_request, reply.ask)
         try:
-            command = writes.answer(self.name, reply.ask.id, reply.answer)
+            command = mailbox.answer(self.name, reply.ask.id, reply.answer)
         except (TypeError, ValueError) as error:
-            command = writes.answer(self.name, reply.ask.id, {"error": str(error)})
+            command = mailbox.answer(self.name, reply.ask.id, {"error": str(error)})
         return Part(command, lambda _taken: forget(), lost=forget)
 
     def _on_refused(self, script: str, message: str) -> None:

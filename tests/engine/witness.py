@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands.writes import Command
+from supervisor.engine.commands.command import Command
 from supervisor.engine.model.outcomes import ENDLESS, LATER, REFUSED, TOO_MANY_QUEUES
 from tests.engine.invariants import read_record
 

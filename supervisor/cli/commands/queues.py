@@ -83,7 +83,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _counts(client: "Client", patterns: list[str]) -> "dict[str, Depths]":
     from supervisor.engine.commands import queries
-    from supervisor.engine.commands.writes import MOST
+    from supervisor.engine.model.bounds import MOST
 
     names = queues_of(client, patterns)
     found: dict[str, Depths] = {}

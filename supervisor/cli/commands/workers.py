@@ -13,7 +13,7 @@ from supervisor.cli.lib.terminal import counted, local_time, note, say, say_json
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
-    from supervisor.engine.commands.queries import WorkerJobs
+    from supervisor.engine.commands.workers import WorkerJobs
 
 
 EXAMPLES = """\

@@ -16,8 +16,9 @@ from supervisor.config import Exit, RunConfig, megabytes
 from supervisor.engine.client.examine import Examiner
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import queries, upgrade
-from supervisor.engine.commands.queries import Counts, Depths, WorkerInfo
+from supervisor.engine.commands import settings, upgrade
+from supervisor.engine.commands.queries import Counts, Depths
+from supervisor.engine.commands.workers import WorkerInfo
 from supervisor.engine.embedded.embedded import EmbeddedError, acquire
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable, code_and_reason
 from supervisor.engine.model.keys import Namespace
@@ -282,7 +283,7 @@ def _namespace(client: Client, config: RunConfig) -> Iterator[Finding]:
     found = calls_of(client).run(upgrade.look())
     yield ok("namespace", "it is empty" if found.layout == "new" else f"it has layout {found.layout}, this version's")
     options = client.config.all()
-    yield from _options(options, config, calls_of(client).run(queries.setter("paused")))
+    yield from _options(options, config, calls_of(client).run(settings.setter("paused")))
     queues = client.queues()
     yield from _queues(queues, config)
     yield from _unserved(queues, ask_servers(client, queues, _PATIENCE_S), config)

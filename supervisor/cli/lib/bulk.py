@@ -26,7 +26,7 @@ from supervisor.engine.client.sync_calls import calls_of
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
     from supervisor.engine.commands.bulk import BulkResult, Choice
-    from supervisor.engine.commands.writes import Command
+    from supervisor.engine.commands.command import Command
 
 #: States that can be chosen. No operation touches complete jobs.
 STATES = ("waiting", "scheduled", "depends", "parked", "running", "failed")

@@ -13,7 +13,7 @@ from supervisor.cli.lib.parser import near
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
-    from supervisor.engine.commands.queries import WorkerInfo
+    from supervisor.engine.commands.workers import WorkerInfo
 
 #: A supervisor that serves globs hears of a new queue by mailbox and announces it with its next exchange.
 _NEWS_S: Final = 1.0

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
-    from supervisor.engine.commands.queries import WorkerInfo
+    from supervisor.engine.commands.workers import WorkerInfo
 
 Status = Mapping[str, Any]
 

@@ -13,7 +13,7 @@ from supervisor.cli.top.model import NoSnapshot, Snapshot, Status
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
-    from supervisor.engine.commands.queries import WorkerInfo
+    from supervisor.engine.commands.workers import WorkerInfo
 
 #: Part of the polling interval that answers are waited for, and the longest wait.
 _PATIENCE: Final = 0.7

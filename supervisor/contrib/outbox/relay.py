@@ -12,7 +12,7 @@ from supervisor.contrib.outbox.databases import Database
 from supervisor.contrib.outbox.entries import job_of
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands.writes import MOST
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.errors import (
     LayoutError,
     LeaseholdError,

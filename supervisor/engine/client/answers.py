@@ -9,7 +9,9 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from supervisor.engine.commands.writes import GONE, LOST, MOST, Grant, Renewal, checked_batch
+from supervisor.engine.commands.command import checked_batch
+from supervisor.engine.commands.leasing import GONE, LOST, Grant, Renewal
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.errors import DependencyError, JobFailed, JobNotFound, LeaseholdError, LeaseLost
 from supervisor.engine.model.jobs import JobRecord, LeaseRecord, NewJob, NewJobs
 from supervisor.engine.model.outcomes import ENDLESS, MOST_QUEUES, REFUSED, TOO_MANY_QUEUES, Answer, Completed, Outcome

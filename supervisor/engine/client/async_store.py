@@ -43,7 +43,8 @@ from supervisor.engine.client.shared_line import (
     sent,
 )
 from supervisor.engine.commands.acknowledge import Acknowledgement
-from supervisor.engine.commands.writes import Command, follow
+from supervisor.engine.commands.command import Command
+from supervisor.engine.commands.waits import follow
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
 from supervisor.engine.model.scripts import check_server
 

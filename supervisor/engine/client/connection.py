@@ -16,7 +16,7 @@ import redis as redis_py
 from supervisor import redis_url
 from supervisor.engine.client.following import CannotLogIn
 from supervisor.engine.commands.acknowledge import Acknowledgement
-from supervisor.engine.commands.writes import Command
+from supervisor.engine.commands.command import Command
 from supervisor.engine.model.errors import (
     DependencyError,
     LayoutError,

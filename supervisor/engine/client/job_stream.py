@@ -18,7 +18,7 @@ from supervisor import clock
 from supervisor.engine.client.cancels import Cancels
 from supervisor.engine.client.connection import unreachable
 from supervisor.engine.client.pools import uncounted_connection
-from supervisor.engine.commands.writes import Followed
+from supervisor.engine.commands.waits import Followed
 from supervisor.engine.model.chunks import unpack
 from supervisor.engine.model.errors import JobNotFound, StoreUnavailable
 from supervisor.engine.model.keys import Namespace, checked_name

@@ -25,7 +25,7 @@ from supervisor.engine.client.qless import (
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Job
-from supervisor.engine.commands import qless, writes
+from supervisor.engine.commands import acts, qless, recurrences
 from supervisor.engine.commands.qless import OldJob, OldRecurrence
 from supervisor.engine.model.errors import DependencyError, LeaseholdError, OutcomeUnknown, StoreUnavailable
 
@@ -236,7 +236,7 @@ class Mover:
             if job.fail is not None and (found is None or found.due_unix == qless.PARKED_UNIX):
                 self._calls.run(job.fail)
         for jid in self._source.tracked(here):
-            self._calls.call(writes.track, jid)
+            self._calls.call(acts.track, jid)
         return here
 
     def _known(self, jobs: Sequence[OldJob]) -> dict[str, Job | None]:
@@ -278,7 +278,7 @@ class Mover:
         """
         made: list[Job | None] = []
         for jid in jids:
-            self._calls.act(writes.unrecur, jid)
+            self._calls.act(recurrences.unrecur, jid)
             made += self._client.jobs(*(f"{jid}-{n}" for n in range(1, _MOST_NAMED + 1)))
         return [f"{job.jid} ({job.state} here)" for job in made if job is not None and job.spawned_from in jids]
 

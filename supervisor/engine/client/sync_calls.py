@@ -10,12 +10,13 @@ from supervisor.engine.client.around_put import AroundPut, registered
 from supervisor.engine.client.connection import Clock, check_may_wait
 from supervisor.engine.client.put_batches import BatchAnswer, jids_of, most_under_way
 from supervisor.engine.client.sync_store import Store
-from supervisor.engine.commands import queries, writes
+from supervisor.engine.commands import mailbox, putting, queries, recurrences
 from supervisor.engine.commands.acknowledge import Acknowledgement
+from supervisor.engine.commands.command import Command, checked_claim
 from supervisor.engine.commands.facts import Facts
 from supervisor.engine.commands.queries import Timing
 from supervisor.engine.commands.steps import Steps
-from supervisor.engine.commands.writes import Command, checked_claim
+from supervisor.engine.model.bounds import ASK_S
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import NewJob, new_jid
 from supervisor.engine.model.keys import Namespace
@@ -79,7 +80,7 @@ class Calls:
         return calls
 
     def run(self, command: Command[T]) -> T:
-        """Run a command of engine/commands/writes.py or queries.py."""
+        """Run a command of engine/commands/."""
         return self._store.run(command)
 
     def follow(self, call: Steps[T]) -> T:
@@ -105,8 +106,8 @@ class Calls:
     ) -> dict[str, Any]:
         """Ask workers for something, and return their answers, None of those that have not answered in time."""
         deadline_at = monotonic() + longest_s
-        question, stands_s = new_jid(), max(longest_s, writes.ASK_S)
-        answers = Answers(self.act(writes.ask, question, workers, what, argument, stands_s=stands_s))
+        question, stands_s = new_jid(), max(longest_s, ASK_S)
+        answers = Answers(self.act(mailbox.ask, question, workers, what, argument, stands_s=stands_s))
         while answers.missing and (left_s := deadline_at - monotonic()) > 0:
             answers.take(self.pop([self.namespace.answer(question)], left_s))
         return answers.by_worker
@@ -130,7 +131,7 @@ class Calls:
                 run_at, next_unix = following(one, now_unix)
             except CronMissing:
                 continue  # a worker that has the library does it; its absence here is no reason not to lease
-            taken = self.call(writes.spawn, one, run_at, next_unix)
+            taken = self.call(recurrences.spawn, one, run_at, next_unix)
             spawned = spawned or (taken and bool(run_at))
         return spawned
 
@@ -142,7 +143,7 @@ class Calls:
         return self._put(jobs, self._wanted(durable))
 
     def _put(self, jobs: Sequence[NewJob], wanted: Acknowledgement | None) -> list[bool | str]:
-        command = writes.put(jobs, now=self.clock())
+        command = putting.put(jobs, now=self.clock())
         return self._store.run_durably(command, wanted) if wanted else self._store.run(command)
 
     def put_batches(self, batches: Sequence[Sequence[NewJob]], durable: bool = False) -> list[str]:
@@ -152,7 +153,7 @@ class Calls:
             return []
         if wanted:
             return jids_of(batches, self._put_each(batches, wanted))
-        commands = (writes.put(batch, now=self.clock()) for batch in batches)
+        commands = (putting.put(batch, now=self.clock()) for batch in batches)
         return jids_of(batches, self._store.run_ahead(commands, most_under_way(batches)))
 
     def _put_each(self, batches: Sequence[Sequence[NewJob]], wanted: Acknowledgement) -> list[BatchAnswer]:

@@ -48,16 +48,34 @@ from supervisor.engine.client.sync_calls import Calls
 from supervisor.engine.client.sync_doors import Doors
 from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
 from supervisor.engine.client.sync_store import Store
-from supervisor.engine.commands import audit, batches, facts, lanes, limits, queries, recent, steps, writes
+from supervisor.engine.commands import (
+    acts,
+    audit,
+    batches,
+    facts,
+    lanes,
+    leasing,
+    limits,
+    maintenance,
+    queries,
+    recent,
+    recurrences,
+    settings,
+    steps,
+    waits,
+    workers,
+)
 from supervisor.engine.commands.audit import Act
 from supervisor.engine.commands.batches import BatchCounts, BatchRecord, Callback
 from supervisor.engine.commands.check import Check, Violation
 from supervisor.engine.commands.concerns import Concerns
 from supervisor.engine.commands.lanes import Deleted, LaneCounts, in_lane
 from supervisor.engine.commands.limits import Limit, LimitJobs
-from supervisor.engine.commands.queries import Cancelled, Counts, Depths, Stats, Tracked, WorkerInfo, WorkerJobs
+from supervisor.engine.commands.queries import Cancelled, Counts, Depths, Stats, Tracked
 from supervisor.engine.commands.recent import Recent
+from supervisor.engine.commands.workers import WorkerInfo, WorkerJobs
 from supervisor.engine.model import options
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.jobs import JobRecord, PutOptions, new_job
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.outcomes import Answer, Outcome
@@ -180,7 +198,7 @@ class Client:
             if names:
                 weights = wanted.weights(names)
                 grant = self._calls.call(
-                    writes.lease, worker, names, count, ttl_s=ttl_s, order=order, weights=weights, woken=woken
+                    leasing.lease, worker, names, count, ttl_s=ttl_s, order=order, weights=weights, woken=woken
                 )
             left_s = deadline_at - times.monotonic()
             if self._calls.spawn(grant.due, grant.now_unix) and not grant.leases:
@@ -215,10 +233,10 @@ class Client:
         Puts due recurring jobs and drops what was kept too long, too. Returns how many jobs it took. Masters sweep by
         themselves.
         """
-        left, offset = checked_int("count", count, 1, writes.MOST), 0
+        left, offset = checked_int("count", count, 1, MOST), 0
         while True:
             most = min(left, SWEPT)
-            swept = self._calls.call(writes.sweep, most, offset=offset)
+            swept = self._calls.call(maintenance.sweep, most, offset=offset)
             self._calls.spawn(swept.due, swept.now_unix)
             left -= swept.taken
             if swept.taken < most:
@@ -248,7 +266,7 @@ class Client:
         the events. Raises DependencyError if a job that is not listed waits for one of them. Jobs whose policy is to
         fail or run then do so.
         """
-        return self._calls.act(writes.cancel, jids, by=by)
+        return self._calls.act(acts.cancel, jids, by=by)
 
     def signal(self, jid: str, name: str, value: Any = None) -> bool:
         """Send a job a signal: `job.wait(name)` in its handler returns the value, JSON of at most 64 KiB.
@@ -257,7 +275,7 @@ class Client:
         one of the same name replaces it. Returns False if the job is gone or complete. Raises LeaseholdError for the
         101st name of a job.
         """
-        return self._calls.act(writes.signal, jid, name, value)
+        return self._calls.act(acts.signal, jid, name, value)
 
     def cancelled(self, jid: str) -> Cancelled | None:
         """Return when and by whom a job was cancelled. None: it was not, or Redis has forgotten it.
@@ -290,7 +308,7 @@ class Client:
         longest_s = checked_wait_s("timeout", timeout)
         deadline_at = times.monotonic() + longest_s
         while True:
-            state = self._calls.call(writes.wait_for, jid)
+            state = self._calls.call(waits.wait_for, jid)
             if state in ENDED:
                 result = result_of(jid, self.job(jid))
                 if result is not UNSET:
@@ -325,7 +343,7 @@ class Client:
         They go into `queue`, or each into its own, with the new data or klass if given. Each begins anew. A broken
         entry of another program is read again, and stays failed if it is still broken.
         """
-        return self._calls.act(writes.unfail, group, queue, count, klass=klass, data=data)
+        return self._calls.act(acts.unfail, group, queue, count, klass=klass, data=data)
 
     # batches
 
@@ -361,16 +379,16 @@ class Client:
 
     def log(self, jid: str, message: str, data: Any = None) -> None:
         """Write a line into a job's history. Raises JobNotFound."""
-        found(jid, self._calls.call(writes.log, jid, message, data))
+        found(jid, self._calls.call(acts.log, jid, message, data))
 
     def track(self, jid: str) -> bool:
         """Track a job. Returns False if it was tracked already. Raises JobNotFound."""
-        answer = self._calls.call(writes.track, jid)
+        answer = self._calls.call(acts.track, jid)
         return found(jid, None if answer is None else (answer,))[0]
 
     def untrack(self, jid: str) -> bool:
         """Track a job no longer, also one that is gone. Returns False if it was not tracked."""
-        return self._calls.call(writes.untrack, jid)
+        return self._calls.call(acts.untrack, jid)
 
     def tracked(self) -> Tracked[Job]:
         """Return the tracked jobs, and the jids of those that are gone: the 1,000 that were tracked last."""
@@ -415,7 +433,7 @@ class Client:
 
         Returns False if there was none.
         """
-        return self._calls.act(writes.unrecur, jid)
+        return self._calls.act(recurrences.unrecur, jid)
 
     def limit(self, key: str, running: int | None = None, rate: str | None = None, *, by: str | None = None) -> Limit:
         """Limit the jobs put with `limit=key`, over all queues and workers, and return the limit's present state.
@@ -449,11 +467,11 @@ class Client:
 
     def workers(self) -> list[WorkerInfo]:
         """Return the known workers, most recently active first; at most 1,000."""
-        return self._calls.call(queries.workers)
+        return self._calls.call(workers.read)
 
     def worker(self, name: str) -> WorkerJobs:
         """Return the jids that a worker holds."""
-        return self._calls.call(queries.worker, name)
+        return self._calls.call(workers.jobs_of, name)
 
     def deregister(self, worker: str) -> int:
         """Forget a worker, and return how many jobs it held.
@@ -461,7 +479,7 @@ class Client:
         They go to the front of their queues, uncounted, and their tokens are void. A living master stops those jobs and
         goes on under a new name.
         """
-        return self._calls.act(writes.deregister, worker)
+        return self._calls.act(workers.deregister, worker)
 
     def serve(self, worker: str, queues: Sequence[str], order: str | None = None) -> None:
         """Make a running supervisor serve these queues (names, globs, exclusions) from now on, in this order.
@@ -469,7 +487,7 @@ class Client:
         `order` None keeps the order that it has. Its running jobs go on. Raises LeaseholdError if there is no such
         worker.
         """
-        served(worker, self._calls.act(writes.serve, worker, queues, order))
+        served(worker, self._calls.act(workers.serve, worker, queues, order))
 
     def ask(
         self, workers: str | Sequence[str] | None, what: str, timeout: Duration = 5.0, argument: Any = None
@@ -525,7 +543,7 @@ class Config:
     def get(self, option: str) -> options.Value:
         """Return an option's value: as set, else its default. Raises ValueError for an unknown option."""
         options.checked_option(option)
-        return options.value_in(self._calls.run(queries.settings()), option)
+        return options.value_in(self._calls.run(settings.read()), option)
 
     def set(self, option: str, value: options.Value | Duration, *, by: str | None = None) -> None:
         """Set an option. `by` names who does, and is kept with a pause. A Duration is kept as seconds.
@@ -533,16 +551,16 @@ class Config:
         Raises ValueError for an unknown option, or for a value that it cannot have.
         """
         known, queue = options.checked_option(option)
-        self._calls.act(writes.configure, known.name, queue, options.checked_value(known, value), by=by)
+        self._calls.act(settings.configure, known.name, queue, options.checked_value(known, value), by=by)
 
     def unset(self, option: str) -> None:
         """Return an option to its default, or a queue's option to that of all queues."""
         known, queue = options.checked_option(option)
-        self._calls.act(writes.configure, known.name, queue, None)
+        self._calls.act(settings.configure, known.name, queue, None)
 
     def all(self) -> dict[str, options.Value]:
         """Return every option's value, then those that are set for queues."""
-        return options.values_in(self._calls.run(queries.settings()))
+        return options.values_in(self._calls.run(settings.read()))
 
 
 class Queue:
@@ -614,7 +632,7 @@ class Queue:
 
         They come `every` so many seconds, or by a `cron` expression. A known jid is replaced, and its count goes on.
         """
-        return self._calls.act(writes.recur, self.name, klass, data, options)
+        return self._calls.act(recurrences.recur, self.name, klass, data, options)
 
     def lease(self, worker: str, count: int = 1, ttl: Duration | None = None, block: Duration = 0) -> list[Lease]:
         """Lease jobs of this queue, as Client.lease does."""
@@ -626,7 +644,7 @@ class Queue:
         States: waiting, running, stalled, scheduled, depends, parked, complete, failed, and recurring.
         """
         if state == "recurring":
-            recurring = self._calls.run(queries.recurring_in(self.name, offset, count))
+            recurring = self._calls.run(recurrences.in_queue(self.name, offset, count))
             return [RecurringJob(record, self._calls) for record in recurring]
         records = self._calls.call(queries.listed, state, self.name, offset, count)
         return [Job(record, self._calls) for record in records]

@@ -32,7 +32,8 @@ from supervisor.engine.client.event_stream import EventFilter, EventStream
 from supervisor.engine.client.following import OurProvider
 from supervisor.engine.client.job_stream import JobStream, StreamReading
 from supervisor.engine.commands.acknowledge import Acknowledgement
-from supervisor.engine.commands.writes import Command, follow
+from supervisor.engine.commands.command import Command
+from supervisor.engine.commands.waits import follow
 from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from supervisor.engine.model.scripts import check_server
 

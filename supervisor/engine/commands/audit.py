@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from supervisor.engine.commands.writes import MOST, Command
+from supervisor.engine.commands.command import Command
 from supervisor.engine.model import scripts
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.validation import checked_int
 

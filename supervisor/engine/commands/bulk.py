@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from supervisor import clock
-from supervisor.engine.commands import lanes, writes
+from supervisor.engine.commands import acts, lanes
+from supervisor.engine.commands.command import Argument, Command, checked_by, checked_names, now_ms, parse_names
 from supervisor.engine.commands.steps import Steps, Told, all_pages, ignored
-from supervisor.engine.commands.writes import MOST, Argument, Command, checked_by, checked_names, now_ms, parse_names
 from supervisor.engine.model import scripts
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
 from supervisor.engine.model.outcomes import failure_json
 from supervisor.engine.model.validation import EXACT_INT, checked_int
@@ -166,7 +167,7 @@ def retry(
 ) -> Command[BulkResult]:
     """Put those of up to 1,000 jobs back that have failed and still match. `by` names who asks."""
     of_queue, of_klass = choice.queue or "", choice.klass or ""
-    command = writes.unfail_jobs(jids, group=choice.group, of_queue=of_queue, of_klass=of_klass, by=by, now=now)
+    command = acts.unfail_jobs(jids, group=choice.group, of_queue=of_queue, of_klass=of_klass, by=by, now=now)
     return Command(command.script, command.args, lambda reply: BulkResult(reply, []))
 
 

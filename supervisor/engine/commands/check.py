@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from supervisor.engine.commands.writes import Argument, Command
+from supervisor.engine.commands.command import Argument, Command
 from supervisor.engine.model import scripts
 from supervisor.engine.model.scripts import Script
 from supervisor.engine.model.validation import milliseconds

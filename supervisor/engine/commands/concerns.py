@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from supervisor.engine.commands.writes import Command, now_ms, parse_names
+from supervisor.engine.commands.command import Command, now_ms, parse_names
 from supervisor.engine.model import scripts
 from supervisor.engine.model.validation import checked_int
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.engine.commands.writes import MOST, Command, checked_by, now_ms
+from supervisor.engine.commands.command import Command, checked_by, now_ms
 from supervisor.engine.model import scripts
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.doors import Door, checked_door
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.validation import checked_int

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import orjson
 
 from supervisor.engine.commands.check import next_keys
+from supervisor.engine.commands.command import Argument, Command
 from supervisor.engine.commands.steps import Steps
-from supervisor.engine.commands.writes import Argument, Command
 from supervisor.engine.model.entries import payload_of
 from supervisor.engine.model.scripts import Script
 

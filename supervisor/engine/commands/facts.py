@@ -6,8 +6,8 @@ Runs in applications and commands. Must not conclude anything from them: engine/
 from dataclasses import dataclass
 from typing import Any, Final
 
+from supervisor.engine.commands.command import Command, now_ms, parse_by
 from supervisor.engine.commands.queries import parse_row
-from supervisor.engine.commands.writes import Command, now_ms, parse_by
 from supervisor.engine.model import scripts
 from supervisor.engine.model.jobs import JobRecord
 from supervisor.engine.model.keys import checked_name

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from supervisor.engine.commands.command import Argument, Command
 from supervisor.engine.commands.steps import Steps
-from supervisor.engine.commands.writes import Argument, Command
 from supervisor.engine.model.doors import FORMATS
 from supervisor.engine.model.keys import NAME_BYTES
 from supervisor.engine.model.scripts import Script

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from supervisor.engine.commands.writes import MOST, Command, checked_by, checked_jids, now_ms, parse_by, parse_names
+from supervisor.engine.commands.command import Command, checked_by, checked_jids, now_ms, parse_by, parse_names
 from supervisor.engine.model import scripts
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.validation import checked_int
 
@@ -122,6 +123,15 @@ def drop_given(queue: str, jids: Sequence[str], *, by: str | None = None, now: f
     place = checked_name("queue", queue), "given", 0, SLICE, "", "", ""
     args = now_ms(now), *place, checked_by(by), *checked_jids("jids", jids)
     return Command(scripts.DROP, args, _parse_dropped)
+
+
+def forget(queue: str, *, by: str | None = None, now: float | None = None) -> Command[bool | None]:
+    """Remove a queue from the list of queues. Answers False if it was not there, None if another call is needed.
+
+    `by` names who asks. Redis answers an error beginning with REFUSED if the queue is not empty.
+    """
+    args = now_ms(now), checked_name("queue", queue), checked_by(by)
+    return Command(scripts.FORGET, args, lambda found: None if found < 0 else bool(found))
 
 
 def in_lane(lane: str, options: Any) -> Any:

@@ -7,8 +7,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from supervisor.engine.commands.writes import MOST, Command, checked_by, now_ms, parse_by
+from supervisor.engine.commands.command import Command, checked_by, now_ms, parse_by
 from supervisor.engine.model import scripts
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.validation import checked_int
 

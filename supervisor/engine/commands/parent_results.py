@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from supervisor.engine.commands.writes import Argument, Command
+from supervisor.engine.commands.command import Argument, Command
 from supervisor.engine.model.jobs import ParentResult
 from supervisor.engine.model.scripts import Script
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import orjson
 
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import Command
+from supervisor.engine.commands import acts
+from supervisor.engine.commands.command import Command
 from supervisor.engine.model import scripts
 from supervisor.engine.model.jobs import NewJob, new_job
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
@@ -107,7 +107,7 @@ def read_job(
         throttles=_names("throttles", fields["throttles"]),
         depends=parents,
         fail=fail,
-        logs=[writes.log(name, MOVED, line) for line in lines],
+        logs=[acts.log(name, MOVED, line) for line in lines],
     )
 
 

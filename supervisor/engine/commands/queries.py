@@ -1,11 +1,8 @@
-"""Builds the commands that only read, and parses their replies. Runs in every process that speaks to Redis.
+"""Builds the commands that read jobs and queues, and parses their replies. Runs in every process that speaks to Redis.
 
-Must not do I/O. Every builder checks its arguments and raises TypeError or ValueError naming one, before anything is
-sent. `now` is an injected clock's time in unix seconds; None = the server's clock. writes.py has the commands that
-change something.
+Must not do I/O, nor change anything.
 """
 
-import contextlib
 import datetime
 import math
 from collections.abc import Sequence
@@ -14,28 +11,27 @@ from typing import Any, Final, Generic, TypeVar
 
 import orjson
 
-from supervisor.engine.commands.writes import (
-    MOST,
+from supervisor.engine.commands.command import (
     Command,
     checked_batch,
+    checked_page,
     checked_queues,
     now_ms,
     parse_by,
+    parse_fields,
     parse_names,
 )
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bins import histogram, parse_counters, runs_in, waits_in
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.entries import payload_of_kind
 from supervisor.engine.model.jobs import DEFAULT_RETRIES, JobRecord, Progress, limits_in
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
-from supervisor.engine.model.recurring import Recurring, parse_recurring
 from supervisor.engine.model.replay import NEVER_MS
 from supervisor.engine.model.validation import checked_int, in_unix_seconds, milliseconds
 
 #: The states by which the jobs of a queue are listed. parked: waiting for room in a limit, or for a paused batch.
 STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "parked", "complete", "failed")
-#: A worker unseen for this long may be gone; lua/include/lives.lua agrees. An idle worker is seen every 30 s.
-LIVES_S: Final = 60.0
 _SHOWN_HISTORY = 100  # entries of a job's history, including the first
 #: The most data that one call reads. The server copies it three times and does nothing else meanwhile.
 PIECE_BYTES: Final = 8 * 2**20
@@ -105,81 +101,6 @@ class Timing:
     shortest_grace_s: float
     acknowledge_timeout_s: float
     acknowledge: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerInfo:
-    """A worker and its leases.
-
-    `seen_unix` is the time of its last lease or renewal, `unseen_s` its age by the server's clock. `running` and
-    `stalled` count its leases. `klasses` and `queues` are those that it has reported, at most 1,000 of each. A query of
-    all workers returns at most 10,000 of both together.
-    """
-
-    name: str
-    running: int
-    stalled: int
-    seen_unix: float
-    unseen_s: float
-    klasses: list[str] = field(default_factory=list)
-    queues: list[str] = field(default_factory=list)
-    release: str | None = None  # name of its code's release, if it has reported one
-
-    @property
-    def lives(self) -> bool:
-        """Return whether the worker was seen within a minute."""
-        return self.unseen_s < LIVES_S
-
-    def may_have(self, klass: str) -> bool:
-        """Return whether it may have a handler for this klass.
-
-        A worker that has not reported all klasses may have any.
-        """
-        return _may_be_among(self.klasses, klass)
-
-    def may_serve(self, queue: str) -> bool:
-        """Return whether it may serve this queue, in the same way."""
-        return _may_be_among(self.queues, queue)
-
-
-def _may_be_among(reported: Sequence[str], name: str) -> bool:
-    return name in reported or not reported or len(reported) >= MOST
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerJobs:
-    """The jids of the jobs that a worker holds, in the order of its leases, and its reported klasses.
-
-    `seen_unix` is None for an unknown worker.
-    """
-
-    name: str
-    seen_unix: float | None
-    running: list[str]
-    stalled: list[str]
-    klasses: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """The last request to a supervisor to serve other queues.
-
-    `number` counts its requests so far. Empty `queues`: there was no such request. `order` None: the order does not
-    change.
-    """
-
-    number: int
-    queues: list[str]
-    order: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorRequest:
-    """An operator's request to a supervisor that is not answered yet."""
-
-    id: str
-    what: str
-    argument: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +226,7 @@ def listed(
     if queue is None and state not in ("complete", "failed"):
         raise ValueError(f"state must be complete or failed without a queue: {state!r}")
     name = "" if queue is None else checked_name("queue", queue)
-    return Command(scripts.LIST, (now_ms(now), state, name, *_page(offset, count)), _parse_list)
+    return Command(scripts.LIST, (now_ms(now), state, name, *checked_page(offset, count)), _parse_list)
 
 
 def peek(queue: str, count: int = 1, *, now: float | None = None) -> Command[list[JobRecord]]:
@@ -319,32 +240,20 @@ def tagged(
     tag: str, offset: int = 0, count: int = 25, *, now: float | None = None
 ) -> Command[tuple[int, list[JobRecord]]]:
     """Read how many jobs have a tag, and up to `count` (0 to 1,000) of them, oldest tagged first."""
-    return Command(scripts.TAGGED, (now_ms(now), checked_name("tag", tag), *_page(offset, count)), _parse_page)
+    return Command(scripts.TAGGED, (now_ms(now), checked_name("tag", tag), *checked_page(offset, count)), _parse_page)
 
 
 def tags(offset: int = 0, count: int = 25) -> Command[dict[str, int]]:
     """Read up to `count` (0 to 1,000) tags with their numbers of jobs, most used first."""
-    return Command(scripts.TAGS, _page(offset, count), _parse_numbers)
+    return Command(scripts.TAGS, checked_page(offset, count), _parse_numbers)
 
 
 def tracked(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Command[Tracked[JobRecord]]:
     """Read up to `count` (0 to 1,000) of the tracked jobs, the last tracked first."""
-    return Command(scripts.TRACKED, (now_ms(now), *_page(offset, count)), _parse_tracked)
+    return Command(scripts.TRACKED, (now_ms(now), *checked_page(offset, count)), _parse_tracked)
 
 
 # Queries of queues.
-
-
-def recurring(jid: str) -> Command[Recurring | None]:
-    """Read the recurring job with this jid; None if there is none."""
-    args = "", checked_name("jid", jid), 0, 1
-    return Command(scripts.RECURRING, args, lambda reply: parse_recurring(reply[0]) if reply else None)
-
-
-def recurring_in(queue: str, offset: int = 0, count: int = 25) -> Command[list[Recurring]]:
-    """Read up to `count` (0 to 1,000) recurring jobs of a queue from `offset` on, the next due first."""
-    args = checked_name("queue", queue), "", *_page(offset, count)
-    return Command(scripts.RECURRING, args, _parse_recurring)
 
 
 def names() -> Command[list[str]]:
@@ -386,55 +295,10 @@ def stats(queue: str, date: object = None, *, now: float | None = None) -> Comma
 # Queries of workers.
 
 
-def workers(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Command[list[WorkerInfo]]:
-    """Read up to `count` (0 to 1,000) workers, the most recently seen first."""
-    return Command(scripts.WORKERS, (now_ms(now), *_page(offset, count)), _parse_workers)
-
-
-def worker(name: str, *, now: float | None = None) -> Command[WorkerJobs]:
-    """Read the jobs that one worker holds."""
-    checked_name("name", name)
-    return Command(scripts.WORKER, (now_ms(now), name), lambda reply: _parse_worker(name, reply))
-
-
-def schemas(queue: str, klass: str, *, now: float | None = None) -> Command[list[bytes]]:
-    """Read the JSON schemas of the data that the live workers take which have the klass and serve the queue.
-
-    There are none if one of them takes data whose schema is unknown, or if they have more than 20.
-    """
-    args = now_ms(now), checked_name("queue", queue), checked_name("klass", klass)
-    return Command(scripts.SCHEMAS, args, list)
-
-
-def wish(worker: str) -> Command[Wish]:
-    """Read which queues a worker was last asked to serve."""
-    return Command(scripts.WISH, (checked_name("worker", worker),), _parse_wish)
-
-
-def requests(worker: str, *, now: float | None = None) -> Command[list[OperatorRequest]]:
-    """Read the open requests to a worker, oldest first. A request ends with its answer, or with its time."""
-    return Command(scripts.ASKS, (now_ms(now), checked_name("worker", worker)), _parse_requests)
-
-
 # Queries of the configuration.
 
 
-def settings() -> Command[dict[str, str]]:
-    """Read all settings as they are stored: `<option>` and `<option>-<queue>`."""
-    return Command(scripts.SETTINGS, (), _parse_settings)
-
-
-def setter(option: str) -> Command[tuple[str | None, float | None]]:
-    """Read who set an option, and when in unix seconds; None for what is unknown."""
-    name = f"by:{option}".encode()
-    return Command(scripts.SETTINGS, (), lambda flat: parse_by(dict(zip(flat[::2], flat[1::2], strict=True)).get(name)))
-
-
 # Arguments.
-
-
-def _page(offset: int, count: int) -> tuple[int, int]:
-    return checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
 
 
 def _day_s(date: object) -> int:
@@ -468,14 +332,6 @@ def _parse_cancelled(jid: str, reply: list[Any] | None) -> Cancelled | None:
     return Cancelled(jid, reply[0] / 1000, reply[1].decode() if reply[1] else None) if reply else None
 
 
-def _parse_settings(flat: Sequence[bytes]) -> dict[str, str]:
-    return {name: value for name, value in _fields(flat).items() if not name.startswith("by:")}
-
-
-def _fields(flat: Sequence[bytes]) -> dict[str, str]:
-    return {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
-
-
 def _unix(ms: int | str | None) -> float | None:
     return int(ms) / 1000 if ms else None
 
@@ -484,7 +340,7 @@ def parse_row(row: list[Any]) -> JobRecord:
     """Parse the row of a job. An integer in a column of LARGE stands for a value that was left out: it is the size."""
     jid, state, expires_ms, due_ms, finished_ms, data, failure, result, tags, entries, parents, children = row[:12]
     progress, start_by_ms, saved = row[12:15]
-    fields = _fields(row[15:])
+    fields = parse_fields(row[15:])
     left_out = {name: row[column] for name, (column, _) in LARGE.items() if isinstance(row[column], int)}
     data, failure, result, saved = (None if isinstance(text, int) else text for text in (data, failure, result, saved))
     entries, parents, children = ([] if isinstance(lines, int) else lines for lines in (entries, parents, children))
@@ -608,10 +464,6 @@ def _parse_tracked(reply: list[Any]) -> Tracked[JobRecord]:
     return Tracked(_parse_list(reply[0]), parse_names(reply[1]))
 
 
-def _parse_recurring(reply: list[Any]) -> list[Recurring]:
-    return [parse_recurring(row) for row in reply]
-
-
 def _parse_counts(reply: list[Any]) -> dict[str, Counts]:
     return {row[0].decode(): Counts(*(*row[1:8], row[8] != 0), **_parse_pause(row[8])) for row in reply}
 
@@ -630,38 +482,8 @@ def _parse_pause(reply: object) -> dict[str, Any]:
     return {"paused_by": by, "paused_unix": since_unix}
 
 
-def _parse_workers(reply: list[Any]) -> list[WorkerInfo]:
-    return [
-        WorkerInfo(
-            name.decode(), running, stalled, seen_ms / 1000, unseen_ms / 1000, parse_names(klasses),
-            parse_names(queues), release.decode() if release else None,
-        )
-        for name, seen_ms, running, stalled, unseen_ms, klasses, queues, release in reply
-    ]  # fmt: skip
-
-
-def _parse_worker(name: str, reply: list[Any]) -> WorkerJobs:
-    seen_ms, running, stalled, klasses = reply
-    return WorkerJobs(name, _unix(seen_ms), parse_names(running), parse_names(stalled), parse_names(klasses))
-
-
-def _parse_wish(reply: list[Any]) -> Wish:
-    number, order, *queues = reply
-    return Wish(number, parse_names(queues), order.decode() or None)
-
-
-def _parse_requests(reply: list[Any]) -> list[OperatorRequest]:
-    requests = []
-    for question, what, argument in reply:
-        with contextlib.suppress(ValueError):  # a damaged request expires by itself
-            requests.append(
-                OperatorRequest(question.decode(), what.decode(), orjson.loads(argument) if argument else None)
-            )
-    return requests
-
-
 def _parse_stats(queue: str, reply: list[Any]) -> Stats:
-    day_s, figures, counters = reply[0], _fields(reply[1]), parse_counters(filter(None, reply[3:]))
+    day_s, figures, counters = reply[0], parse_fields(reply[1]), parse_counters(filter(None, reply[3:]))
     cells = _parse_numbers(reply[2])  # counted by the release before this one
     return Stats(
         queue=queue,

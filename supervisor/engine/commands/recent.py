@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from supervisor.engine.commands.writes import Command, now_ms
+from supervisor.engine.commands.command import Command, now_ms
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bins import parse_counters, percentile_s, runs_in, waits_in
 from supervisor.engine.model.keys import checked_name

@@ -8,11 +8,12 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from supervisor.engine.commands import lanes, queries, writes
+from supervisor.engine.commands import lanes, queries, recurrences, settling
+from supervisor.engine.commands.command import Command
 from supervisor.engine.commands.concerns import Concerns
 from supervisor.engine.commands.concerns import read as read_concerns
 from supervisor.engine.commands.lanes import SLICE, Content, Deleted, Dropped, LaneCounts, checked_ending
-from supervisor.engine.commands.writes import MOST, Command
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from supervisor.engine.model.jobs import JobRecord
 from supervisor.engine.model.outcomes import LATER, Answer, Outcome
@@ -58,10 +59,10 @@ def concerns(now: Callable[[], float | None]) -> Steps[Concerns]:
 def settle(worker: str, parts: Iterable[Sequence[Outcome]], now: float) -> Steps[list[Answer]]:
     """End leases, one part after the other. All arguments are checked before the first part ends."""
     answers: list[Answer] = []
-    for part, command in [(part, writes.settle(worker, part, now=now)) for part in parts]:
+    for part, command in [(part, settling.settle(worker, part, now=now)) for part in parts]:
         ended: list[Answer] = yield command
         while later := [i for i, answer in enumerate(ended) if answer == LATER]:
-            again = yield writes.settle(worker, [part[i] for i in later], now=now)
+            again = yield settling.settle(worker, [part[i] for i in later], now=now)
             for i, answer in zip(later, again, strict=True):
                 ended[i] = answer
         answers += ended
@@ -93,7 +94,7 @@ def whole(jid: str, row: list[Any], names: Iterable[str]) -> Steps[JobRecord]:
 
 def recurring(jid: str) -> Steps[Recurring | None]:
     """Read a recurring job completely, in the same way."""
-    record: Recurring | None = yield queries.recurring(jid)
+    record: Recurring | None = yield recurrences.read(jid)
     if record is None or not record.left_out:
         return record
     stored = yield from _text("recurdata", jid)
@@ -158,7 +159,7 @@ def delete(
 
 def forget(queue: str, now: Callable[[], float], by: str | None = None) -> Steps[bool]:
     """Remove an empty queue from the list of queues. Returns False if it was not there. `by` names who asks."""
-    while (was_known := (yield writes.forget(queue, by=by, now=now()))) is None:
+    while (was_known := (yield lanes.forget(queue, by=by, now=now()))) is None:
         pass
     return bool(was_known)
 

@@ -8,11 +8,11 @@ describes the layouts.
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple
 
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import maintenance
 from supervisor.engine.commands.check import SCAN, ScanPage
-from supervisor.engine.commands.queries import LIVES_S
+from supervisor.engine.commands.command import Argument, Command, now_ms
 from supervisor.engine.commands.steps import Steps
-from supervisor.engine.commands.writes import Argument, Command, now_ms
+from supervisor.engine.commands.workers import LIVES_S
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import LayoutError, LeaseholdError
 
@@ -200,7 +200,7 @@ def _settle_down(clock: Callable[[], float | None]) -> Generator[Command[Any], A
 def _sweep_all(clock: Callable[[], float | None]) -> Generator[Command[Any], Any, None]:
     offset, has_more = 0, True
     while has_more:
-        swept: writes.Swept = yield writes.sweep(_SWEPT, offset=offset, now=clock())
+        swept: maintenance.Swept = yield maintenance.sweep(_SWEPT, offset=offset, now=clock())
         offset = swept.next_offset
         has_more = bool(offset) or swept.taken > 0
 

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- answer.lua — answer a request to a worker. The request ends with that, so that it is answered once.
 --
--- Called by: writes.answer (supervisor/engine/commands/writes.py)
+-- Called by: mailbox.answer (supervisor/engine/commands/mailbox.py)
 -- Holds:     INV-12 an answer that no client fetches expires
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- ask.lua — send a request to running workers. It stands until the worker answers, or until it expires.
 --
--- Called by: writes.ask (supervisor/engine/commands/writes.py)
+-- Called by: mailbox.ask (supervisor/engine/commands/mailbox.py)
 -- Holds:     a hint may be lost, a request is not; INV-12 the 100 newest of each worker, until the last one expires
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- asks.lua — the open requests to a worker.
 --
--- Called by: queries.requests (supervisor/engine/commands/queries.py)
+-- Called by: mailbox.requests (supervisor/engine/commands/mailbox.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua
 -- await.lua — register a waiter of a job. The end of the job pushes a token to ended:<jid> for each waiter.
 --
--- Called by: writes.wait_for (supervisor/engine/commands/writes.py)
+-- Called by: waits.wait_for (supervisor/engine/commands/waits.py)
 -- Holds:     INV-12 the tokens expire
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- cancel.lua — delete jobs in any state except complete; all of them or none.
 --
--- Called by: writes.cancel (supervisor/engine/commands/writes.py)
+-- Called by: acts.cancel (supervisor/engine/commands/acts.py)
 -- Holds:     INV-3 the worker of a deleted job has lost its lease
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- configure.lua — set an option of the configuration, or unset it.
 --
--- Called by: writes.configure (supervisor/engine/commands/writes.py)
+-- Called by: settings.configure (supervisor/engine/commands/settings.py)
 -- Holds:     a worker that waits for a freed queue is woken
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua
 -- declare.lua — put, change and remove the recurring jobs that the code of a release declares.
 --
--- Called by: writes.declare (supervisor/engine/commands/writes.py)
+-- Called by: recurrences.declare (supervisor/engine/commands/recurrences.py)
 -- Holds:     INV-12 a time that is due comes, whatever changes; the last call decides
 --
 -- KEYS[1]   prefix of the namespace

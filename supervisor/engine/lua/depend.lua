@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- depend.lua — change what a job waits for. A job without dependencies left goes where its put would have placed it.
 --
--- Called by: writes.depend, writes.undepend (supervisor/engine/commands/writes.py)
+-- Called by: acts.depend, acts.undepend (supervisor/engine/commands/acts.py)
 -- Holds:     INV-1 a job lies in exactly one place
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- deregister.lua — forget a worker. All its jobs go to the front, uncounted, and its tokens become void.
 --
--- Called by: writes.deregister (supervisor/engine/commands/writes.py)
+-- Called by: workers.deregister (supervisor/engine/commands/workers.py)
 -- Holds:     INV-3 a lease that was taken away cannot settle
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- desire.lua — publish how many supervisors there should be, as the length of a list that a scaler reads.
 --
--- Called by: writes.desire (supervisor/engine/commands/writes.py)
+-- Called by: workers.desire (supervisor/engine/commands/workers.py)
 -- Holds:     INV-12 a number that is not published again expires
 --
 -- KEYS[1]   prefix of the namespace

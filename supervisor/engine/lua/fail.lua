@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- fail.lua — fail a job by hand, in any state.
 --
--- Called by: writes.fail (supervisor/engine/commands/writes.py)
+-- Called by: acts.fail (supervisor/engine/commands/acts.py)
 -- Holds:     INV-3 its worker has lost the lease
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- follow.lua — have the end of a job told in its stream, for a reader.
 --
--- Called by: writes.follow (supervisor/engine/commands/writes.py)
+-- Called by: waits.follow (supervisor/engine/commands/waits.py)
 -- Holds:     INV-12 the stream of a job that has ended expires
 --
 -- KEYS[1]   prefix of the namespace

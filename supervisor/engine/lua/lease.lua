@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- lease.lua — give a worker the next jobs of its queues.
 --
--- Called by: writes.lease (supervisor/engine/commands/writes.py)
+-- Called by: leasing.lease (supervisor/engine/commands/leasing.py)
 -- Holds:     INV-3 tokens only grow; INV-4 and INV-6 taking over a lost worker's job counts a death if it had started
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua
 -- put.lua — create jobs, or move known ones from wherever they are; all of the batch or none.
 --
--- Called by: writes.put (supervisor/engine/commands/writes.py)
+-- Called by: putting.put (supervisor/engine/commands/putting.py)
 -- Holds:     INV-1 a job lies in exactly one place; INV-3 a put begins a new stage, and its worker has lost the lease
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- recurring.lua — one recurring job, or a page of those of a queue.
 --
--- Called by: queries.recurring, queries.recurring_in (supervisor/engine/commands/queries.py)
+-- Called by: recurrences.read, recurrences.in_queue (supervisor/engine/commands/recurrences.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

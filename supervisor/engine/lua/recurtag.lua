@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- recurtag.lua — add tags to the later jobs of a recurrence, or remove them. Its earlier jobs keep theirs.
 --
--- Called by: writes.tag_recurring, writes.untag_recurring (supervisor/engine/commands/writes.py)
+-- Called by: recurrences.tag_recurring, recurrences.untag_recurring (supervisor/engine/commands/recurrences.py)
 -- Holds:     INV-12 at most 100 tags a job
 --
 -- KEYS[1]   prefix of the namespace

@@ -2,7 +2,7 @@
 -- release.lua — take running jobs from their workers and put them in front. Started ones count an interruption; an
 -- at-most-once job fails.
 --
--- Called by: writes.release (supervisor/engine/commands/writes.py)
+-- Called by: acts.release (supervisor/engine/commands/acts.py)
 -- Holds:     INV-3 the worker of a released job has lost its lease
 --
 -- KEYS[1]   prefix of the namespace

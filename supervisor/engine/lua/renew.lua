@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- renew.lua — extend leases, report starts, and store new data and checkpoints.
 --
--- Called by: writes.renew (supervisor/engine/commands/writes.py)
+-- Called by: leasing.renew (supervisor/engine/commands/leasing.py)
 -- Holds:     INV-5 a late renewal succeeds until another worker has taken the job
 --            INV-3 only the current token and worker may store anything
 --

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- resume.lua — after an exchange without a reply: renew what the worker knows, and hand back what it does not know.
 --
--- Called by: writes.resume (supervisor/engine/commands/writes.py)
+-- Called by: leasing.resume (supervisor/engine/commands/leasing.py)
 -- Holds:     INV-6 a job that was leased but never started goes to the front uncounted; INV-3 tokens only grow, also if
 --            the server has lost its last writes, above all that this worker was given
 --

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- retire.lua — forget an idle worker, unless it will be needed soon.
 --
--- Called by: writes.retire (supervisor/engine/commands/writes.py)
+-- Called by: workers.retire (supervisor/engine/commands/workers.py)
 -- Holds:     a put before it keeps the worker; a put after it leaves its token in the wake-up key
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- settle.lua — end a batch of leases, each with its outcome.
 --
--- Called by: writes.settle (supervisor/engine/commands/writes.py)
+-- Called by: settling.settle (supervisor/engine/commands/settling.py)
 -- Holds:     INV-3 only the current token and worker may settle, and once; INV-6 three separate counts
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- spawn.lua — put the jobs of a cron recurrence that is due; exactly one caller takes each time.
 --
--- Called by: writes.spawn (supervisor/engine/commands/writes.py)
+-- Called by: recurrences.spawn (supervisor/engine/commands/recurrences.py)
 -- Holds:     INV-1 a job lies in exactly one place
 --
 -- KEYS[1]   prefix of the namespace

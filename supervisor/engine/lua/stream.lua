@@ -1,7 +1,7 @@
 #!lua
 -- stream.lua — append what handlers stream, for the readers of their jobs.
 --
--- Called by: writes.stream (supervisor/engine/commands/writes.py)
+-- Called by: leasing.stream (supervisor/engine/commands/leasing.py)
 -- Holds:     INV-3 only the current token and worker may stream; INV-12 a stream has a most size and an end
 --
 -- KEYS[1]   prefix of the namespace

@@ -3,7 +3,7 @@
 -- drop what has outlived its retention and results that no dependent needs any more, count batches' members that have
 -- ended unseen, forget idle queues. One call visits 200 queues, and 1,000 idle ones.
 --
--- Called by: writes.sweep (supervisor/engine/commands/writes.py)
+-- Called by: maintenance.sweep (supervisor/engine/commands/maintenance.py)
 -- Holds:     INV-4 no job stays with a lost worker; INV-6 a death only if it had started; INV-12 retention is enforced
 --
 -- KEYS[1]   prefix of the namespace

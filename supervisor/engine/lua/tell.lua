@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- tell.lua — leave a hint in a worker's mailbox. Hints may be lost.
 --
--- Called by: writes.tell (supervisor/engine/commands/writes.py)
+-- Called by: mailbox.tell (supervisor/engine/commands/mailbox.py)
 -- Holds:     INV-12 the 100 newest messages, for an hour
 --
 -- KEYS[1]   prefix of the namespace

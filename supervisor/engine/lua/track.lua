@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- track.lua — track a job, or end its tracking, also of a job that is gone.
 --
--- Called by: writes.track, writes.untrack (supervisor/engine/commands/writes.py)
+-- Called by: acts.track, acts.untrack (supervisor/engine/commands/acts.py)
 -- Holds:     nothing moves
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- unrecur.lua — remove a recurring job. The jobs that it has put stay.
 --
--- Called by: writes.unrecur (supervisor/engine/commands/writes.py)
+-- Called by: recurrences.unrecur (supervisor/engine/commands/recurrences.py)
 -- Holds:     nothing of the recurrence remains
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- worker.lua — the leases of one worker, and the klasses that it has handlers for.
 --
--- Called by: queries.worker (supervisor/engine/commands/queries.py)
+-- Called by: workers.jobs_of (supervisor/engine/commands/workers.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- workers.lua — the workers, and how many leases each holds.
 --
--- Called by: queries.workers (supervisor/engine/commands/queries.py)
+-- Called by: workers.read (supervisor/engine/commands/workers.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

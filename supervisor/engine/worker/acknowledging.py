@@ -14,10 +14,11 @@ from typing import Any, Final
 import hiredis
 
 from supervisor import clock
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing
 from supervisor.engine.commands.acknowledge import Acknowledgement
+from supervisor.engine.commands.command import Command
+from supervisor.engine.commands.leasing import Grant, Renewal, Renewals
 from supervisor.engine.commands.payloads import SentBehind, once_jobs
-from supervisor.engine.commands.writes import Command, Grant, Renewal, Renewals
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.lease_times import LeaseTimes
 
@@ -140,7 +141,7 @@ class Acknowledging:
 
     def _starts(self, worker: str, jobs: Sequence[tuple[str, int]]) -> Command[Renewals]:
         starts = [Renewal(jid, token, started=True) for jid, token in jobs]
-        return writes.renew(worker, starts, ttl_s=self._times.own_ttl_s)
+        return leasing.renew(worker, starts, ttl_s=self._times.own_ttl_s)
 
 
 class _OnceAcknowledged:

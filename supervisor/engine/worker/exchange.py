@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from supervisor.engine.commands.writes import Command, Grant
+from supervisor.engine.commands.command import Command
+from supervisor.engine.commands.leasing import Grant
 
 Refused = Callable[[str], None]
 

@@ -5,8 +5,8 @@ from typing import Final
 from supervisor import clock
 from supervisor.engine.commands import queries
 from supervisor.engine.commands.acknowledge import Acknowledgement
+from supervisor.engine.commands.command import Command
 from supervisor.engine.commands.queries import Timing
-from supervisor.engine.commands.writes import Command
 from supervisor.engine.transport.dialer import ServerPatience
 from supervisor.engine.worker.exchange import Confirmation
 from supervisor.engine.worker.served_queues import ServedQueues

@@ -3,8 +3,9 @@
 import math
 
 from supervisor import clock
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import Command, Grant
+from supervisor.engine.commands import leasing
+from supervisor.engine.commands.command import Command
+from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.worker.acknowledging import Acknowledging
 from supervisor.engine.worker.exchange import Granted, Wanted
 from supervisor.engine.worker.identity import Identity
@@ -60,7 +61,7 @@ class Leaser:
 
     def _command(self, wanted: Wanted, number: int, waited: bool) -> Command[Grant]:
         serving = self._serving
-        lease = writes.lease(
+        lease = leasing.lease(
             self._identity.name, serving.names, wanted.count, starting=wanted.starting, ttl_s=self._times.own_ttl_s,
             number=number, takeover=self._times.may_take_over, order=serving.order, woken=wanted.woken, waited=waited,
             weights=serving.weights, once=wanted.once,

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.queries import OperatorRequest, Wish
+from supervisor.engine.commands.mailbox import OperatorRequest
+from supervisor.engine.commands.workers import Wish
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.queue_order import Queues
 
 #: A worker with globs asks for queue names this often while it leases. Mail tells an idle worker.
@@ -110,7 +111,7 @@ class ServedQueues:
             return None
         self._known = known
         resolved = self._queues.resolve(known)
-        before, self.names = self.names, resolved[: writes.MOST]
+        before, self.names = self.names, resolved[:MOST]
         if before == self.names:
             return None
         old, new = set(before), set(self.names)

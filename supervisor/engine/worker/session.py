@@ -11,8 +11,8 @@ from typing import Any, Final
 import hiredis
 
 from supervisor import clock
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import ResumeResult
+from supervisor.engine.commands import leasing, workers
+from supervisor.engine.commands.leasing import ResumeResult
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.jobs import LeaseRecord
@@ -175,7 +175,7 @@ class Session:
             on_deregistered()
 
         identity = self.identity
-        resume = writes.resume(
+        resume = leasing.resume(
             identity.name, identity.next_number, [(lease.jid, lease.token) for lease in known],
             highest=identity.highest_token, ttl_s=self.times.own_ttl_s,
         )  # fmt: skip
@@ -188,7 +188,7 @@ class Session:
         if self.wakeups.waiting:
             self.wakeups.end_wait()
         # Renewals and mail to itself may have made another record of the worker meanwhile.
-        self.pipeline.send_aside(writes.deregister(self.identity.name, own=True))
+        self.pipeline.send_aside(workers.deregister(self.identity.name, own=True))
         self.identity.rename()
         self.serving.forget_wish()
         self._resumed = self._lost_grant = False
@@ -210,7 +210,7 @@ class Session:
             else:
                 self.has_left = True
 
-        self.pipeline.exchange([Part(writes.retire(self.identity.name, self.serving.names, soon_s), answered)])
+        self.pipeline.exchange([Part(workers.retire(self.identity.name, self.serving.names, soon_s), answered)])
 
     def leave(self) -> None:
         """Have Redis forget the worker, which holds nothing any more. Raises LinkLost."""
@@ -218,7 +218,7 @@ class Session:
         def left(_jobs: Any) -> None:
             self.has_left = True
 
-        self.pipeline.exchange([Part(writes.deregister(self.identity.name, own=True), left, must=True)])
+        self.pipeline.exchange([Part(workers.deregister(self.identity.name, own=True), left, must=True)])
 
     # outages
 

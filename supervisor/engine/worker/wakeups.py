@@ -10,9 +10,10 @@ from typing import Any, Final, NamedTuple
 import hiredis
 
 from supervisor import clock
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import mailbox
+from supervisor.engine.commands.command import Command
+from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.commands.payloads import SentBehind
-from supervisor.engine.commands.writes import Command, Grant
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.transport.link import Link, LinkLost
 from supervisor.engine.worker.exchange import Granted, Wanted
@@ -128,13 +129,13 @@ class Wakeups(Wait):
         """
         if not self.is_ending:
             self.is_ending = True
-            self._pipeline.send_aside(writes.tell(self._identity.name, b"wake"))
+            self._pipeline.send_aside(mailbox.tell(self._identity.name, b"wake"))
 
     def drop_mail(self) -> None:
         """Forget unread mail. One of the messages may have been to end the wait. Raises LinkLost."""
         self._pipeline.send_plain("UNLINK", self._namespace.mail(self._identity.name))
         if self.is_ending:
-            self._pipeline.send_aside(writes.tell(self._identity.name, b"wake"))
+            self._pipeline.send_aside(mailbox.tell(self._identity.name, b"wake"))
 
     # its end
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from supervisor.config import RunConfig
-from supervisor.engine.commands.writes import Grant
+from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import Released, Unknown
 from supervisor.master.jobs.admission import Admission, may_go_ahead

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from supervisor.engine.commands.writes import Streamed
+from supervisor.engine.commands.leasing import Streamed
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import Outcome
 from supervisor.engine.worker.exchange import Fence

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from supervisor import clock
-from supervisor.engine.commands.writes import Streamed
+from supervisor.engine.commands.leasing import Streamed
 from supervisor.engine.model.chunks import cost_of
 from supervisor.master.model.held_lease import HeldLease, HeldStream
 from supervisor.messages import MOST_CHUNK_BYTES, MOST_CHUNKS

@@ -6,9 +6,9 @@ Runs in the master. Does no I/O.
 import math
 from collections.abc import Mapping, Sequence
 
-from supervisor.engine.commands import queries, writes
+from supervisor.engine.commands import maintenance, queries, recurrences, workers
+from supervisor.engine.commands.maintenance import SWEEP_COUNT, Swept
 from supervisor.engine.commands.queries import Depths
-from supervisor.engine.commands.writes import Swept
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
@@ -17,7 +17,7 @@ from supervisor.master.jobs.admission import Admission
 from supervisor.master.model.counts import MasterCounts
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.concerns_watch import ConcernsWatch
-from supervisor.master.redis.maintenance import SWEEP_COUNT, Duties, Maintenance
+from supervisor.master.redis.maintenance import Duties, Maintenance
 from supervisor.master.redis.speaker import TimedSpeaker
 
 
@@ -58,19 +58,19 @@ class Chores(TimedSpeaker):
             parts += self._look(now_at)
         desired = self._backlog.take_to_say()
         if desired is not None:
-            parts.append(Part(writes.desire(*desired)))
+            parts.append(Part(workers.desire(*desired)))
         return parts
 
     def _maintain(self, due: Duties) -> list[Part]:
         parts = []
         if due.sweep:
             self._times.read_again()
-            sweep = writes.sweep(
+            sweep = maintenance.sweep(
                 SWEEP_COUNT, takeover=self._times.may_take_over, offset=due.offset, worker=self._identity.name,
                 queues=self._serving.literals,
             )  # fmt: skip
             parts.append(Part(sweep, self._on_swept))
-        return parts + [Part(writes.spawn(*spawn)) for spawn in due.spawns]
+        return parts + [Part(recurrences.spawn(*spawn)) for spawn in due.spawns]
 
     def _on_swept(self, swept: Swept) -> None:
         self._counts.swept += swept.taken

@@ -8,7 +8,7 @@ more has `_on_deregistered` called in its place.
 from collections.abc import Callable, Sequence
 
 from supervisor import clock
-from supervisor.engine.commands.writes import ResumeResult
+from supervisor.engine.commands.leasing import ResumeResult
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.transport.link import LayoutRefused, LinkLost
 from supervisor.engine.worker.session import Session

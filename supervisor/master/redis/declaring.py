@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from supervisor import clock
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import recurrences
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.recurring import Declared, declared
 from supervisor.engine.worker.exchange import Part
@@ -48,7 +48,7 @@ class Declaring(Speaker):
 
     def _parts_of(self, release: _Release, only_missing: bool) -> Sequence[Part]:
         plain = sorted(release.klasses - release.recurrences.keys())
-        commands = writes.declarations(plain, list(self._checked(release.recurrences)), only_missing)
+        commands = recurrences.declarations(plain, list(self._checked(release.recurrences)), only_missing)
         lost = partial(self._on_lost, release if only_missing else _Release(frozenset(), {}))
         return [Part(command, self._on_declared, {"REFUSED": self._on_refused}, lost=lost) for command in commands]
 

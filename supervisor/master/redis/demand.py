@@ -6,7 +6,7 @@ Does no I/O.
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from supervisor.engine.commands.writes import MOST
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.worker.exchange import Wanted
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.jobs.capacity import Capacity

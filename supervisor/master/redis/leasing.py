@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from supervisor import clock
-from supervisor.engine.commands.writes import Grant
+from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.worker.exchange import Granted, Part, Wanted
 from supervisor.engine.worker.leaser import Leaser
 from supervisor.engine.worker.pipeline import Pipeline

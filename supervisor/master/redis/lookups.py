@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from supervisor.engine.commands import queries, writes
-from supervisor.engine.commands.queries import OperatorRequest, Timing, Wish
-from supervisor.engine.commands.writes import MOST
+from supervisor.engine.commands import mailbox, queries, workers
+from supervisor.engine.commands.mailbox import OperatorRequest
+from supervisor.engine.commands.queries import Timing
+from supervisor.engine.commands.workers import Wish
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
@@ -52,7 +54,7 @@ class QueueLookup(Speaker):
         if self._skills_due or klasses is not self._klasses:
             self._klasses, self._skills_due = klasses, False
             demand = self._demand
-            skills = writes.skills(self._identity.name, klasses, serving.names, demand.shapes, demand.release)
+            skills = workers.skills(self._identity.name, klasses, serving.names, demand.shapes, demand.release)
             parts.append(Part(skills))
             self._schemas.tell(demand.schemas)
         parts += self._schemas.parts()
@@ -63,8 +65,8 @@ class QueueLookup(Speaker):
             parts.append(Part(queries.names(), self._on_names))
         if serving.asks_for_wish():
             # In this order: a request made after the second query has a number that the first one has not seen.
-            parts.append(Part(queries.wish(self._identity.name), self._on_wish))
-            parts.append(Part(queries.requests(self._identity.name), self._on_requests))
+            parts.append(Part(workers.wish(self._identity.name), self._on_wish))
+            parts.append(Part(mailbox.requests(self._identity.name), self._on_requests))
         return parts
 
     def _on_names(self, names: Sequence[str]) -> None:

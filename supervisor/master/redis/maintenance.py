@@ -9,15 +9,12 @@ from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple
 
 from supervisor import clock
-from supervisor.engine.commands.writes import Grant, Swept
+from supervisor.engine.commands.leasing import Grant
+from supervisor.engine.commands.maintenance import SWEEP_COUNT, SWEEP_S, Swept
 from supervisor.engine.model import recurring
 from supervisor.engine.model.recurring import MOST_AT_ONCE, CronMissing, DueCron, Following
 from supervisor.ops.events import Events
 
-#: Mean time between two sweeps of one master.
-SWEEP_S: Final = 15.0
-#: One sweep takes at most this many jobs from lost workers. If it took as many, the next one follows at once.
-SWEEP_COUNT: Final = 100
 MOST_WARNINGS: Final = 100
 #: One turn of the loop computes times for at most this long. The next turns compute the rest.
 _COMPUTING_S: Final = 0.005

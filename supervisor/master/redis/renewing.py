@@ -9,8 +9,9 @@ from functools import partial
 from typing import NamedTuple
 
 from supervisor import clock
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import GONE, LOST, MOST, Renewal, Renewals, ResumeResult
+from supervisor.engine.commands import leasing
+from supervisor.engine.commands.leasing import GONE, LOST, Renewal, Renewals, ResumeResult
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.worker.exchange import Confirmation, Part
 from supervisor.engine.worker.identity import Identity
@@ -127,7 +128,7 @@ class Renewing(TimedSpeaker):
 
     def _part(self, due: Sequence[Due], then: Callable[[Sequence[Due], Renewals], None], again: bool = False) -> Part:
         renewals = [each.renewal for each in due]
-        command = writes.renew(
+        command = leasing.renew(
             self._identity.name, renewals, number=self._identity.next_number, ttl_s=self._times.own_ttl_s
         )  # fmt: skip
         return Part(command, partial(then, due), must=True, again=again)
@@ -135,7 +136,7 @@ class Renewing(TimedSpeaker):
     def report_starts(self, started: Sequence[HeldLease]) -> None:
         """Tell Redis at once, beside any exchange, that these jobs start. Raises LinkLost."""
         starts = [_started(held.lease) for held in started]
-        self._pipeline.send_aside(writes.renew(self._identity.name, starts, ttl_s=self._times.own_ttl_s))
+        self._pipeline.send_aside(leasing.renew(self._identity.name, starts, ttl_s=self._times.own_ttl_s))
 
     # what comes
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from supervisor.engine.commands.writes import ResumeResult
+from supervisor.engine.commands.leasing import ResumeResult
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.master.jobs.lease_answers import LeaseAnswers
 from supervisor.master.model.counts import MasterCounts

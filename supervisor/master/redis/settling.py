@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 
 from supervisor import clock
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import MOST
+from supervisor.engine.commands import settling
 from supervisor.engine.model import scripts
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.outcomes import ENDLESS, LATER, REFUSED, TOO_MANY_QUEUES, Answer, Returned
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
@@ -49,7 +49,7 @@ class Settling(TimedSpeaker):
         if not self._ledger.has_ended and now_at < self._ledger.settle_at:
             return ()
         outcomes = self._ledger.settle_next(MOST, now_at)
-        settle = writes.settle(self._identity.name, outcomes, number=self._identity.next_number)
+        settle = settling.settle(self._identity.name, outcomes, number=self._identity.next_number)
         # Redis refuses only the other script, which needs memory, for a lack of it, and then does nothing.
         refused = {} if settle.script is scripts.SETTLE else {"OOM": self._on_full}
         return [Part(settle, self._on_settled, refused, must=True, again=True)]

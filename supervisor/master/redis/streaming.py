@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from supervisor import clock
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.master.jobs.lease_answers import LeaseAnswers
@@ -37,7 +37,7 @@ class Streaming(TimedSpeaker):
         return [self._part(batches[first : first + _MOST]) for first in range(0, len(batches), _MOST)]
 
     def _part(self, batches: Sequence[ChunkBatch]) -> Part:
-        command = writes.stream(self._identity.name, [batch.entry for batch in batches])
+        command = leasing.stream(self._identity.name, [batch.entry for batch in batches])
         then, refused = partial(self._on_appended, batches), partial(self._on_refused, batches)
         return Part(command, then, {"OOM": refused}, must=True, again=True)
 

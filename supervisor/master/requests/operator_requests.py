@@ -7,7 +7,7 @@ something is done once, and gets the same answer.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from supervisor.engine.commands.queries import OperatorRequest
+from supervisor.engine.commands.mailbox import OperatorRequest
 from supervisor.master.model.signals import By
 from supervisor.master.model.slots import Slots
 from supervisor.master.requests.controls import Answer, Controls

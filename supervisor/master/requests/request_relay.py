@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from functools import partial
 
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.queries import OperatorRequest
-from supervisor.engine.commands.writes import Command
+from supervisor.engine.commands import mailbox
+from supervisor.engine.commands.command import Command
+from supervisor.engine.commands.mailbox import OperatorRequest
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.served_queues import ServedQueues
@@ -40,6 +40,6 @@ class RequestRelay(Speaker):
 
     def _answer(self, reply: Reply) -> Command[bool]:
         try:
-            return writes.answer(self._identity.name, reply.request.id, reply.answer)
+            return mailbox.answer(self._identity.name, reply.request.id, reply.answer)
         except (TypeError, ValueError) as error:  # too long, or no JSON: the asker is told so in place of the answer
-            return writes.answer(self._identity.name, reply.request.id, {"error": str(error)})
+            return mailbox.answer(self._identity.name, reply.request.id, {"error": str(error)})

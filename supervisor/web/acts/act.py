@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
-from supervisor.engine.commands.writes import MOST
+from supervisor.engine.model.bounds import MOST
 from supervisor.web.forms import place_of
 from supervisor.web.pages.page import BadParameter
 

@@ -12,8 +12,9 @@ import orjson
 
 from supervisor.config import LONGEST_LEASE_S, SHORTEST_LEASE_S
 from supervisor.engine.client.async_calls import calls_of
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import MOST, Renewal
+from supervisor.engine.commands import leasing
+from supervisor.engine.commands.leasing import Renewal
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Leased, Outcome, Released, Retried
 from supervisor.web.acts.act import WORKERS, ActCall, Field, WebAct
 from supervisor.web.pages.page import BadParameter
@@ -78,7 +79,7 @@ def _shown(one: "AsyncLease") -> dict[str, Any]:
 async def renew(call: ActCall) -> dict[str, Any]:
     """Renew leases. Answers the new end of each, null for one that is lost."""
     entries, ttl_s = [Renewal(held.jid, held.token) for held, _ in _each(call, "leases")], _ttl_s(call)
-    expires = await calls_of(call.client).call(writes.renew, call.fields["worker"], entries, ttl_s=ttl_s)
+    expires = await calls_of(call.client).call(leasing.renew, call.fields["worker"], entries, ttl_s=ttl_s)
     return {"expires_unix": [at if at > 0 else None for at in expires]}
 
 

@@ -5,7 +5,7 @@ import pytest
 from supervisor.cli.lib.actor import user_at_host
 from supervisor.cli.lib.terminal import local_time
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import lanes, limits, queries, writes
+from supervisor.engine.commands import lanes, leasing, limits, workers
 
 COLUMNS = ["lane", "waiting", "running", "stalled", "parked", "weight", "paused"]
 
@@ -334,18 +334,18 @@ def test_removing_a_limit_starts_its_parked_jobs(shell, jobs, queue):
 
 def worker(jobs):
     """A worker that Redis knows as a master: it has resumed, as each master does when it connects."""
-    calls_of(jobs).call(writes.resume, "web-1", 1, [])
+    calls_of(jobs).call(leasing.resume, "web-1", 1, [])
 
 
 def test_serve_leaves_a_request_in_redis(shell, jobs):
     worker(jobs)
     said = shell.line("serve", "web-1", "high", "email-*", "!email-bulk")
     assert said == "web-1 is told to serve high email-* !email-bulk"
-    wish = calls_of(jobs).run(queries.wish("web-1"))
+    wish = calls_of(jobs).run(workers.wish("web-1"))
     assert (wish.number, wish.queues, wish.order) == (1, ["high", "email-*", "!email-bulk"], None)
     said = shell.line("serve", "web-1", "high:3", "low", "--order", "weighted")
     assert said == "web-1 is told to serve high:3 low in weighted order"
-    wish = calls_of(jobs).run(queries.wish("web-1"))
+    wish = calls_of(jobs).run(workers.wish("web-1"))
     assert (wish.number, wish.queues, wish.order) == (2, ["high:3", "low"], "weighted")
 
 

@@ -3,13 +3,13 @@
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing, workers
 
 
 def introduce(client, name, klasses, queues):
     """Register a worker with its klasses and queues."""
-    calls_of(client).call(writes.resume, name, 1, [])
-    calls_of(client).call(writes.skills, name, klasses, queues)
+    calls_of(client).call(leasing.resume, name, 1, [])
+    calls_of(client).call(workers.skills, name, klasses, queues)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_without_a_living_supervisor_there_is_no_hint(hint, jobs, server, namesp
 
 
 def test_a_silent_supervisor_may_have_any_klass(hint, jobs, alive):
-    calls_of(jobs).call(writes.resume, "new", 1, [])
+    calls_of(jobs).call(leasing.resume, "new", 1, [])
     assert hint("mail.sned", "--queue", "emial") == []
 
 

@@ -14,14 +14,38 @@ import random
 import re
 import sys
 import traceback
+from types import SimpleNamespace
 from typing import Any
 
 import redis
 
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import bulk, lanes, limits, queries, writes
+from supervisor.engine.commands import bulk, lanes, limits, queries
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import LeaseRecord, new_job
+
+try:
+    from supervisor.engine.commands import (
+        acts,
+        leasing,
+        mailbox,
+        maintenance,
+        putting,
+        recurrences,
+        settings,
+        settling,
+        workers,
+    )
+except ImportError:  # an engine of before, where one module has all calls that change something
+    from supervisor.engine.commands import writes
+
+    acts = leasing = maintenance = putting = settling = writes
+    mailbox = SimpleNamespace(tell=writes.tell, requests=queries.requests)
+    recurrences = SimpleNamespace(
+        read=queries.recurring, recur=writes.recur, spawn=writes.spawn, update_recurring=writes.update_recurring
+    )
+    settings = SimpleNamespace(read=queries.settings, configure=writes.configure)
+    workers = SimpleNamespace(deregister=writes.deregister, desire=writes.desire, wish=queries.wish)
 
 try:
     from supervisor.engine.client.sync_calls import calls_of
@@ -161,7 +185,7 @@ class Player:
     # traffic
 
     def do_put(self, jobs: list[dict[str, Any]]) -> Any:
-        return self.run(writes.put([self.new(one) for one in jobs], now=self.now))
+        return self.run(putting.put([self.new(one) for one in jobs], now=self.now))
 
     def new(self, one: dict[str, Any]) -> Any:
         given = dict(one)
@@ -183,7 +207,7 @@ class Player:
         if how["order"] == "weighted":
             how["weights"] = {queues[0]: 3}
         number_of_it = self.number(worker, number)
-        grant = self.run(writes.lease(worker, queues, count, ttl_s=ttl, number=number_of_it, now=self.now, **how))
+        grant = self.run(leasing.lease(worker, queues, count, ttl_s=ttl, number=number_of_it, now=self.now, **how))
         self.take(grant)
         return grant
 
@@ -216,7 +240,7 @@ class Player:
             if lease is not None:
                 chosen.append(lease)
                 ways.append(self.outcome(lease, one))
-        answers = self.run(writes.settle(worker, ways, number=self.number(worker, number), now=self.now))
+        answers = self.run(settling.settle(worker, ways, number=self.number(worker, number), now=self.now))
         for lease, answer in zip(chosen, answers, strict=False):  # one number again: as many answers as then
             if lease in self.held and lease.worker == worker and answer not in UNCHANGED:
                 self.held.remove(lease)
@@ -259,8 +283,8 @@ class Player:
                 progress = tuple(one["progress"]) if "progress" in one else None
                 state = to_state("state", one["state"]) if "state" in one else b""
                 step = one.get("step", "")
-                renewals.append(writes.Renewal(lease.jid, lease.token, one["started"], data, progress, state, step))
-        command = writes.renew(worker, renewals, number=self.number(worker, number), ttl_s=ttl, now=self.now)
+                renewals.append(leasing.Renewal(lease.jid, lease.token, one["started"], data, progress, state, step))
+        command = leasing.renew(worker, renewals, number=self.number(worker, number), ttl_s=ttl, now=self.now)
         renewed = self.run(command)
         return [list(renewed), renewed.now_unix, renewed.cancelled_by]
 
@@ -268,10 +292,10 @@ class Player:
         """Resume with some of the worker's leases; the others are handed back."""
         own = [(one.jid, one.token) for one in self.held if one.worker == worker]
         number = self.number(worker, "next")
-        return self.run(writes.resume(worker, number, own[:known], highest=highest, now=self.now))
+        return self.run(leasing.resume(worker, number, own[:known], highest=highest, now=self.now))
 
     def do_sweep(self, count: int, takeover: bool, worker: str | None) -> Any:
-        swept = self.run(writes.sweep(count, takeover=takeover, worker=worker, now=self.now))
+        swept = self.run(maintenance.sweep(count, takeover=takeover, worker=worker, now=self.now))
         self.due += swept.due
         return swept
 
@@ -281,31 +305,31 @@ class Player:
             return None
         due = self.due.pop(0)
         times, next_unix = following(due, self.now)
-        return self.run(writes.spawn(due, times, next_unix, now=self.now))
+        return self.run(recurrences.spawn(due, times, next_unix, now=self.now))
 
     # calls of operators
 
     def do_write(self, call: str, args: list[Any], **more: Any) -> Any:
-        return self.run(getattr(writes, call)(*args, now=self.now, **more))
+        return self.run(getattr(acts, call)(*args, now=self.now, **more))
 
     def do_deregister(self, worker: str, own: bool) -> Any:
-        return self.run(writes.deregister(worker, own=own, now=self.now))
+        return self.run(workers.deregister(worker, own=own, now=self.now))
 
     def do_tell(self, worker: str, message: str) -> Any:
-        return self.run(writes.tell(worker, message))
+        return self.run(mailbox.tell(worker, message))
 
     def do_desire(self, count: int) -> Any:
-        return self.run(writes.desire("pool", count, {"n": count}))
+        return self.run(workers.desire("pool", count, {"n": count}))
 
     def do_unfail(self, queue: str | None, **given: Any) -> Any:
         more = {"klass": given["klass"], "data": data_of(given["data"])} if "klass" in given else {}
         if "jids" in given:
-            return self.run(writes.unfail_jobs(given["jids"], queue, now=self.now, **more))
-        return self.run(writes.unfail(given["group"], queue, given["count"], now=self.now, **more))
+            return self.run(acts.unfail_jobs(given["jids"], queue, now=self.now, **more))
+        return self.run(acts.unfail(given["group"], queue, given["count"], now=self.now, **more))
 
     def do_configure(self, option: str, queue: str | None, value: Any) -> Any:
         text = None if value is None else str(int(value)) if isinstance(value, bool) else str(value)
-        return self.run(writes.configure(option, queue, text, by="kim", now=self.now))
+        return self.run(settings.configure(option, queue, text, by="kim", now=self.now))
 
     def do_lane(self, call: str, args: list[Any]) -> Any:
         return self.run(getattr(lanes, call)(*args, now=self.now))
@@ -319,15 +343,15 @@ class Player:
         return self.run(limits.unlimit(key, half, now=self.now))
 
     def do_recur(self, queue: str, jid: str, data: Any, options: dict[str, Any]) -> Any:
-        return self.run(writes.recur(queue, "k", data_of(data), {"jid": jid, **options}, now=self.now))
+        return self.run(recurrences.recur(queue, "k", data_of(data), {"jid": jid, **options}, now=self.now))
 
     def do_update_recurring(self, jid: str, changes: dict[str, Any]) -> Any:
-        known = self.run(queries.recurring(jid))
+        known = self.run(recurrences.read(jid))
         if known is None:
             return None
         if "data" in changes:
             changes = {**changes, "data": data_of(changes["data"])}
-        return self.run(writes.update_recurring(known, changes, now=self.now))
+        return self.run(recurrences.update_recurring(known, changes, now=self.now))
 
     def do_cancel_equal(self, queue: str, data: Any) -> Any:
         self.used.add("drop")
@@ -419,8 +443,8 @@ class Player:
         return {
             "workers": self.client.workers(),
             "each": [self.client.worker(name) for name in WORKERS],
-            "wishes": [self.run(queries.wish(name)) for name in WORKERS],
-            "requests": [self.run(queries.requests(name, now=self.now)) for name in WORKERS],
+            "wishes": [self.run(workers.wish(name)) for name in WORKERS],
+            "requests": [self.run(mailbox.requests(name, now=self.now)) for name in WORKERS],
         }
 
     def see_limits(self) -> Any:
@@ -451,21 +475,21 @@ class Player:
             self.do_tick(100)
             for queue in QUEUES:
                 for job in self.client.queue(queue).jobs("depends", count=1000):
-                    self.run(writes.undepend(job.jid, None, now=self.now))
-            grant = self.run(writes.lease("x", QUEUES, 1000, now=self.now))
+                    self.run(acts.undepend(job.jid, None, now=self.now))
+            grant = self.run(leasing.lease("x", QUEUES, 1000, now=self.now))
             self.take(grant)
             rounds.append([lease.jid for lease in grant.leases])
             endless = [lease.jid for lease in grant.leases if lease.persistent]
             if endless:
-                self.run(writes.cancel(endless, now=self.now))
+                self.run(acts.cancel(endless, now=self.now))
             ends = [Completed(lease) for lease in grant.leases if not lease.persistent]
-            assert set(self.run(writes.settle("x", ends, now=self.now))) <= {True}
+            assert set(self.run(settling.settle("x", ends, now=self.now))) <= {True}
             if not grant.leases and not any(counts.total for counts in self.client.queues().values()):
                 break
         return rounds
 
     def release_all(self) -> None:
-        for option in self.run(queries.settings()):
+        for option in self.run(settings.read()):
             self.client.config.unset(option)
         for key in self.client.limits():
             self.client.unlimit(key)
@@ -524,7 +548,7 @@ def plain(value: Any) -> Any:
         return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, LeaseRecord):
         return {name: plain(getattr(value, name)) for name in OF_LEASE} | {"data": decoded(value)}
-    if isinstance(value, writes.Grant):
+    if isinstance(value, leasing.Grant):
         return {name: plain(getattr(value, name)) for name in OF_GRANT}
     if isinstance(value, datetime.date):
         return value.isoformat()

@@ -9,8 +9,8 @@ from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.event_stream import STREAM_EVENTS, Event, EventFilter, _Patience
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import Renewal
+from supervisor.engine.commands import leasing, settings
+from supervisor.engine.commands.leasing import Renewal
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Returned
 
@@ -86,11 +86,11 @@ def test_an_event_has_the_fields_that_the_table_lists(client, clock):
         q.lane("l").pause(by="kim")
         q.lane("l").unpause()
         client.limit("k", running=1, by="kim")
-        calls_of(client).call(writes.resume, "w", 1, [])
+        calls_of(client).call(leasing.resume, "w", 1, [])
         client.serve("w", ["q", "r"])
         client.queue("r").put("k", jid="h", persistent=True)
         (held,) = client.queue("r").lease("w")
-        calls_of(client).call(writes.renew, "w", [Renewal(held.jid, held.token, progress=(0.5, "half"))])
+        calls_of(client).call(leasing.renew, "w", [Renewal(held.jid, held.token, progress=(0.5, "half"))])
         client.settle([Returned(held)])
         client.cancel("h", by="kim")
         client.queue("s").put("k", jid="s")
@@ -390,7 +390,7 @@ def test_an_event_of_no_job_has_none(client):
         assert stream.get(5) == Event(
             "config.changed", calls_of(client).clock(), fields={"option": "grace", "value": "9"}
         )
-        client._store.run(writes.configure("grace", None, None, now=calls_of(client).clock()))
+        client._store.run(settings.configure("grace", None, None, now=calls_of(client).clock()))
         assert stream.get(5) == Event("config.changed", calls_of(client).clock(), fields={"option": "grace"})
 
 

@@ -18,9 +18,10 @@ from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Lease
+from supervisor.engine.commands import acts, leasing, mailbox, recurrences, waits
 from supervisor.engine.commands import check as checks
-from supervisor.engine.commands import writes
 from supervisor.engine.commands.check import KINDS, SLICE, Violation, of_keys
+from supervisor.engine.commands.command import Command
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import LeaseholdError, LeaseLost
 from supervisor.engine.model.validation import EXACT_INT
@@ -48,7 +49,7 @@ class Namespace:
     def check(self, repair: bool = False) -> list[Violation]:
         return self.client.check(repair)
 
-    def run(self, command: writes.Command[Any]) -> Any:
+    def run(self, command: Command[Any]) -> Any:
         return self.client._store.run(command)
 
     def write(self, name: str, fields: dict[str, object]) -> object:
@@ -125,11 +126,11 @@ def fill(ns: Namespace) -> None:
     q.put("k", jid="child", depends=["parent", "running"], on_parent_failure="wait", delay=500)
     q.put("k", jid="heir", depends=["failing"], on_parent_failure="wait")
     q.put("k", jid="expired")
-    ns.run(writes.track("expired", now=START))
+    ns.run(acts.track("expired", now=START))
     ns.client.cancel("expired")
-    ns.run(writes.track("ahead", now=START))
-    ns.run(writes.recur("r", "k", {"again": 1}, {"jid": "again", "every": 60, "tags": ["red"]}, now=START))
-    ns.run(writes.tell("w", "hint"))
+    ns.run(acts.track("ahead", now=START))
+    ns.run(recurrences.recur("r", "k", {"again": 1}, {"jid": "again", "every": 60, "tags": ["red"]}, now=START))
+    ns.run(mailbox.tell("w", "hint"))
     assert ns.states("completed", "failing", "released", "running", "ahead", "waiting", "later", "child", "heir") == [
         "complete", "failed", "waiting", "running", "waiting", "waiting", "scheduled", "depends", "depends",
     ]  # fmt: skip
@@ -153,7 +154,7 @@ def fill_lines(ns: Namespace) -> None:
     q.put("k", jid="aside", lane="p")
     leases = {lease.jid: lease for lease in q.lease("v", 4)}
     slot = ns.slot = leases["slot"]
-    ns.run(writes.renew("v", [writes.Renewal("slot", slot.token, progress=(0.5, "half"), state=b"[1]")], now=START))
+    ns.run(leasing.renew("v", [leasing.Renewal("slot", slot.token, progress=(0.5, "half"), state=b"[1]")], now=START))
     ns.client.limit("K", running=1)
     q.put("k", jid="parked", limit="K", lane="a", priority=4)
     leases["back"].release()
@@ -1321,7 +1322,7 @@ def test_repaired_job_wakes_a_waiting_worker(ns):
 
 
 def test_repair_that_fails_a_job_tells_its_waiters_and_frees_its_slot(ns):
-    assert ns.run(writes.wait_for("slot", now=START)) == "running"
+    assert ns.run(waits.wait_for("slot", now=START)) == "running"
     ns.redis.hdel(ns.key("job:slot"), "klass")
     ns.check(repair=True)
     assert ns.redis.lrange(ns.key("ended:slot"), 0, -1) == [b"1"]

@@ -6,7 +6,7 @@ import pytest
 
 from supervisor import Concerns, QueueConcerns
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import concerns, writes
+from supervisor.engine.commands import concerns, leasing, workers
 
 NUMBERS = itertools.count(1)
 
@@ -19,8 +19,8 @@ def q(client):
 def serve(client, *queues):
     """Be one more living worker, of these queues."""
     worker = f"worker-{next(NUMBERS)}"
-    calls_of(client).call(writes.resume, worker, 1, [])
-    assert calls_of(client).call(writes.skills, worker, ["k"], queues)
+    calls_of(client).call(leasing.resume, worker, 1, [])
+    assert calls_of(client).call(workers.skills, worker, ["k"], queues)
 
 
 def of_queue(client, queue="q"):

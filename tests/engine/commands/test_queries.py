@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import queries, writes
+from supervisor.engine.commands import leasing, queries, settings, workers
 from supervisor.engine.commands.lanes import LaneCounts
 from supervisor.engine.model.errors import JobNotFound
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried
@@ -232,8 +232,8 @@ def test_workers_are_listed_by_recency_with_their_leases(client, clock):
     q.lease("second", 1, ttl=100)
     clock.tick(4)
     assert client.workers() == [
-        queries.WorkerInfo("second", running=1, stalled=0, seen_unix=clock.now - 4, unseen_s=4),
-        queries.WorkerInfo("first", running=0, stalled=2, seen_unix=clock.now - 5, unseen_s=5),
+        workers.WorkerInfo("second", running=1, stalled=0, seen_unix=clock.now - 4, unseen_s=4),
+        workers.WorkerInfo("first", running=0, stalled=2, seen_unix=clock.now - 5, unseen_s=5),
     ]
 
 
@@ -243,8 +243,8 @@ def test_worker_lists_its_jobs_in_lease_order(client, clock):
     q.lease("w", 1, ttl=5)
     q.lease("w", 2, ttl=100)
     clock.tick(5)
-    assert client.worker("w") == queries.WorkerJobs("w", clock.now - 5, running=["a", "b"], stalled=["c"])
-    assert client.worker("nobody") == queries.WorkerJobs("nobody", None, [], [])
+    assert client.worker("w") == workers.WorkerJobs("w", clock.now - 5, running=["a", "b"], stalled=["c"])
+    assert client.worker("nobody") == workers.WorkerJobs("nobody", None, [], [])
 
 
 def test_unseen_worker_is_forgotten(client, clock):
@@ -262,7 +262,7 @@ def test_workers_come_in_pages_with_bounded_lease_counts(client):
     put(q, *(str(i) for i in range(20)))
     for i in range(4):
         q.lease(f"w{i}", 5)
-    assert [worker.name for worker in client._store.run(queries.workers(1, 2, now=calls_of(client).clock()))] == [
+    assert [worker.name for worker in client._store.run(workers.read(1, 2, now=calls_of(client).clock()))] == [
         "w2",
         "w1",
     ]
@@ -393,7 +393,7 @@ def test_a_running_job_shows_how_far_it_is(client, clock):
     q = client.queue("q")
     put(q, "a")
     (lease,) = q.lease("w")
-    calls_of(client).call(writes.renew, "w", [writes.Renewal("a", lease.token, progress=(0.4, "two of five"))])
+    calls_of(client).call(leasing.renew, "w", [leasing.Renewal("a", lease.token, progress=(0.4, "two of five"))])
     assert client.job("a").progress == (0.4, "two of five", clock.now)
     lease.complete()
     assert client.job("a").progress == (0.4, "two of five", clock.now)
@@ -637,10 +637,10 @@ def test_bad_options_and_values_are_refused_and_change_nothing(client, server, n
 
 
 def test_setting_an_equal_value_is_no_change(client):
-    assert client._store.run(writes.configure("grace", None, "9"))
-    assert not client._store.run(writes.configure("grace", None, "9"))
-    assert client._store.run(writes.configure("grace", None, None))
-    assert not client._store.run(writes.configure("grace", None, None))
+    assert client._store.run(settings.configure("grace", None, "9"))
+    assert not client._store.run(settings.configure("grace", None, "9"))
+    assert client._store.run(settings.configure("grace", None, None))
+    assert not client._store.run(settings.configure("grace", None, None))
 
 
 @pytest.mark.parametrize(

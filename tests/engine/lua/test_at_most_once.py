@@ -5,7 +5,7 @@ import random
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing, settling, workers
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Returned, Unknown
 
 
@@ -66,7 +66,7 @@ def test_a_retry_says_that_none_remains(client):
 @pytest.mark.parametrize("by", ["a lease", "a sweep"])
 def test_expired_lease_fails_the_job_even_without_a_reported_start(client, clock, starting, by):
     client.queue("q").put("k", jid="j", at_most_once=True)
-    calls_of(client).run(writes.lease("w", ["q"], starting=starting, now=clock.now))
+    calls_of(client).run(leasing.lease("w", ["q"], starting=starting, now=clock.now))
     clock.tick(36)
     if by == "a sweep":
         client.sweep()
@@ -99,12 +99,12 @@ def test_job_not_started_is_handed_back(client):
     assert [it.jid for it in client.queue("q").lease("w2")] == ["j"]
 
 
-@pytest.mark.parametrize("leave", [writes.resume, writes.deregister])
+@pytest.mark.parametrize("leave", [leasing.resume, workers.deregister])
 def test_job_never_received_is_handed_back(client, clock, leave):
     client.queue("q").put("k", jid="j", at_most_once=True)
-    calls_of(client).run(writes.settle("w", [], number=1, now=clock.now))
-    calls_of(client).run(writes.lease("w", ["q"], number=1, now=clock.now))
-    arguments = {"own": True} if leave is writes.deregister else {"number": 2, "known": []}
+    calls_of(client).run(settling.settle("w", [], number=1, now=clock.now))
+    calls_of(client).run(leasing.lease("w", ["q"], number=1, now=clock.now))
+    arguments = {"own": True} if leave is workers.deregister else {"number": 2, "known": []}
     calls_of(client).run(leave("w", **arguments, now=clock.now))
     assert [it.jid for it in client.queue("q").lease("w2")] == ["j"]
 
@@ -149,7 +149,7 @@ def test_persistent_and_at_most_once_exclude_each_other(client):
 
 
 def lease_once(client, clock, klasses=("k",)):
-    return calls_of(client).run(writes.lease("w", ["q"], 9, once=klasses, now=clock.now)).leases
+    return calls_of(client).run(leasing.lease("w", ["q"], 9, once=klasses, now=clock.now)).leases
 
 
 def test_a_worker_may_say_which_klasses_never_start_twice(client, clock):
@@ -180,7 +180,7 @@ def test_a_persistent_job_does_not_become_one(client, clock):
 def test_mark_survives_a_hand_back_to_another_worker(client, clock):
     client.queue("q").put("k", jid="j")
     (lease,) = lease_once(client, clock)
-    calls_of(client).run(writes.settle("w", [Released(lease, started=False)], now=clock.now))
+    calls_of(client).run(settling.settle("w", [Released(lease, started=False)], now=clock.now))
     (again,) = client.queue("q").lease("w2")
     assert again.at_most_once is True
 

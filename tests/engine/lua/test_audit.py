@@ -4,7 +4,7 @@ import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import bulk, writes
+from supervisor.engine.commands import bulk, settling
 from supervisor.engine.model.bounds import Login
 
 DAY_S = 86400
@@ -82,7 +82,7 @@ def test_retry_and_release_are_recorded(client, kim, q):
 
 def test_requests_to_supervisors_are_recorded_and_questions_are_not(client, kim):
     name = "web-1"
-    calls_of(client).call(writes.settle, name, [], number=1)
+    calls_of(client).call(settling.settle, name, [], number=1)
     for what in ("stacks", "pause", "drain"):
         kim.ask(name, what, timeout=0)
     kim.serve(name, ["a", "b"])

@@ -7,7 +7,7 @@ import pytest
 
 from supervisor import AsyncClient, DependencyError, LeaseholdError
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import batches, writes
+from supervisor.engine.commands import batches, leasing, settling
 from supervisor.engine.model.outcomes import LATER, Completed
 
 CALLBACKS = {
@@ -510,10 +510,10 @@ def test_bad_batch_is_refused_before_anything_is_written(client, server, namespa
 def test_settle_sent_again_calls_nobody_again(client):
     put_batch(client, 1)
     calls = calls_of(client)
-    calls.call(writes.resume, "w", 1, [])
+    calls.call(leasing.resume, "w", 1, [])
     [lease] = leased(client)
     for _ in range(2):
-        assert calls.call(writes.settle, "w", [Completed(lease)], number=2) == [True]
+        assert calls.call(settling.settle, "w", [Completed(lease)], number=2) == [True]
     assert called(client) == ["on_complete", "on_success"]
 
 
@@ -811,7 +811,7 @@ def test_settle_that_ends_many_batches_leaves_some_outcomes_to_the_next_call(cli
         put_batch(client, 1, f"b{number}", **LARGE)
     left = leased(client, n)
     while left:
-        answers = calls.call(writes.settle, "w", [Completed(lease) for lease in left])
+        answers = calls.call(settling.settle, "w", [Completed(lease) for lease in left])
         assert set(answers) <= {True, LATER}
         assert 0 < answers.count(True) <= 30
         left = left[answers.count(True) :]

@@ -7,7 +7,7 @@ import pytest
 from supervisor.engine.client.answers import checked_many
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import bulk, limits, writes
+from supervisor.engine.commands import acts, bulk, leasing, limits, maintenance, putting, settling
 from supervisor.engine.model.errors import DependencyError, LeaseholdError
 from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import LATER, REFUSED, Completed, Failed, Released
@@ -122,7 +122,7 @@ def test_a_call_makes_a_bounded_number_of_dependencies(client):
     parents = [f"p{i}" for i in range(1_000)]
     jobs = [new_job("put", "q", "k", None, {"jid": f"c{i}", "depends": parents}) for i in range(6)]
     with pytest.raises(DependencyError, match="c5 is one of those that get more than 5000 dependencies by one call"):
-        calls_of(client).call(writes.put, jobs)
+        calls_of(client).call(putting.put, jobs)
     assert client.job("c0") is None
 
 
@@ -225,7 +225,7 @@ def test_completions_with_much_work_end_one_call_after_the_other(client, more):
     then = [{**one, **more} for one in waiting_for_many(q, "c", 6)]
     leases = leased(q, 4)
     outcomes = [Completed(lease, then=then[2 * i : 2 * i + 2]) for i, lease in enumerate(leases)]
-    assert calls_of(client).call(writes.settle, "w", outcomes) == [
+    assert calls_of(client).call(settling.settle, "w", outcomes) == [
         True,
         LATER,
         LATER,
@@ -389,11 +389,11 @@ def test_record_with_a_damaged_owner_can_be_cancelled(client, server, namespace,
     server.redis.hset(f"{{{namespace}}}:job:j", "owner", "1e+14:w")
     server.redis.delete(f"{{{namespace}}}:held:w")
     run = {
-        "cancel": writes.cancel(["j"], now=calls_of(client).clock()),
-        "put": writes.put([new_job("put", "q", "k", None, {"jid": "j"})], now=calls_of(client).clock()),
-        "fail": writes.fail("j", "g", "m", now=calls_of(client).clock()),
-        "release": writes.release(["j"], now=calls_of(client).clock()),
-        "move": writes.move("j", "other", now=calls_of(client).clock()),
+        "cancel": acts.cancel(["j"], now=calls_of(client).clock()),
+        "put": putting.put([new_job("put", "q", "k", None, {"jid": "j"})], now=calls_of(client).clock()),
+        "fail": acts.fail("j", "g", "m", now=calls_of(client).clock()),
+        "release": acts.release(["j"], now=calls_of(client).clock()),
+        "move": acts.move("j", "other", now=calls_of(client).clock()),
     }
     assert client.job("j").token is None
     assert calls_of(client).run(run[act])
@@ -414,10 +414,10 @@ def test_lease_brings_a_bounded_number_of_jobs_to_their_places(client, config, s
     def still_scheduled():
         return sum(server.redis.zcard(f"{{{namespace}}}:queue:{name}:scheduled") for name in names)
 
-    calls_of(client).call(writes.lease, "w", names, 1_000)
+    calls_of(client).call(leasing.lease, "w", names, 1_000)
     assert still_scheduled() == 1_200
     for _ in range(2):
-        calls_of(client).call(writes.lease, "w", names, 1_000)
+        calls_of(client).call(leasing.lease, "w", names, 1_000)
     assert still_scheduled() == 0
 
 
@@ -425,11 +425,11 @@ def test_sweep_puts_a_bounded_number_of_recurring_jobs(client):
     for i in range(3):
         client.queue(f"q{i}").recur("k", every=1, jid=f"r{i}")
     calls_of(client).clock.tick(80)
-    swept = calls_of(client).call(writes.sweep, 100)
+    swept = calls_of(client).call(maintenance.sweep, 100)
     counts = client.queues()
     assert sum(one.waiting for one in counts.values()) == 100
     assert swept.next_offset == 2
-    calls_of(client).call(writes.sweep, 100, offset=2)
+    calls_of(client).call(maintenance.sweep, 100, offset=2)
     assert client.queues()["q2"].waiting == 81
 
 
@@ -441,7 +441,7 @@ def test_retention_takes_a_bounded_number_of_tags_away(client, config, server, n
     calls_of(client).clock.tick(9)
     left = []
     for _ in range(3):
-        calls_of(client).call(writes.sweep, 100)
+        calls_of(client).call(maintenance.sweep, 100)
         left.append(server.redis.zcard(f"{{{namespace}}}:complete"))
     assert left == [30, 0, 0]
     assert not server.redis.exists(f"{{{namespace}}}:tag-counts")

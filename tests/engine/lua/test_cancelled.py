@@ -3,9 +3,9 @@
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import bulk, writes
+from supervisor.engine.commands import bulk, leasing
+from supervisor.engine.commands.leasing import GONE, Renewal
 from supervisor.engine.commands.queries import Cancelled
-from supervisor.engine.commands.writes import GONE, Renewal
 
 WEEK_S = 7 * 86400
 
@@ -87,6 +87,6 @@ def test_worker_of_a_cancelled_job_learns_the_actor(client, q):
     a, b, c = q.lease("w", 3)
     client.cancel("a", by="kim")
     client.cancel("c")
-    renewals = calls_of(client).call(writes.renew, "w", [Renewal(lease.jid, lease.token) for lease in (a, b, c)])
+    renewals = calls_of(client).call(leasing.renew, "w", [Renewal(lease.jid, lease.token) for lease in (a, b, c)])
     assert [end == GONE for end in renewals] == [True, False, True]
     assert renewals.cancelled_by == {0: "kim"}

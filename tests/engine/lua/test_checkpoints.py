@@ -7,8 +7,8 @@ import pytest
 
 from supervisor import AsyncClient, LeaseLost
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import Renewal
+from supervisor.engine.commands import acts, leasing
+from supervisor.engine.commands.leasing import Renewal
 from supervisor.engine.model.errors import LeaseholdError
 
 STATES = [{"n": 1, "ä": [None, 2.5]}, 0, "", [], False]
@@ -57,7 +57,7 @@ WAYS_TO_COME_AGAIN = {
     "release by hand": lambda client, lease: client.job("j").release(),
     "move": lambda client, lease: (client.job("j").move("other"), client.job("j").move("q")),
     "forgotten worker": lambda client, lease: client.deregister("w"),
-    "resume without it": lambda client, lease: calls_of(client).call(writes.resume, "w", 1, []),
+    "resume without it": lambda client, lease: calls_of(client).call(leasing.resume, "w", 1, []),
     "new priority": lambda client, lease: (client.job("j").set_priority(3), lease.release()),
 }
 
@@ -81,7 +81,7 @@ def test_a_persistent_job_that_comes_back_has_its_checkpoint(client, clock):
     leased(client, persistent=True).checkpoint([1])
     clock.now += 20
     lease = client.job("j")
-    calls_of(client).call(writes.release, [lease.jid])
+    calls_of(client).call(acts.release, [lease.jid])
     clock.now += 20
     assert again(client, "v").saved == [1]
 
@@ -182,11 +182,11 @@ def test_late_checkpoint_does_not_replace_a_newer_one(client):
     lease = leased(client)
     entry = Renewal("j", lease.token, state=b'"old"')
     for number in (1, 5):
-        calls_of(client).call(writes.resume, "w", number, [("j", lease.token)])
-    calls_of(client).call(writes.renew, "w", [entry._replace(state=b'"new"')], number=6)
-    calls_of(client).call(writes.renew, "w", [entry], number=4)
+        calls_of(client).call(leasing.resume, "w", number, [("j", lease.token)])
+    calls_of(client).call(leasing.renew, "w", [entry._replace(state=b'"new"')], number=6)
+    calls_of(client).call(leasing.renew, "w", [entry], number=4)
     assert client.job("j").saved == "new"
-    calls_of(client).call(writes.renew, "w", [entry._replace(state=b'"same exchange"')], number=5)
+    calls_of(client).call(leasing.renew, "w", [entry._replace(state=b'"same exchange"')], number=5)
     assert client.job("j").saved == "same exchange"
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import recurrences
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.recurring import declared
 
@@ -16,7 +16,7 @@ def release(client):
 
     def tell(*plain, only_missing=False, **recurring):
         known = [declared(klass, rhythm, calls_of(client).clock()) for klass, rhythm in recurring.items()]
-        return calls_of(client).call(writes.declare, plain, known, only_missing)
+        return calls_of(client).call(recurrences.declare, plain, known, only_missing)
 
     return tell
 

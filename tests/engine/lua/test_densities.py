@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing, waits
 from supervisor.engine.model.outcomes import Completed
 from tests.engine.invariants import read_namespace
 
@@ -51,10 +51,10 @@ CHANGES = {
     "a tag": lambda client, lease: client.job("j").tag("t"),
     "tracking": lambda client, lease: client.job("j").track(),
     "progress": lambda client, lease: calls_of(client).run(
-        writes.renew("w", [writes.Renewal("j", lease.token, progress=(0.5, "half"))], now=calls_of(client).clock())
+        leasing.renew("w", [leasing.Renewal("j", lease.token, progress=(0.5, "half"))], now=calls_of(client).clock())
     ),
     "a checkpoint": lambda client, lease: lease.checkpoint({"step": 1}),
-    "a waiter": lambda client, lease: calls_of(client).call(writes.wait_for, "j"),
+    "a waiter": lambda client, lease: calls_of(client).call(waits.wait_for, "j"),
     "a dependent": lambda client, lease: client.queue("q").put("k", jid="child", depends=["j"]),
 }
 
@@ -95,9 +95,9 @@ def test_data_given_by_the_worker_goes_inline_or_beside(client, found):
 def test_start_of_a_dense_job_is_kept(client, clock, found):
     q = client.queue("q")
     q.put("k", jid="j")
-    (lease,) = calls_of(client).run(writes.lease("w", ["q"], starting=0, now=clock.now)).leases
+    (lease,) = calls_of(client).run(leasing.lease("w", ["q"], starting=0, now=clock.now)).leases
     assert not client.job("j").started
-    calls_of(client).run(writes.renew("w", [writes.Renewal("j", lease.token, True)], now=clock.now))
+    calls_of(client).run(leasing.renew("w", [leasing.Renewal("j", lease.token, True)], now=clock.now))
     assert client.job("j").started
     assert found().dense == {"j"}
     clock.now += 1_000

@@ -8,7 +8,7 @@ import pytest
 
 from supervisor import LeaseholdError
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import doors, writes
+from supervisor.engine.commands import doors, settling
 from supervisor.engine.model.outcomes import LATER, Completed
 
 UUID = "0f14d0ab-9605-4a62-a9e4-5ed26688389b"
@@ -157,7 +157,7 @@ def test_fewer_items_end_at_once_where_many_are_processed(client, server, rwq, f
         rwq(f"own-{number}", b"x")
     client.doors.take("rwq", 200)
     outcomes = [Completed(lease) for lease in leases(client, 200)]
-    answers = calls_of(client).run(writes.settle("w", outcomes, now=clock.now))
+    answers = calls_of(client).run(settling.settle("w", outcomes, now=clock.now))
     assert 20 <= answers.count(True) <= 150
     assert client.settle(outcomes) == [answer == LATER for answer in answers]
     assert list(server.redis.scan_iter(f"{foreign}:*")) == [f"{foreign}:processing".encode()]
@@ -335,7 +335,7 @@ def test_one_settle_tells_only_so_much_and_the_next_one_the_rest(client, server,
     with server.redis.pubsub(ignore_subscribe_messages=True) as channel:
         channel.subscribe(f"{foreign}_mail_done")
         channel.get_message(timeout=5)
-        answers = calls_of(client).run(writes.settle("w", outcomes, now=clock.now))
+        answers = calls_of(client).run(settling.settle("w", outcomes, now=clock.now))
         assert 10 <= answers.count(True) <= 20
         assert answers.count(LATER) == len(held) - answers.count(True)
         assert client.settle(outcomes) == [answer == LATER for answer in answers]

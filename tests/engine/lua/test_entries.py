@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing
 from supervisor.engine.model.outcomes import Completed
 
 ANY = bytes(range(256))
@@ -405,7 +405,7 @@ def test_poison_entry_is_buried_and_others_go_on(client, push, server, namespace
     push({"klass": "k", "data": 1}, {"klass": "k", "jid": "poison"}, {"klass": "k", "data": 2})
     client.queue("other").put("k", data=3)
     queues = ["q", "other"]
-    grant = calls_of(client).call(writes.lease, "w", queues, 9)
+    grant = calls_of(client).call(leasing.lease, "w", queues, 9)
     assert grant.leases == [] and grant.next_at_unix == grant.now_unix
     assert [lease.data for lease in client.lease("w", queues, 9)] == [1, 2, 3]
     (job,) = broken(client)
@@ -475,7 +475,7 @@ def test_entries_with_many_names_are_taken_in_steps(client, push):
     """One lease takes a bounded number of entries and reports that there are more."""
     tags = [f"t{number}" for number in range(100)]
     push(*({"klass": "k", "tags": tags} for _ in range(200)))
-    grant = calls_of(client).call(writes.lease, "w", ["q"], 1_000)
+    grant = calls_of(client).call(leasing.lease, "w", ["q"], 1_000)
     assert 0 < len(grant.leases) < 100
     assert grant.next_at_unix == grant.now_unix
     rest = [lease for _ in range(19) for lease in client.queue("q").lease("w", 1_000)]

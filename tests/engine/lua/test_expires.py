@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing
 from supervisor.engine.model.outcomes import Died, Released, Retried
 
 
@@ -97,7 +97,7 @@ def test_released_unstarted_job_still_expires(client, clock):
 def test_job_of_a_worker_lost_before_the_start_expires(client, clock):
     q = client.queue("q")
     q.put("k", jid="j", expires=10)
-    calls_of(client).run(writes.lease("w", ["q"], starting=0, now=clock.now))
+    calls_of(client).run(leasing.lease("w", ["q"], starting=0, now=clock.now))
     clock.tick(60)
     assert q.lease("w2") == []
     assert expired(client) == ["j"]

@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import settling
 from supervisor.engine.model.errors import DependencyError, StoreUnavailable
 from supervisor.engine.model.outcomes import REFUSED, Completed
 
@@ -47,7 +47,7 @@ def test_a_lost_lease_puts_nothing(client, clock):
 
 def test_a_completion_that_is_sent_twice_puts_them_once(client, clock):
     lease = first(client)
-    settle = writes.settle("w", [Completed(lease, then=[{"queue": "r", "klass": "k"}])], number=1, now=clock.now)
+    settle = settling.settle("w", [Completed(lease, then=[{"queue": "r", "klass": "k"}])], number=1, now=clock.now)
     assert calls_of(client).run(settle) == calls_of(client).run(settle) == [True]
     assert len(waiting(client)) == 1
 

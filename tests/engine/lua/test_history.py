@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import settling
 from supervisor.engine.model.errors import JobNotFound
 from supervisor.engine.model.outcomes import Released
 
@@ -30,7 +30,7 @@ POPPED = {"what": "popped", "worker": "w"}
 
 
 def drained(held):
-    held._calls.call(writes.settle, "w", [Released(held, reason="drain")])
+    held._calls.call(settling.settle, "w", [Released(held, reason="drain")])
 
 
 def test_history_runs_from_put_to_end(client, q, story, clock):

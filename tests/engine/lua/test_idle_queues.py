@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import maintenance
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.outcomes import MOST_QUEUES, TOO_MANY_QUEUES, Completed
 from tests.layouts import mark
@@ -130,7 +130,7 @@ def test_a_queue_that_a_worker_serves_by_name_stays(client, clock, server, names
     client.sweep()
     for _ in range(3):
         clock.tick(DAY / 2)
-        calls_of(client).run(writes.sweep(worker="w", queues=("q", "never put to"), now=clock.now))
+        calls_of(client).run(maintenance.sweep(worker="w", queues=("q", "never put to"), now=clock.now))
     assert names(server, namespace) == {"q"}
 
 
@@ -150,13 +150,13 @@ def test_wait_for_a_forgotten_queue_ends(client, live, clock, server, namespace)
 
 @pytest.mark.sampled(3)
 def test_sweep_reads_idle_queues_by_the_thousand(client, full):
-    first = calls_of(client).call(writes.sweep)
+    first = calls_of(client).call(maintenance.sweep)
     assert first.next_offset == 200
     client.sweep(1_000)
-    swept, rounds = calls_of(client).call(writes.sweep), 1
+    swept, rounds = calls_of(client).call(maintenance.sweep), 1
     while swept.next_offset:
         swept, rounds = (
-            calls_of(client).call(writes.sweep, offset=swept.next_offset),
+            calls_of(client).call(maintenance.sweep, offset=swept.next_offset),
             rounds + 1,
         )
     assert rounds <= MOST_QUEUES / 1_000 + 1

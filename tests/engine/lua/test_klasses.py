@@ -5,7 +5,7 @@ import random
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing, settling, workers
 from supervisor.engine.model.outcomes import Completed, Misfit, Unknown
 from tests.engine.invariants import misplaced, read_namespace
 
@@ -15,13 +15,13 @@ class Member:
 
     def __init__(self, client, name, klasses, queues=("q",)):
         self.client, self.name, self.klasses, self.queues, self.number = client, name, set(klasses), queues, 1
-        calls_of(client).call(writes.resume, name, 1, [])
+        calls_of(client).call(leasing.resume, name, 1, [])
         self.tell(klasses)
 
     def shape(self, shapes):
         """Report handlers with the shapes of data that they take, by klass."""
         self.klasses, self.shapes = set(shapes), shapes
-        calls_of(self.client).call(writes.skills, self.name, sorted(shapes), self.queues, shapes)
+        calls_of(self.client).call(workers.skills, self.name, sorted(shapes), self.queues, shapes)
 
     def misfits(self, count=10):
         """Lease jobs, and refuse each whose data name another shape. Return the jids of the others."""
@@ -31,17 +31,17 @@ class Member:
         if refused:
             self.number += 1
             outcomes = [Misfit(lease, self.shapes[lease.klass], "user: is missing") for lease in refused]
-            self.answers = calls_of(self.client).call(writes.settle, self.name, outcomes, number=self.number)
+            self.answers = calls_of(self.client).call(settling.settle, self.name, outcomes, number=self.number)
         return [lease.jid for lease in leases if lease not in refused]
 
     def tell(self, klasses):
         self.klasses = set(klasses)
-        calls_of(self.client).call(writes.skills, self.name, sorted(klasses), self.queues)
+        calls_of(self.client).call(workers.skills, self.name, sorted(klasses), self.queues)
 
     def lease(self, count=1, **more):
         self.number += 1
         grant = calls_of(self.client).call(
-            writes.lease, self.name, list(self.queues), count, number=self.number, **more
+            leasing.lease, self.name, list(self.queues), count, number=self.number, **more
         )
         self.next_at = grant.next_at_unix
         return grant.leases
@@ -54,7 +54,7 @@ class Member:
         if strange:
             self.number += 1
             self.answers = calls_of(self.client).call(
-                writes.settle, self.name, [Unknown(lease, 10) for lease in strange], number=self.number
+                settling.settle, self.name, [Unknown(lease, 10) for lease in strange], number=self.number
             )
         return [lease.jid for lease in leases if lease.klass in self.klasses]
 
@@ -86,8 +86,8 @@ def put(q, klass, *jids, **options):
 
 def test_older_worker_keeps_jobs_from_lying_apart(client, clock, q, old, new):
     """The older worker's scripts do not know that place. It numbers its exchanges and has reported no skills."""
-    calls_of(client).call(writes.resume, "oldest", 1, [])
-    calls_of(client).call(writes.lease, "oldest", ["q"], 0, number=2)
+    calls_of(client).call(leasing.resume, "oldest", 1, [])
+    calls_of(client).call(leasing.lease, "oldest", ["q"], 0, number=2)
     put(q, "b", *"12")
     assert old.exchange(1) == []
     assert old.answers == ["scheduled"]
@@ -104,10 +104,10 @@ def test_jobs_apart_come_back_when_an_older_version_joins(client, clock, q, old,
     assert old.exchange() == []
     assert client.job("1").left_to_others
     clock.tick(50)
-    calls_of(client).call(writes.resume, "oldest", 1, [])
+    calls_of(client).call(leasing.resume, "oldest", 1, [])
     clock.tick(15)
     for number, worker in enumerate(("old", "new", "oldest"), 50):
-        calls_of(client).call(writes.lease, worker, ["other"], 0, number=number)
+        calls_of(client).call(leasing.lease, worker, ["other"], 0, number=number)
     client.sweep()
     assert not client.job("1").left_to_others
 
@@ -225,7 +225,7 @@ def test_leaving_peer_gives_the_job_back_at_once(client, q, old, new, server, na
         client.deregister("new")
     elif leaves == "retire":
         server.redis.delete(f"{{{namespace}}}:mail:new")
-        assert calls_of(client).call(writes.retire, "new", ["elsewhere"], 0) == ""
+        assert calls_of(client).call(workers.retire, "new", ["elsewhere"], 0) == ""
     else:
         new.tell(["a"])
     old.exchange()
@@ -326,7 +326,7 @@ def test_reported_klasses_are_shown(client, old, new):
 
 
 def test_an_unknown_worker_tells_nothing(client, keys):
-    assert calls_of(client).call(writes.skills, "nobody", ["a"], ["q"]) is False
+    assert calls_of(client).call(workers.skills, "nobody", ["a"], ["q"]) is False
     assert not [key for key in keys() if key.startswith("skills:")]
 
 
@@ -363,7 +363,7 @@ def test_script_reads_a_bounded_number_of_workers(client, q, old, server):
     q.put_many({"klass": f"x{n}"} for n in range(1000))
     leases = old.lease(1000)
     before = server.calls("zmscore")
-    calls_of(client).call(writes.settle, "old", [Unknown(lease, 10) for lease in leases], number=99)
+    calls_of(client).call(settling.settle, "old", [Unknown(lease, 10) for lease in leases], number=99)
     assert server.calls("zmscore") - before <= 5000
 
 
@@ -387,7 +387,7 @@ def test_random_releases_complete_every_job_once(client, clock, server, namespac
             known = [lease for lease in leases if lease.klass in one.klasses]
             one.number += 1
             outcomes = [Completed(lease) if lease in known else Unknown(lease, 1) for lease in leases]
-            calls_of(client).call(writes.settle, one.name, outcomes, number=one.number)
+            calls_of(client).call(settling.settle, one.name, outcomes, number=one.number)
             assert not done & {lease.jid for lease in known}
             done |= {lease.jid for lease in known}
         elif act < 0.8:
@@ -471,7 +471,7 @@ def test_peer_that_has_gone_leaves_the_job_broken(client, clock, q, old, new):
     new.shape({"k": "two"})
     shaped(q, "two", "a")
     old.misfits()
-    calls_of(client).call(writes.deregister, "new")
+    calls_of(client).call(workers.deregister, "new")
     assert old.misfits() == [] and old.answers == ["failed"]
 
 
@@ -513,5 +513,5 @@ def test_worker_that_lacks_the_klass_leaves_both_shapes(client, q, old, new):
 
 
 def test_release_is_shown(client, old):
-    calls_of(client).call(writes.skills, "old", ["k"], ["q"], {"k": "one"}, "v1.7")
+    calls_of(client).call(workers.skills, "old", ["k"], ["q"], {"k": "one"}, "v1.7")
     assert [worker.release for worker in client.workers() if worker.name == "old"] == ["v1.7"]

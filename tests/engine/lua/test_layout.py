@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing, mailbox
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import LayoutError
 from tests.engine.lua.test_scripts import SCENES, digest, evaluate, ready, set_up  # noqa: F401  # fixtures
@@ -86,8 +86,8 @@ FIRST_WRITES = {
     "pause": lambda client: client.queue("q").pause(),
     "limit": lambda client: client.limit("key", running=1),
     "lane": lambda client: client.queue("q").lane("a").weight(2),
-    "resume": lambda client: client._store.run(writes.resume("w", 1, [])),
-    "tell": lambda client: client._store.run(writes.tell("w", "hint")),
+    "resume": lambda client: client._store.run(leasing.resume("w", 1, [])),
+    "tell": lambda client: client._store.run(mailbox.tell("w", "hint")),
 }
 
 

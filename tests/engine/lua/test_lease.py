@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.engine.commands import queries, writes
+from supervisor.engine.commands import leasing, queries
 from supervisor.engine.model.errors import LeaseLost
 
 
@@ -92,15 +92,15 @@ def test_tokens_only_grow_in_the_order_of_the_answer(client):
 
 def test_lease_starts_only_the_first_jobs_on_request(client):
     put(client, *"abc")
-    run(client, writes.lease("w", ["q"], 3, starting=1, now=1_000_000.0))
+    run(client, leasing.lease("w", ["q"], 3, starting=1, now=1_000_000.0))
     assert [job.started for job in client.jobs("a", "b", "c")] == [True, False, False]
 
 
 def test_a_renew_can_say_that_a_job_has_started(client, clock):
     put(client, "a")
-    grant = run(client, writes.lease("w", ["q"], 1, starting=0, now=clock.now))
-    entry = writes.Renewal("a", grant.leases[0].token, started=True)
-    assert run(client, writes.renew("w", [entry], now=clock.now)) == [clock.now + 30]
+    grant = run(client, leasing.lease("w", ["q"], 1, starting=0, now=clock.now))
+    entry = leasing.Renewal("a", grant.leases[0].token, started=True)
+    assert run(client, leasing.renew("w", [entry], now=clock.now)) == [clock.now + 30]
     assert client.job("a").started
 
 
@@ -225,14 +225,14 @@ def test_a_lease_without_takeover_leaves_lost_workers_jobs_alone(client, clock):
     put(client, *"ab")
     client.queue("q").lease("w")
     clock.tick(100)
-    grant = run(client, writes.lease("v", ["q"], 5, takeover=False, now=clock.now))
+    grant = run(client, leasing.lease("v", ["q"], 5, takeover=False, now=clock.now))
     assert jids(grant.leases) == ["b"]
     assert grant.next_at_unix == clock.now + 5  # a grace later it may
 
 
 def test_lost_job_counts_a_death_only_if_it_had_started(client, clock):
     put(client, *"ab")
-    run(client, writes.lease("w", ["q"], 2, starting=1, now=clock.now))
+    run(client, leasing.lease("w", ["q"], 2, starting=1, now=clock.now))
     clock.tick(35)
     leases = client.queue("q").lease("v", 2)
     assert [(lease.jid, lease.deaths, lease.interruptions) for lease in leases] == [("a", 1, 0), ("b", 0, 0)]
@@ -284,7 +284,7 @@ def test_lease_reads_at_most_its_count_and_sixteen(client, clock):
     q.put_many({"klass": "k", "max_deaths": 1} for _ in range(40))
     q.lease("w", 40)
     clock.tick(35)
-    grant = run(client, writes.lease("v", ["q"], 1, now=clock.now))
+    grant = run(client, leasing.lease("v", ["q"], 1, now=clock.now))
     assert (grant.leases, client.failed()) == ([], {"died:lost": 17})
     assert grant.next_at_unix == clock.now  # there are more to look at
 
@@ -297,7 +297,7 @@ def test_delayed_death_beside_a_due_job_sets_the_next_time(client, clock, server
     put(client, "due", delay=30)
     clock.tick(35)
     server.redis.delete(f"{{{namespace}}}:bell:q")
-    grant = run(client, writes.lease("v", ["q"], 5, now=clock.now))
+    grant = run(client, leasing.lease("v", ["q"], 5, now=clock.now))
     assert (jids(grant.leases), grant.next_at_unix) == (["due"], clock.now + 1)
     assert server.redis.llen(f"{{{namespace}}}:bell:q") == 1
 
@@ -330,7 +330,7 @@ def test_the_clock_may_go_backwards(client, clock):
 
 def test_an_empty_lease_knows_when_the_next_job_comes(client, clock):
     def next_at():
-        return run(client, writes.lease("v", ["q", "p"], 1, now=clock.now)).next_at_unix
+        return run(client, leasing.lease("v", ["q", "p"], 1, now=clock.now)).next_at_unix
 
     assert next_at() is None
     put(client, "late", delay=100)
@@ -345,12 +345,12 @@ def test_an_empty_lease_knows_when_the_next_job_comes(client, clock):
 def test_full_lease_returns_no_next_time(client, clock):
     put(client, "a", "b")
     put(client, "late", delay=100)
-    assert run(client, writes.lease("w", ["q"], 1, now=clock.now)).next_at_unix is None
+    assert run(client, leasing.lease("w", ["q"], 1, now=clock.now)).next_at_unix is None
 
 
 def test_a_grant_says_its_own_time(client, live, clock):
-    assert run(client, writes.lease("w", ["q"], 1, now=clock.now)).now_unix == clock.now
-    assert run(live, writes.lease("w", ["q"], 1)).now_unix > clock.now
+    assert run(client, leasing.lease("w", ["q"], 1, now=clock.now)).now_unix == clock.now
+    assert run(live, leasing.lease("w", ["q"], 1)).now_unix > clock.now
 
 
 # Faults that must not stop a lease.
@@ -426,7 +426,7 @@ def test_damaged_record_does_not_block_other_leases(client, clock, server, names
     server.redis.set(dense, was.replace(b"\nk\n\n", b"\nk\npoften\n"))
     client.log("worse", "makes its record a full one")
     server.redis.hset(full, "priority", "often")
-    grant = run(client, writes.lease("w", ["q"], 4, now=clock.now))
+    grant = run(client, leasing.lease("w", ["q"], 4, now=clock.now))
     assert ([lease.jid for lease in grant.leases], grant.unreadable) == (["good", "fine"], ["bad", "worse"])
     server.redis.set(dense, server.redis.get(dense).replace(b"poften", b""))
     server.redis.hdel(full, "priority")

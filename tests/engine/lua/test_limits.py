@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Returned, Unknown
 from tests.lengths import FULL
@@ -353,7 +353,7 @@ ENDS = {
     "released by hand": lambda it, client: client.job(it.jid).release(),
     "of a worker that left": lambda it, client: client.deregister("w"),
     "deleted": lambda it, client: client.queue("q").delete(running="stop"),
-    "not known to its worker": lambda it, client: calls_of(client).run(writes.resume("w", 1, [], now=1_000_000)),
+    "not known to its worker": lambda it, client: calls_of(client).run(leasing.resume("w", 1, [], now=1_000_000)),
 }
 
 
@@ -579,7 +579,7 @@ def test_a_lease_says_when_there_will_be_room_again(client, clock):
     put(q, 5, limit=KEY)
     assert len(q.lease("w", 5)) == 2
     clock.tick(4)
-    grant = calls_of(client).run(writes.lease("w", ["q"], 5, now=clock.now))
+    grant = calls_of(client).run(leasing.lease("w", ["q"], 5, now=clock.now))
     assert (grant.leases, grant.next_at_unix) == ([], 1_000_010.0)
     clock.tick(5.999)
     assert q.lease("w", 5) == []
@@ -769,7 +769,7 @@ def test_start_that_is_taken_back_leaves_the_others_counted(client, clock):
     put(q, 12, limit="r")
     q.lease("w", 9, ttl=3600)
     clock.tick(1)
-    calls_of(client).run(writes.lease("lost", ["q"], 1, ttl_s=5, starting=0, now=clock.now))
+    calls_of(client).run(leasing.lease("lost", ["q"], 1, ttl_s=5, starting=0, now=clock.now))
     clock.tick(60)
     assert jids(q.lease("w", 9)) == ["r-9"]
 

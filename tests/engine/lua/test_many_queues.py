@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing
 from tests.engine.invariants import read_namespace
 
 NAMES = [f"q{n:02}" for n in range(40)]
@@ -30,7 +30,7 @@ def lease(client, clock):
     """Return what a lease of all queues grants."""
 
     def grant(count=1, **options):
-        command = writes.lease("w", NAMES, count, now=clock.now, **options)
+        command = leasing.lease("w", NAMES, count, now=clock.now, **options)
         return client._store.run(command)
 
     return grant

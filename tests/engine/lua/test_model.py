@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_handles import Lease
-from supervisor.engine.commands import batches, writes
+from supervisor.engine.commands import batches, leasing, workers
 from supervisor.engine.commands.limits import Limit
 from supervisor.engine.model.errors import DependencyError, JobNotFound, LeaseholdError, LeaseLost
 from supervisor.engine.model.outcomes import (
@@ -499,7 +499,7 @@ class Machine(RuleBasedStateMachine):
     def lease_ahead(self, worker, queues, count, starting, once):
         """Lease as a master does: some jobs start later, and some klasses never start twice."""
         self.note_called()
-        command = writes.lease(worker, queues, count, starting=starting, once=once, now=self.clock.now)
+        command = leasing.lease(worker, queues, count, starting=starting, once=once, now=self.clock.now)
         given = [Lease(record, calls_of(self.client)) for record in calls_of(self.client).run(command).leases]
         self.compare(given, worker, queues, count, starting=starting, once=once)
 
@@ -661,7 +661,7 @@ class Machine(RuleBasedStateMachine):
     def join(self, worker):
         """The worker numbers its exchanges from now on, as one of 0.1, or one without a report of klasses."""
         if worker not in self.model.skills.numbered and not self.model.held_by(worker):
-            calls_of(self.client).call(writes.resume, worker, 1, [])
+            calls_of(self.client).call(leasing.resume, worker, 1, [])
             self.model.join(worker)
 
     @operation(
@@ -673,7 +673,7 @@ class Machine(RuleBasedStateMachine):
         self.join(worker)
         told = dict.fromkeys(klasses, shape) if shape else {}
         self.agree(
-            lambda: calls_of(self.client).call(writes.skills, worker, klasses, queues, told),
+            lambda: calls_of(self.client).call(workers.skills, worker, klasses, queues, told),
             lambda model: model.report_skills(worker, klasses, queues, told),
         )
 
@@ -692,8 +692,8 @@ class Machine(RuleBasedStateMachine):
     @operation(when="held", pick=pick, started=st.booleans(), progress=st.sampled_from([None, (0.5, "half"), (1, "")]))
     def renew_as_a_master(self, pick, started, progress):
         lease, hold = self.held[pick % len(self.held)]
-        entry = writes.Renewal(hold.jid, lease.token, started, progress=progress)
-        command = writes.renew(hold.worker, [entry], now=self.clock.now)
+        entry = leasing.Renewal(hold.jid, lease.token, started, progress=progress)
+        command = leasing.renew(hold.worker, [entry], now=self.clock.now)
         self.agree(
             lambda: [ms(when) for when in calls_of(self.client).run(command)],
             lambda model: [model.renew(hold, started=started, progress=progress)],
@@ -707,9 +707,9 @@ class Machine(RuleBasedStateMachine):
     @operation(when="held", pick=pick, name=name, result=st.sampled_from([{"n": 1}, None]))
     def step_of_handler(self, pick, name, result):
         _, hold = self.held[pick % len(self.held)]
-        entry = writes.Renewal(hold.jid, hold.token, True, state=to_state("result", result), step=name)
+        entry = leasing.Renewal(hold.jid, hold.token, True, state=to_state("result", result), step=name)
         self.agree(
-            lambda: [ms(when) for when in calls_of(self.client).call(writes.renew, hold.worker, [entry])],
+            lambda: [ms(when) for when in calls_of(self.client).call(leasing.renew, hold.worker, [entry])],
             lambda model: [model.renew(hold, started=True, state=result, step=name)],
         )
 

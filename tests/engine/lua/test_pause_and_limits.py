@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing
 from supervisor.engine.model.options import OPTIONS
 from tests.layouts import set_options
 
@@ -175,7 +175,7 @@ def test_paused_queue_is_read_again_only_for_expired_leases(client, q, clock):
     put(q, "b", delay=5)
     q.lease("w")
     q.pause()
-    grant = calls_of(client).call(writes.lease, "v", ["q"])
+    grant = calls_of(client).call(leasing.lease, "v", ["q"])
     assert grant.next_at_unix == clock.now + 35
 
 

@@ -11,9 +11,9 @@ import pytest
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing
+from supervisor.engine.commands.command import Command
 from supervisor.engine.commands.payloads import LeftOut
-from supervisor.engine.commands.writes import Command
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import OutcomeUnknown
 from supervisor.engine.model.outcomes import Completed
@@ -35,11 +35,11 @@ def between(command: Command[Any], act: Callable[[], object]) -> Command[Any]:
     return replace(command, left_out=left_out)
 
 
-def lease(client: Client, act: Callable[[], object] = lambda: None, count: int = 9, **options: Any) -> writes.Grant:
-    return calls_of(client).run(between(writes.lease("w", ["q"], count, now=calls_of(client).clock(), **options), act))
+def lease(client: Client, act: Callable[[], object] = lambda: None, count: int = 9, **options: Any) -> leasing.Grant:
+    return calls_of(client).run(between(leasing.lease("w", ["q"], count, now=calls_of(client).clock(), **options), act))
 
 
-def jids(grant: writes.Grant) -> list[str]:
+def jids(grant: leasing.Grant) -> list[str]:
     return [one.jid for one in grant.leases]
 
 
@@ -125,7 +125,7 @@ def test_entry_of_another_program_comes_whole(client, server, namespace, command
 def test_reply_with_all_it_may_have_takes_the_quick_path(server, namespace, client):
     client.queue("q").put_many({"klass": "k", "data": "x" * 400_000, "jid": jid} for jid in "abcd")
     leased = client.queue("q").lease("warm up", 1)  # opens the day's statistics
-    command = replace(writes.lease("w", ["q", "r"], 9, now=calls_of(client).clock()), script=only(scripts.LEASE))
+    command = replace(leasing.lease("w", ["q", "r"], 9, now=calls_of(client).clock()), script=only(scripts.LEASE))
     grant = calls_of(client).run(command)
     assert (jids(grant), grant.next_at_unix) == (["b", "c"], calls_of(client).clock())  # there is more, and at once
     assert jids(lease(client)) == ["d"]
@@ -228,7 +228,7 @@ def test_async_client_that_loses_its_connection_before_the_payloads(server, name
 
     async def leased() -> None:
         async with AsyncClient(server.url, namespace) as client:
-            await calls_of(client).run(between(writes.lease("w", ["q"], 1), kill))
+            await calls_of(client).run(between(leasing.lease("w", ["q"], 1), kill))
 
     with pytest.raises(OutcomeUnknown, match="The jobs are leased, and come back"):
         asyncio.run(leased())

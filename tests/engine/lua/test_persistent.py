@@ -5,7 +5,7 @@ import random
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.outcomes import ENDLESS, Completed, Died, Released, Retried, Returned, Unknown
 
@@ -140,7 +140,7 @@ def test_the_same_worker_lets_others_have_it_first(client, clock):
     lease = persistent(client, clock)
     client.queue("elsewhere").lease("w2")
     client.settle([Returned(lease)])
-    grant = calls_of(client).run(writes.lease("w", ["q"], now=clock.now))
+    grant = calls_of(client).run(leasing.lease("w", ["q"], now=clock.now))
     assert (grant.leases, grant.next_at_unix) == ([], pytest.approx(clock.now + 0.025, abs=0.001))
     clock.tick(0.025)
     assert len(client.queue("q").lease("w")) == 1
@@ -232,7 +232,7 @@ def test_each_job_has_at_most_one_holder_and_soon_one_again(client, clock, seed)
             mine = [lease for lease in held.values() if lease.worker == worker]
             for lease in mine:
                 if calls_of(client).run(
-                    writes.renew(worker, [writes.Renewal(lease.jid, lease.token, True)], now=clock.now)
+                    leasing.renew(worker, [leasing.Renewal(lease.jid, lease.token, True)], now=clock.now)
                 )[0]:
                     continue
                 del held[lease.jid]

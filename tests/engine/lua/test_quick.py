@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import Command
+from supervisor.engine.commands import leasing, putting, settling
+from supervisor.engine.commands.command import Command
 from supervisor.engine.model import scripts
 from supervisor.engine.model.jobs import LeaseRecord, new_job
 from supervisor.engine.model.outcomes import Completed, Died, Released, Retried, Returned
@@ -105,7 +105,7 @@ class Twins:
             data = "x" * 500_000 if self.random.random() < 0.01 else data
             queue = self.random.choice(QUEUES)
             jobs.append(new_job(verb, queue, self.random.choice("kl"), data, {"jid": jid, **self.options()}))
-        self.both(writes.put(jobs, now=self.now))
+        self.both(putting.put(jobs, now=self.now))
 
     def options(self) -> dict[str, Any]:
         rare: list[dict[str, Any]] = [{"lane": "x"}, {"tags": ["t"]}, {"delay": 3}, {"unique": "one"}, {"limit": "l"},
@@ -117,7 +117,7 @@ class Twins:
     def lease(self) -> None:
         self.number += 1
         queues = self.random.choice([["q"], ["q"], ["q", "r"], ["r", "q", "empty"]])
-        command = writes.lease(
+        command = leasing.lease(
             "w",
             queues,
             self.random.choice([0, 1, 2, 10]),
@@ -149,7 +149,7 @@ class Twins:
         if ending and self.random.random() < 0.1:
             outcomes.append(Completed(self.random.choice(ending)))
         number = self.random.choice([None, self.number, self.number, max(0, self.number - 1)])
-        command = writes.settle("w", outcomes, number=number, now=self.now)
+        command = settling.settle("w", outcomes, number=number, now=self.now)
         self.both(command)
         if self.random.random() < 0.1:
             self.both(command)
@@ -205,7 +205,7 @@ def common_calls(worker: str) -> list[Any]:
     leased: list[LeaseRecord] = []
 
     def grant() -> Command[Any]:
-        command = writes.lease(worker, ["q", "r"], 3, number=1, starting=1, now=NOW)
+        command = leasing.lease(worker, ["q", "r"], 3, number=1, starting=1, now=NOW)
 
         def parse(reply: Any) -> Any:
             leased[:] = command.parse(reply).leases
@@ -214,16 +214,16 @@ def common_calls(worker: str) -> list[Any]:
         return replace(command, parse=parse)
 
     return [
-        lambda: writes.put([new_job("put", "q", "k", {"n": n}, {"jid": f"j{n}"}) for n in range(2)], now=NOW),
-        lambda: writes.put([new_job("add", "r", "k", b"x" * 2000, {"jid": "r1", "trace": TRACE})], now=NOW),
+        lambda: putting.put([new_job("put", "q", "k", {"n": n}, {"jid": f"j{n}"}) for n in range(2)], now=NOW),
+        lambda: putting.put([new_job("add", "r", "k", b"x" * 2000, {"jid": "r1", "trace": TRACE})], now=NOW),
         grant,
-        lambda: writes.settle(worker, [Completed(lease, lease.token) for lease in leased], number=1, now=NOW),
-        lambda: writes.put([new_job("put", "q", "k", None, {"jid": "last"})], now=NOW),
+        lambda: settling.settle(worker, [Completed(lease, lease.token) for lease in leased], number=1, now=NOW),
+        lambda: putting.put([new_job("put", "q", "k", None, {"jid": "last"})], now=NOW),
         grant,
-        lambda: writes.settle(worker, [Completed(lease) for lease in leased], number=2, now=NOW),
-        lambda: writes.put([new_job("put", "q", "k", None, {"jid": "one"})], now=NOW),
-        lambda: writes.lease(worker, ["q"], 1, number=2, now=NOW),  # full: it leaves the wake-up key
-        lambda: writes.lease(worker, ["q"], 1, number=2, now=NOW),
+        lambda: settling.settle(worker, [Completed(lease) for lease in leased], number=2, now=NOW),
+        lambda: putting.put([new_job("put", "q", "k", None, {"jid": "one"})], now=NOW),
+        lambda: leasing.lease(worker, ["q"], 1, number=2, now=NOW),  # full: it leaves the wake-up key
+        lambda: leasing.lease(worker, ["q"], 1, number=2, now=NOW),
     ]
 
 
@@ -231,12 +231,12 @@ def prepare(server: Any, namespace: str) -> None:
     """The day's statistics exist, and retention has something to drop."""
     for queue in QUEUES:
         for command in (
-            writes.put([new_job("put", queue, "k", None, {"jid": f"old-{queue}"})], now=NOW),
-            writes.lease("old", [queue], 1, now=NOW),
+            putting.put([new_job("put", queue, "k", None, {"jid": f"old-{queue}"})], now=NOW),
+            leasing.lease("old", [queue], 1, now=NOW),
         ):
             reply = run(server, namespace, command, command.script)
         (lease,) = command.parse(reply).leases
-        run(server, namespace, writes.settle("old", [Completed(lease)], now=NOW), scripts.SETTLE)
+        run(server, namespace, settling.settle("old", [Completed(lease)], now=NOW), scripts.SETTLE)
     set_options(server.redis, f"{{{namespace}}}:", {"jobs-history-count": 1, "grace": 7})
 
 
@@ -302,13 +302,13 @@ def test_quick_paths_know_the_same_defaults_as_the_rest():
 def test_batch_of_a_thousand_is_quick_in_bounded_calls(server, namespace):
     prepare(server, namespace)
     made = [new_job("put", "q", "k", {"n": n}, {}) for n in range(1000)]
-    put = writes.put(made, now=NOW)
+    put = putting.put(made, now=NOW)
     with pytest.raises(redis.ResponseError, match="INJECTED"):
         evaluate(server, namespace, put, FIRST_WRITE)
     assert run(server, namespace, put, only(scripts.PUT)) == [1] * 1000
-    lease = writes.lease("w", ["q"], 1000, now=NOW)
+    lease = leasing.lease("w", ["q"], 1000, now=NOW)
     leases = lease.parse(evaluate(server, namespace, lease)).leases
     assert [one.jid for one in leases] == [job.jid for job in made]
-    settle = writes.settle("w", [Completed(one) for one in leases], now=NOW)
+    settle = settling.settle("w", [Completed(one) for one in leases], now=NOW)
     assert settle.parse(evaluate(server, namespace, settle)) == [True] * 1000
     assert misplaced(read_namespace(server.redis, namespace)) == []

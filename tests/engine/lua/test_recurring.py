@@ -9,7 +9,7 @@ import pytest
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import maintenance, recurrences
 from supervisor.engine.model.errors import JobNotFound, LeaseholdError
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -224,9 +224,12 @@ def test_time_taken_by_another_worker_is_not_taken_again(client, q, clock):
     clock.now = MIDNIGHT
     q.recur("k", cron="0 * * * *", jid="r")
     clock.tick(HOUR)
-    (due,) = calls_of(client).call(writes.sweep).due
+    (due,) = calls_of(client).call(maintenance.sweep).due
     times = [due.due_unix]
-    assert [calls_of(client).call(writes.spawn, due, times, MIDNIGHT + 2 * HOUR) for _ in range(2)] == [True, False]
+    assert [calls_of(client).call(recurrences.spawn, due, times, MIDNIGHT + 2 * HOUR) for _ in range(2)] == [
+        True,
+        False,
+    ]
     assert q.counts().waiting == 1
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import parent_results, writes
+from supervisor.engine.commands import maintenance, parent_results
 from supervisor.engine.model.jobs import ParentResult
 from supervisor.engine.model.outcomes import Completed
 
@@ -206,6 +206,6 @@ def test_all_kept_results_that_no_job_needs_go_with_one_sweep_after_another(clie
     assert server.redis.zcard(kept) == 250
     offset, seen = 0, []
     while not seen or offset:
-        offset = calls_of(client).call(writes.sweep, offset=offset).next_offset
+        offset = calls_of(client).call(maintenance.sweep, offset=offset).next_offset
         seen.append(server.redis.zcard(kept))
     assert seen == [150, 50, 0]

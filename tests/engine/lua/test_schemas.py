@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import queries, writes
+from supervisor.engine.commands import leasing, maintenance, workers
 
 DAY_MS = 86_400_000
 
@@ -19,21 +19,21 @@ def told(client):
 
     def tell(worker, queues=("q",), **shapes):
         calls = calls_of(client)
-        calls.call(writes.resume, worker, next(numbers[worker]), [])
-        calls.call(writes.skills, worker, list(shapes), queues, shapes)
-        return calls.run(writes.describe(shapes.values()))
+        calls.call(leasing.resume, worker, next(numbers[worker]), [])
+        calls.call(workers.skills, worker, list(shapes), queues, shapes)
+        return calls.run(workers.describe(shapes.values()))
 
     return tell
 
 
 @pytest.fixture
 def store(client):
-    return lambda **schemas: calls_of(client).run(writes.describe((), schemas))
+    return lambda **schemas: calls_of(client).run(workers.describe((), schemas))
 
 
 @pytest.fixture
 def found(client):
-    return lambda queue="q", klass="k": calls_of(client).call(queries.schemas, queue, klass)
+    return lambda queue="q", klass="k": calls_of(client).call(workers.schemas, queue, klass)
 
 
 def test_worker_is_told_what_is_lacking_and_stores_it(told, store, found):
@@ -78,14 +78,14 @@ def test_schema_lives_as_long_as_a_worker_with_its_shape(client, server, namespa
     renewals = {
         "stored": lambda: store(one="1"),
         "told again": lambda: told("w", k="one"),
-        "swept": lambda: calls_of(client).call(writes.sweep, worker="w"),
+        "swept": lambda: calls_of(client).call(maintenance.sweep, worker="w"),
     }
     for what, renew in renewals.items():
         server.redis.pexpire(key, 1000)
         renew()
         assert DAY_MS - 60_000 < server.redis.pttl(key) <= DAY_MS, what
     server.redis.pexpire(key, 60_000)
-    calls_of(client).call(writes.sweep, worker="another")
+    calls_of(client).call(maintenance.sweep, worker="another")
     assert server.redis.pttl(key) <= 60_000
 
 
@@ -95,7 +95,7 @@ def test_lifetime_is_that_of_workers(client, server, namespace, store):
     assert 0 < server.redis.pttl(f"{{{namespace}}}:schema:one") <= 7000
 
 
-@pytest.mark.parametrize("call", [lambda: writes.describe([""]), lambda: writes.describe((), {"a\nb": "{}"})])
+@pytest.mark.parametrize("call", [lambda: workers.describe([""]), lambda: workers.describe((), {"a\nb": "{}"})])
 def test_shape_that_is_no_name_is_refused(call):
     with pytest.raises(ValueError, match=r"^s\w+s must"):
         call()

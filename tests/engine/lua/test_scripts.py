@@ -1,6 +1,7 @@
 """The Lua scripts as texts (headers) and as transactions (reads before writes)."""
 
 import hashlib
+import importlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import redis
 
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import (
+    acts,
     audit,
     batches,
     bulk,
@@ -22,14 +24,22 @@ from supervisor.engine.commands import (
     doors,
     facts,
     lanes,
+    leasing,
     limits,
+    mailbox,
+    maintenance,
+    putting,
     queries,
     recent,
+    recurrences,
+    settings,
+    settling,
     upgrade,
-    writes,
+    waits,
+    workers,
 )
 from supervisor.engine.commands.check import ScanPage
-from supervisor.engine.commands.writes import Command
+from supervisor.engine.commands.command import Command
 from supervisor.engine.model import scripts
 from supervisor.engine.model.chunks import to_chunk
 from supervisor.engine.model.errors import StoreUnavailable
@@ -103,8 +113,7 @@ def test_header_names_purpose_caller_and_reply(name):
         assert f"\n-- {heading}" in header
     caller = re.search(r"Called by: (.+) \(supervisor/engine/commands/(\w+)\.py\)", header)
     assert caller
-    builders = (audit, batches, bulk, check, concerns, doors, facts, writes, lanes, limits, queries, recent, upgrade)
-    (module,) = (each for each in builders if each.__name__.rpartition(".")[2] == caller[2])
+    module = importlib.import_module(f"supervisor.engine.commands.{caller[2]}")
     for function in caller[1].split(", "):
         assert function.startswith(f"{caller[2]}.")
         assert callable(getattr(module, function.partition(".")[2]))
@@ -226,7 +235,7 @@ def fill(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     q = client.queue("q")
     for jid in ("old-done", "old-failed"):
         q.put("k", jid=jid, tags=["t", jid])
-    done, failed = run(writes.lease("old", ["q"], 2, number=1, now=time[0])).leases
+    done, failed = run(leasing.lease("old", ["q"], 2, number=1, now=time[0])).leases
     client.settle([Completed(done, 1), Failed(failed, "g", "m")])
     q.put_many({"klass": "k", "jid": f"kin-{policy}", "depends": ["old-failed"], "on_parent_failure": policy}
                for policy in ("wait",))  # fmt: skip
@@ -235,15 +244,15 @@ def fill(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     q.recur("k", every=1000, offset=1000, jid="comes-again")
     q.recur("k", cron="* * * * *", jid="cron")
     q.put_many({"klass": "k", "data": i, "jid": f"lost-{i}"} for i in range(4))
-    run(writes.lease("gone", ["q"], 2, ttl_s=10, takeover=False, now=time[0]))
-    run(writes.lease("gone", ["q"], 1, ttl_s=98, takeover=False, now=time[0]))
-    run(writes.lease("gone", ["q"], 1, ttl_s=10, starting=0, takeover=False, now=time[0]))
+    run(leasing.lease("gone", ["q"], 2, ttl_s=10, takeover=False, now=time[0]))
+    run(leasing.lease("gone", ["q"], 1, ttl_s=98, takeover=False, now=time[0]))
+    run(leasing.lease("gone", ["q"], 1, ttl_s=10, starting=0, takeover=False, now=time[0]))
     time[0] = NOW - 20
     client.queue("r").put_many(
         {"klass": "k", "data": i, "jid": f"held-{i}", "retries": 0 if i == 2 else 3, "tags": ["t", f"t{i}"]}
         for i in range(12)
     )
-    grant = run(writes.lease("w", ["r"], 12, number=1, now=time[0]))
+    grant = run(leasing.lease("w", ["r"], 12, number=1, now=time[0]))
     for i in range(0, 12, 2):
         client.track(f"held-{i}")
     for policy in ("wait", "fail", "run"):
@@ -258,7 +267,7 @@ def fill(server: Any, namespace: str) -> dict[str, LeaseRecord]:
             for i in range(0, 12, 3)
         )
     q.put_many({"klass": "k", "jid": f"other-{i}"} for i in range(4))
-    ended = run(writes.lease("w2", ["q"], 30, ttl_s=1_000, takeover=False, now=time[0])).leases
+    ended = run(leasing.lease("w2", ["q"], 30, ttl_s=1_000, takeover=False, now=time[0])).leases
     ways = [lambda it: Failed(it, "g", "m"), lambda it: Completed(it, 1), lambda it: Died(it, "oom"), Released]
     client.settle([ways[i % 4](lease) for i, lease in enumerate(ended)])
     q.put("k", "d", jid="due", delay=1, priority=2)
@@ -276,8 +285,8 @@ def fill(server: Any, namespace: str) -> dict[str, LeaseRecord]:
         server.redis.zadd(f"{prefix}queue:q:{place}", {f"{0:013x}ghost-{place}": 0})
     server.redis.zadd(f"{prefix}failed:g", {"ghost-failed": 0})
     server.redis.zadd(f"{prefix}failed", {"ghost-failed": 0})
-    run(writes.tell("w", "hint"))
-    run(writes.settle("w", [], number=1, now=time[0]))
+    run(mailbox.tell("w", "hint"))
+    run(settling.settle("w", [], number=1, now=time[0]))
     client.close()
     return {lease.jid: lease for lease in grant.leases}
 
@@ -303,27 +312,27 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
         )
     parents = ["once-0", "persistent-0", "claimed-0", "awaited-0"]
     s.put("k", jid="waits-for-special", depends=parents, on_parent_failure="wait")
-    held = run(writes.lease("w", ["s"], 14, ttl_s=1000, number=1, now=time[0])).leases
-    lost = run(writes.lease("gone", ["s"], 4, ttl_s=20, now=time[0])).leases
-    run(writes.lease("gone", ["s"], 1, ttl_s=20, starting=0, now=time[0]))
+    held = run(leasing.lease("w", ["s"], 14, ttl_s=1000, number=1, now=time[0])).leases
+    lost = run(leasing.lease("gone", ["s"], 4, ttl_s=20, now=time[0])).leases
+    run(leasing.lease("gone", ["s"], 1, ttl_s=20, starting=0, now=time[0]))
     for jid in (held[0].jid, "awaited-0", "awaited-4", "once-1", "persistent-5"):
-        run(writes.wait_for(jid, now=time[0]))
-        run(writes.follow(jid, now=time[0]))
-    run(writes.stream("w", [writes.Streamed(one.jid, one.token, 0, [b"xxx"]) for one in held[::3]], now=time[0]))
-    progress = [writes.Renewal(one.jid, one.token, progress=(0.5, "half"), state=b"[1]") for one in held[::3]]
-    run(writes.renew("w", progress, now=time[0]))
-    run(writes.settle("gone", [Returned(one) if one.persistent else Released(one) for one in lost[:2]], now=time[0]))
+        run(waits.wait_for(jid, now=time[0]))
+        run(waits.follow(jid, now=time[0]))
+    run(leasing.stream("w", [leasing.Streamed(one.jid, one.token, 0, [b"xxx"]) for one in held[::3]], now=time[0]))
+    progress = [leasing.Renewal(one.jid, one.token, progress=(0.5, "half"), state=b"[1]") for one in held[::3]]
+    run(leasing.renew("w", progress, now=time[0]))
+    run(settling.settle("gone", [Returned(one) if one.persistent else Released(one) for one in lost[:2]], now=time[0]))
     s.put("k", jid="has-failed", lane="e", unique="failed", limit="few")
-    run(writes.follow("has-failed", now=time[0]))
-    run(writes.fail("has-failed", "g", "m", now=time[0]))
+    run(waits.follow("has-failed", now=time[0]))
+    run(acts.fail("has-failed", "g", "m", now=time[0]))
     # In front of a lane that is paused; set aside in it; parked in turn.
     lane = s.lane("c")
     lane.put_many({"klass": "k", "jid": f"aside-{i}", "limit": "few" if i > 2 else None} for i in range(5))
     time[0] = NOW - 20
-    back = run(writes.lease("w2", ["s"], 100, ttl_s=1000, takeover=False, now=time[0])).leases
-    run(writes.settle("w2", [Released(one) for one in back if one.lane == "c"], now=time[0]))
+    back = run(leasing.lease("w2", ["s"], 100, ttl_s=1000, takeover=False, now=time[0])).leases
+    run(settling.settle("w2", [Released(one) for one in back if one.lane == "c"], now=time[0]))
     lane.pause()
-    run(writes.lease("w2", ["s"], 1, ttl_s=1000, takeover=False, now=time[0]))
+    run(leasing.lease("w2", ["s"], 1, ttl_s=1000, takeover=False, now=time[0]))
     s.lane("a").weight(3)
     s.put_many({"klass": "k", "jid": f"a-{i}", "lane": "a", "priority": -i} for i in range(4))
     s.put_many({"klass": "k", "jid": f"b-{i}", "lane": "b", "expires": i + 5} for i in range(20, 10, -5))
@@ -331,8 +340,8 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     s.put_many({"klass": "k", "jid": f"slow-{i}", "limit": "slow"} for i in range(3))
     client.queue("t").put_many({"klass": "k", "jid": f"shut-{i}", "limit": "shut"} for i in range(3))
     client.queue("t").put("k", jid="few-elsewhere", limit="few")
-    run(writes.lease("w3", ["t", "s"], 1, now=time[0]))
-    run(writes.lease("w3", ["s"], 2, takeover=False, now=time[0]))
+    run(leasing.lease("w3", ["t", "s"], 1, now=time[0]))
+    run(leasing.lease("w3", ["s"], 2, takeover=False, now=time[0]))
     s.put("k", jid="late", delay=5, lane="a", limit="few", unique="late", expires=10)
     s.put("k", jid="debounces", unique="debounces", debounce=5)
     s.put("k", jid="throttles", unique="throttles", throttle=5)
@@ -340,21 +349,21 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     s.put_many({"klass": "k", "jid": f"again-{i}", "lane": "d", "limit": "few"} for i in range(2))
     # A klass that a worker lacks and a peer has: apart, in its place, and held by that worker.
     for worker, klasses in (("peer", ["k", "odd"]), ("lacker", ["k"])):
-        run(writes.resume(worker, 1, [], now=time[0]))
-        run(writes.skills(worker, klasses, ["z", "s"], {"k": "known"}, now=time[0]))
-    run(writes.describe([], {"known": "{}"}))
+        run(leasing.resume(worker, 1, [], now=time[0]))
+        run(workers.skills(worker, klasses, ["z", "s"], {"k": "known"}, now=time[0]))
+    run(workers.describe([], {"known": "{}"}))
     z = client.queue("z")
     z.put_many({"klass": "odd", "jid": f"odd-{i}", "lane": "a" if i % 2 else None} for i in range(4))
-    odd = run(writes.lease("lacker", ["z"], 4, number=2, ttl_s=1000, now=time[0])).leases
-    run(writes.settle("lacker", [Unknown(one, 5) for one in odd], number=3, now=time[0]))
+    odd = run(leasing.lease("lacker", ["z"], 4, number=2, ttl_s=1000, now=time[0])).leases
+    run(settling.settle("lacker", [Unknown(one, 5) for one in odd], number=3, now=time[0]))
     z.put_many({"klass": klass, "jid": f"{klass}-in-z"} for klass in ("odd", "k", "rare"))
-    strange = run(writes.lease("lacker", ["z"], 2, number=4, ttl_s=1000, now=time[0])).leases
+    strange = run(leasing.lease("lacker", ["z"], 2, number=4, ttl_s=1000, now=time[0])).leases
     z.put("odd", jid="odd-last")
     client.queue("v").put_many({"klass": "k", "jid": f"suspended-{i}", "limit": "few"} for i in range(2))
     client.signal("suspended-1", "other", "kept")
-    suspended = run(writes.lease("w3", ["v"], 2, now=time[0])).leases
-    run(writes.renew("w3", [writes.Renewal(suspended[0].jid, suspended[0].token, state=b"7", step="s")], now=time[0]))
-    run(writes.settle("w3", [Suspended(one, "approval", 50) for one in suspended], now=time[0]))
+    suspended = run(leasing.lease("w3", ["v"], 2, now=time[0])).leases
+    run(leasing.renew("w3", [leasing.Renewal(suspended[0].jid, suspended[0].token, state=b"7", step="s")], now=time[0]))
+    run(settling.settle("w3", [Suspended(one, "approval", 50) for one in suspended], now=time[0]))
     server.redis.hset(f"{prefix}job:suspended-1", "replay", 3)
     called = {
         name: {"queue": "t", "klass": name, "jid": name, "data": b"\xff", "tags": ["t"]}
@@ -366,28 +375,28 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
             inner.put("y", "k", jid="inner-0")
     client.batch("open", **called).__enter__().put("y", "k", jid="open-0")
     client.batch("alone").__enter__().put("y", "k", jid="alone-0")
-    members = run(writes.lease("batcher", ["y"], 10, now=time[0])).leases
-    run(writes.settle("batcher", [Completed(members[0]), Failed(members[1], "g", "m")], now=time[0]))
+    members = run(leasing.lease("batcher", ["y"], 10, now=time[0])).leases
+    run(settling.settle("batcher", [Completed(members[0]), Failed(members[1], "g", "m")], now=time[0]))
     with client.batch("held") as held_batch:
         held_batch.put_many("paused", [{"klass": "k", "jid": f"paused-{i}"} for i in range(2)])
     held_batch.pause()
-    run(writes.lease("batcher", ["paused"], 1, now=time[0]))
+    run(leasing.lease("batcher", ["paused"], 1, now=time[0]))
     server.redis.delete(f"{prefix}batch:alone")
     entries = (
         b"not JSON", b'{"klass": "k", "unknown": 1}', b'{"klass": "k", "jid": "pushed", "lane": "a", "limit": "few"}',
         b'{"klass": "k", "jid": "later", "depends": ["a-0"], "unique": true, "expires": 7, "tags": ["t"], "delay": 3}',
     )  # fmt: skip
     server.redis.lpush(f"{prefix}in:u", *entries)
-    run(writes.lease("w3", ["u"], 1, now=time[0]))
+    run(leasing.lease("w3", ["u"], 1, now=time[0]))
     server.redis.lpush(f"{prefix}in:s", *entries)
     set_options(server.redis, prefix, {"klass-t": "k"})
     server.redis.lpush(f"{prefix}in:t", *entries)
     server.redis.zadd(f"{prefix}lane:s\na", {f"{0:013x}ghost-lane": 0})
     server.redis.zadd(f"{prefix}limited:few\ns\na", {f"{0:013x}ghost-limited": 0})
     server.redis.zadd(f"{prefix}expiring", {"ghost-expiring": 0})
-    run(writes.settle("w", [], number=1, now=time[0]))
-    run(writes.serve("w", ["s"], now=time[0]))
-    run(writes.ask("first", "w", "stacks", now=time[0]))
+    run(settling.settle("w", [], number=1, now=time[0]))
+    run(workers.serve("w", ["s"], now=time[0]))
+    run(mailbox.ask("first", "w", "stacks", now=time[0]))
     client.close()
     held = [*held, *members[2:]]
     return {one.jid: one for one in held} | {f"held by lacker {one.jid}": one for one in strange}
@@ -421,12 +430,12 @@ def fill_plain(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     put("held", "held", 12)
     put("slow", "held", 2)
     client.queue("held").put("k", jid="damaged-1")
-    run(writes.resume("w", 1, [], now=time[0]))
-    done = run(writes.lease("w", ["done"], 12, number=2, now=time[0])).leases
-    run(writes.settle("w", [Completed(one, {"r": 1} if "res" in one.jid else None) for one in done], now=time[0]))
-    run(writes.lease("gone", ["lost"], 4, ttl_s=20, now=time[0]))
-    run(writes.lease("gone", ["lost"], 2, ttl_s=20, starting=0, now=time[0]))
-    held = run(writes.lease("w", ["held"], 15, ttl_s=1000, starting=9, number=3, now=time[0])).leases
+    run(leasing.resume("w", 1, [], now=time[0]))
+    done = run(leasing.lease("w", ["done"], 12, number=2, now=time[0])).leases
+    run(settling.settle("w", [Completed(one, {"r": 1} if "res" in one.jid else None) for one in done], now=time[0]))
+    run(leasing.lease("gone", ["lost"], 4, ttl_s=20, now=time[0]))
+    run(leasing.lease("gone", ["lost"], 2, ttl_s=20, starting=0, now=time[0]))
+    held = run(leasing.lease("w", ["held"], 15, ttl_s=1000, starting=9, number=3, now=time[0])).leases
     time[0] = NOW - 20
     put("waiting", "q", 12)
     client.queue("q").put_many({"klass": "k", "jid": f"laned-{i}", "lane": "a"} for i in range(4))
@@ -438,7 +447,7 @@ def fill_plain(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     q.recur("k", every=1000, offset=10, jid="named", tags=["t"], backlog=1)
     q.put("k", jid="tagged", tags=["t"])
     q.put("k", jid="failed")
-    run(writes.fail("failed", "g", "m", now=time[0]))
+    run(acts.fail("failed", "g", "m", now=time[0]))
     client.log("waiting-8", "a line")
     client.track("held-8")
     members = server.redis.zrange(f"{prefix}queue:q:waiting", 0, -1)
@@ -448,7 +457,7 @@ def fill_plain(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     named = ("waiting-7", "held-7", "done-5")
     entries = [b'{"klass": "k", "jid": "%s", "depends": ["waiting-6"]}' % jid.encode() for jid in named]
     server.redis.lpush(f"{prefix}in:u", *entries)
-    run(writes.settle("w", [], number=2, now=time[0]))
+    run(settling.settle("w", [], number=2, now=time[0]))
     client.close()
     return {lease.jid: lease for lease in held if lease.jid != "damaged-1"}
 
@@ -518,7 +527,7 @@ def puts(_: Stage) -> Command[Any]:
         "put", "fresh", "k", b"x" * 2000, {"tags": ["t", "new"], "priority": 3, "timeout": 1, "jid": "came-again-1"}
     )
     retagged = new_job("put", "fresh", "k", None, {"jid": "held-2", "tags": [], "max_deaths": 1, "retries": 1})
-    return writes.put([*moved, *waiting, added, tagged, retagged], now=NOW)
+    return putting.put([*moved, *waiting, added, tagged, retagged], now=NOW)
 
 
 def outcomes(stage: Stage) -> Command[Any]:
@@ -539,7 +548,7 @@ def outcomes(stage: Stage) -> Command[Any]:
         Completed(held["held-11"]),
         Completed(held["held-0"], then=then),
     ]
-    return writes.settle("w", ended, number=2, now=NOW)
+    return settling.settle("w", ended, number=2, now=NOW)
 
 
 SPECIAL = (
@@ -564,7 +573,7 @@ def special_puts(_: Stage) -> Command[Any]:
     adds = [new_job("add", "s", "k", i, {"unique": True, "lane": "d", "persistent": True}) for i in range(3)]
     modes = {"debounces": "debounce", "throttles": "throttle", "collects": "collect", "new": "collect"}
     moded = [new_job("put", "s", "k", i, {"unique": key, modes[key]: 5}) for i in range(3) for key in modes]
-    return writes.put([*puts, *adds, *moded], now=NOW)
+    return putting.put([*puts, *adds, *moded], now=NOW)
 
 
 def special_outcomes(stage: Stage) -> Command[Any]:
@@ -587,7 +596,7 @@ def special_outcomes(stage: Stage) -> Command[Any]:
         lambda it: Suspended(it, "approval", 60),
     ]
     held = [lease for jid, lease in stage.held.items() if not jid.startswith("held")]
-    return writes.settle("w", [ways[i % len(ways)](lease) for i, lease in enumerate(held)], number=2, now=NOW)
+    return settling.settle("w", [ways[i % len(ways)](lease) for i, lease in enumerate(held)], number=2, now=NOW)
 
 
 def known(stage: Stage) -> list[tuple[str, int]]:
@@ -596,15 +605,15 @@ def known(stage: Stage) -> list[tuple[str, int]]:
 
 def renewals(stage: Stage) -> Command[Any]:
     entries = [
-        writes.Renewal(*one, True, data, progress=(0.25, "a quarter"), state=b'{"n":2}')
+        leasing.Renewal(*one, True, data, progress=(0.25, "a quarter"), state=b'{"n":2}')
         for one, data in zip(known(stage), (b"x" * 2000, 1, UNSET), strict=True)
     ]
-    return writes.renew("w", [*entries, writes.Renewal("nobody", 1), writes.Renewal("lost-0", 1)], number=2, now=NOW)
+    return leasing.renew("w", [*entries, leasing.Renewal("nobody", 1), leasing.Renewal("lost-0", 1)], number=2, now=NOW)
 
 
 def updates(stage: Stage) -> Command[Any]:
     known = stage.client.recurring("came-again")
-    return writes.update_recurring(known, {"every": 9, "queue": "fresh", "tags": [], "data": b"x"}, now=NOW)
+    return recurrences.update_recurring(known, {"every": 9, "queue": "fresh", "tags": [], "data": b"x"}, now=NOW)
 
 
 class Raw(Command[Any]):
@@ -672,49 +681,49 @@ GHOST = [b"0" * 13 + b"ghost-waiting"]
 # Commands of each script. The names begin with the script's.
 SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "put": puts,
-    "move": lambda _: writes.move("held-0", "fresh", 5, by="kim", now=NOW),
-    "move: what waits": lambda _: writes.move("child", "p", now=NOW),
-    "lease": lambda _: writes.lease("w", ["q", "p"], 7, number=2, now=NOW),
-    "lease: all": lambda _: writes.lease("new", ["p", "empty", "q", "r"], 100, now=NOW),
-    "lease: none": lambda _: writes.lease("new", ["q", "p"], 0, now=NOW),
-    "lease: in turns": lambda _: writes.lease("w", ["q", "p"], 9, number=2, order="round-robin", now=NOW),
-    "lease: drawn": lambda _: writes.lease("w", ["q", "p"], 9, order="weighted", weights={"p": 3}, now=NOW),
-    "lease: no takeover": lambda _: writes.lease("w", ["q"], 50, takeover=False, now=NOW),
+    "move": lambda _: acts.move("held-0", "fresh", 5, by="kim", now=NOW),
+    "move: what waits": lambda _: acts.move("child", "p", now=NOW),
+    "lease": lambda _: leasing.lease("w", ["q", "p"], 7, number=2, now=NOW),
+    "lease: all": lambda _: leasing.lease("new", ["p", "empty", "q", "r"], 100, now=NOW),
+    "lease: none": lambda _: leasing.lease("new", ["q", "p"], 0, now=NOW),
+    "lease: in turns": lambda _: leasing.lease("w", ["q", "p"], 9, number=2, order="round-robin", now=NOW),
+    "lease: drawn": lambda _: leasing.lease("w", ["q", "p"], 9, order="weighted", weights={"p": 3}, now=NOW),
+    "lease: no takeover": lambda _: leasing.lease("w", ["q"], 50, takeover=False, now=NOW),
     "settle": outcomes,
-    "settle: of others": lambda stage: writes.settle("w2", [Retried(stage.held["held-0"])], number=1, now=NOW),
+    "settle: of others": lambda stage: settling.settle("w2", [Retried(stage.held["held-0"])], number=1, now=NOW),
     "renew": renewals,
-    "resume": lambda stage: writes.resume("w", 2, known(stage), now=NOW),
-    "sweep": lambda _: writes.sweep(now=NOW),
-    "sweep: days later": lambda _: writes.sweep(20, now=NOW + 9 * DAY),
-    "deregister": lambda _: writes.deregister("w", now=NOW),
-    "deregister: itself": lambda _: writes.deregister("w", own=True, now=NOW),
-    "tell": lambda _: writes.tell("w", "hint"),
-    "cancel": lambda _: writes.cancel([*EVERYONE, *WAITING], by="kim", now=NOW),
-    "fail": lambda _: writes.fail("held-0", "g", "m", now=NOW),
-    "fail: what waits": lambda _: writes.fail("child", "fresh", "m", now=NOW),
-    "unfail": lambda _: writes.unfail("g", "fresh", now=NOW),
-    "release": lambda _: writes.release(EVERYONE, now=NOW),
-    "priority": lambda _: writes.set_priority("waiting-1", 9, now=NOW),
-    "tag": lambda _: writes.tag("held-3", ["t", "u"], now=NOW),
-    "tag: off": lambda _: writes.untag("held-3", ["t", "t3", "u"], now=NOW),
-    "track": lambda _: writes.track("held-3", now=NOW),
-    "track: off": lambda _: writes.untrack("held-2", now=NOW),
-    "log": lambda _: writes.log("held-3", "half done", {"n": 1}, now=NOW),
-    "depend": lambda _: writes.depend("child", ["held-1", "waiting-1"], now=NOW),
-    "depend: on what failed": lambda _: writes.depend("grandchild", ["old-failed"], now=NOW),
-    "depend: off": lambda _: writes.undepend("child", None, now=NOW),
+    "resume": lambda stage: leasing.resume("w", 2, known(stage), now=NOW),
+    "sweep": lambda _: maintenance.sweep(now=NOW),
+    "sweep: days later": lambda _: maintenance.sweep(20, now=NOW + 9 * DAY),
+    "deregister": lambda _: workers.deregister("w", now=NOW),
+    "deregister: itself": lambda _: workers.deregister("w", own=True, now=NOW),
+    "tell": lambda _: mailbox.tell("w", "hint"),
+    "cancel": lambda _: acts.cancel([*EVERYONE, *WAITING], by="kim", now=NOW),
+    "fail": lambda _: acts.fail("held-0", "g", "m", now=NOW),
+    "fail: what waits": lambda _: acts.fail("child", "fresh", "m", now=NOW),
+    "unfail": lambda _: acts.unfail("g", "fresh", now=NOW),
+    "release": lambda _: acts.release(EVERYONE, now=NOW),
+    "priority": lambda _: acts.set_priority("waiting-1", 9, now=NOW),
+    "tag": lambda _: acts.tag("held-3", ["t", "u"], now=NOW),
+    "tag: off": lambda _: acts.untag("held-3", ["t", "t3", "u"], now=NOW),
+    "track": lambda _: acts.track("held-3", now=NOW),
+    "track: off": lambda _: acts.untrack("held-2", now=NOW),
+    "log": lambda _: acts.log("held-3", "half done", {"n": 1}, now=NOW),
+    "depend": lambda _: acts.depend("child", ["held-1", "waiting-1"], now=NOW),
+    "depend: on what failed": lambda _: acts.depend("grandchild", ["old-failed"], now=NOW),
+    "depend: off": lambda _: acts.undepend("child", None, now=NOW),
     "drop: recurring": lambda _: lanes.drop("q", "recurring", 0, now=NOW),
-    "forget": lambda _: writes.forget("empty", now=NOW),
-    "recur": lambda _: writes.recur("fresh", "k", {"n": 1}, {"every": 5, "jid": "came-again"}, now=NOW),
+    "forget": lambda _: lanes.forget("empty", now=NOW),
+    "recur": lambda _: recurrences.recur("fresh", "k", {"n": 1}, {"every": 5, "jid": "came-again"}, now=NOW),
     "recur: update": updates,
-    "unrecur": lambda _: writes.unrecur("came-again", now=NOW),
-    "recurtag": lambda _: writes.tag_recurring("came-again", ["t", "u"], now=NOW),
-    "recurtag: off": lambda _: writes.untag_recurring("came-again", ["t"], now=NOW),
-    "spawn": lambda _: writes.spawn(CRON, [CRON_MS / 1000], NOW + 20, now=NOW),
-    "spawn: for the last time": lambda _: writes.spawn(CRON, [NOW - 60, NOW], None, now=NOW),
-    "configure": lambda _: writes.configure("max-concurrency", None, "7", now=NOW),
-    "configure: pause": lambda _: writes.configure("paused", "p", "1", now=NOW),
-    "configure: unset": lambda _: writes.configure("grace", None, None, now=NOW),
+    "unrecur": lambda _: recurrences.unrecur("came-again", now=NOW),
+    "recurtag": lambda _: recurrences.tag_recurring("came-again", ["t", "u"], now=NOW),
+    "recurtag: off": lambda _: recurrences.untag_recurring("came-again", ["t"], now=NOW),
+    "spawn": lambda _: recurrences.spawn(CRON, [CRON_MS / 1000], NOW + 20, now=NOW),
+    "spawn: for the last time": lambda _: recurrences.spawn(CRON, [NOW - 60, NOW], None, now=NOW),
+    "configure": lambda _: settings.configure("max-concurrency", None, "7", now=NOW),
+    "configure: pause": lambda _: settings.configure("paused", "p", "1", now=NOW),
+    "configure: unset": lambda _: settings.configure("grace", None, None, now=NOW),
     "check": lambda _: check.of_keys(PLACES, repair=True, now=NOW),
     "check: members": lambda _: check.of_members(b"queue:q:waiting", GHOST, repair=True, now=NOW),
     "job": lambda _: queries.jobs(EVERYONE, now=NOW),
@@ -732,13 +741,13 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "tagged": lambda _: queries.tagged("t", now=NOW),
     "tags": lambda _: queries.tags(),
     "tracked": lambda _: queries.tracked(now=NOW),
-    "workers": lambda _: queries.workers(now=NOW),
-    "worker": lambda _: queries.worker("w", now=NOW),
+    "workers": lambda _: workers.read(now=NOW),
+    "worker": lambda _: workers.jobs_of("w", now=NOW),
     "stats": lambda _: queries.stats("q", now=NOW),
     "recent": lambda _: recent.read("q", now=NOW),
     "data": lambda _: queries.piece("data", "old-done", 0),
-    "recurring": lambda _: queries.recurring_in("q"),
-    "settings": lambda _: queries.settings(),
+    "recurring": lambda _: recurrences.in_queue("q"),
+    "settings": lambda _: settings.read(),
     "door": lambda stage: doors.add(door(stage, "rwq"), "rwq", "other", "fresh", "k", now=NOW),
     "door: removed": lambda stage: doors.remove(door(stage, "rwq"), now=NOW),
     "doors": lambda stage: door(stage, "rwq", "1") and doors.read(),
@@ -759,33 +768,33 @@ EVERYTHING = bulk.Choice(tag="t")
 
 
 def special_streams(stage: Stage) -> Command[Any]:
-    entries = [writes.Streamed(one.jid, one.token, n % 2, [to_chunk(n)]) for n, one in enumerate(stage.held.values())]
-    return writes.stream("w", entries, now=NOW)
+    entries = [leasing.Streamed(one.jid, one.token, n % 2, [to_chunk(n)]) for n, one in enumerate(stage.held.values())]
+    return leasing.stream("w", entries, now=NOW)
 
 
 # The same where fill_special() was.
 SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "renew: what is special": renewals,
-    "lease: lanes": lambda _: writes.lease("w", ["s", "t"], 7, number=2, takeover=False, now=NOW),
-    "lease: all lanes": lambda _: writes.lease("new", ["s", "t", "u"], 100, now=NOW),
-    "lease: lanes, none": lambda _: writes.lease("new", ["s", "t", "u"], 0, now=NOW),
-    "lease: never twice": lambda _: writes.lease("w", ["s"], 20, number=2, once=["k"], now=NOW + 1),
-    "lease: after all dates": lambda _: writes.lease("w", ["t", "s", "u"], 60, order="random", now=NOW + 2_000),
+    "lease: lanes": lambda _: leasing.lease("w", ["s", "t"], 7, number=2, takeover=False, now=NOW),
+    "lease: all lanes": lambda _: leasing.lease("new", ["s", "t", "u"], 100, now=NOW),
+    "lease: lanes, none": lambda _: leasing.lease("new", ["s", "t", "u"], 0, now=NOW),
+    "lease: never twice": lambda _: leasing.lease("w", ["s"], 20, number=2, once=["k"], now=NOW + 1),
+    "lease: after all dates": lambda _: leasing.lease("w", ["t", "s", "u"], 60, order="random", now=NOW + 2_000),
     "put: what is special": special_puts,
     "settle: what is special": special_outcomes,
-    "resume: what is special": lambda _: writes.resume("w", 2, [], now=NOW),
-    "sweep: dates": lambda _: writes.sweep(1_000, now=NOW + 2_000),
-    "cancel: what is special": lambda _: writes.cancel([*SPECIAL, "waits-for-special"], now=NOW),
-    "release: what is special": lambda _: writes.release(SPECIAL, now=NOW),
-    "fail: what is parked": lambda _: writes.fail("few-0", "g", "m", now=NOW),
-    "fail: what is aside": lambda _: writes.fail("aside-0", "g", "m", now=NOW),
-    "fail: what has a slot": lambda _: writes.fail("persistent-0", "g", "m", now=NOW),
-    "signal: what waits for it": lambda _: writes.signal("suspended-0", "approval", {"n": 1}, now=NOW),
-    "signal: again, and another": lambda _: writes.signal("suspended-1", "other", 2, now=NOW),
-    "signal: in a lane": lambda _: writes.signal("a-1", "approval", now=NOW),
-    "cancel: suspended": lambda _: writes.cancel(["suspended-0", "suspended-1"], now=NOW),
-    "put: suspended": lambda _: writes.put([new_job("put", "s", "k", 1, {"jid": "suspended-0"})], now=NOW),
-    "lease: signals and steps": lambda _: writes.lease("new", ["v"], 3, now=NOW + 60),
+    "resume: what is special": lambda _: leasing.resume("w", 2, [], now=NOW),
+    "sweep: dates": lambda _: maintenance.sweep(1_000, now=NOW + 2_000),
+    "cancel: what is special": lambda _: acts.cancel([*SPECIAL, "waits-for-special"], now=NOW),
+    "release: what is special": lambda _: acts.release(SPECIAL, now=NOW),
+    "fail: what is parked": lambda _: acts.fail("few-0", "g", "m", now=NOW),
+    "fail: what is aside": lambda _: acts.fail("aside-0", "g", "m", now=NOW),
+    "fail: what has a slot": lambda _: acts.fail("persistent-0", "g", "m", now=NOW),
+    "signal: what waits for it": lambda _: acts.signal("suspended-0", "approval", {"n": 1}, now=NOW),
+    "signal: again, and another": lambda _: acts.signal("suspended-1", "other", 2, now=NOW),
+    "signal: in a lane": lambda _: acts.signal("a-1", "approval", now=NOW),
+    "cancel: suspended": lambda _: acts.cancel(["suspended-0", "suspended-1"], now=NOW),
+    "put: suspended": lambda _: putting.put([new_job("put", "s", "k", 1, {"jid": "suspended-0"})], now=NOW),
+    "lease: signals and steps": lambda _: leasing.lease("new", ["v"], 3, now=NOW + 60),
     "check: signals and steps": lambda _: check.of_keys(
         [f"{kind}:suspended-{i}".encode() for kind in ("job", "replay") for i in range(2)], repair=True, now=NOW
     ),
@@ -798,11 +807,11 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "batchcancel: the last one of both": lambda _: batches.cancelled("inner", now=NOW),
     "batchpause": lambda _: batches.paused("outer", "kim", now=NOW),
     "batchpause: go on": lambda _: batches.resumed("held", now=NOW),
-    "lease: of a paused batch": lambda _: writes.lease("new", ["paused"], 10, now=NOW),
-    "cancel: of a paused batch": lambda _: writes.cancel(["paused-0", "paused-1"], now=NOW),
+    "lease: of a paused batch": lambda _: leasing.lease("new", ["paused"], 10, now=NOW),
+    "cancel: of a paused batch": lambda _: acts.cancel(["paused-0", "paused-1"], now=NOW),
     "batch": lambda _: batches.look("outer", 0, 10),
     "batches": lambda _: batches.listed(0, 10, now=NOW),
-    "settle: the end of batches": lambda stage: writes.settle(
+    "settle: the end of batches": lambda stage: settling.settle(
         "batcher",
         [
             *(Completed(stage.held[jid]) for jid in ("member-3", "inner-0")),
@@ -810,13 +819,13 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
         ],
         now=NOW,
     ),
-    "put: into a batch": lambda _: writes.put(
+    "put: into a batch": lambda _: putting.put(
         [new_job("put", "y", "k", 1, {"jid": jid, "batch": "open"}) for jid in ("new", "member-1", "open-0")], now=NOW
     ),
-    "unfail: of a batch": lambda _: writes.unfail_jobs(["member-1"], now=NOW),
-    "fail: of a batch": lambda _: writes.fail("member-0", "g", "m", now=NOW),
-    "cancel: of a batch": lambda _: writes.cancel(["member-1", "member-2", "member-3", "inner-0"], now=NOW),
-    "sweep: batches": lambda _: writes.sweep(now=NOW + 61),
+    "unfail: of a batch": lambda _: acts.unfail_jobs(["member-1"], now=NOW),
+    "fail: of a batch": lambda _: acts.fail("member-0", "g", "m", now=NOW),
+    "cancel: of a batch": lambda _: acts.cancel(["member-1", "member-2", "member-3", "inner-0"], now=NOW),
+    "sweep: batches": lambda _: maintenance.sweep(now=NOW + 61),
     "check: batches": lambda _: check.of_keys(
         [
             *(f"batch{kind}:{batch}".encode() for kind in ("", "jobs") for batch in ["outer", "inner", "open"]),
@@ -825,12 +834,12 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
         repair=True,
         now=NOW + 4000,
     ),
-    "priority: in a lane": lambda _: writes.set_priority("a-1", 9, now=NOW),
-    "priority: parked": lambda _: writes.set_priority("few-1", -9, now=NOW),
-    "priority: aside": lambda _: writes.set_priority("aside-1", -9, now=NOW),
-    "unfail: broken": lambda _: writes.unfail("broken", "t", now=NOW),
-    "unfail: with data": lambda _: writes.unfail("broken", "s", klass="k", data={"n": 1}, now=NOW),
-    "unfail: one": lambda _: writes.unfail_job("has-failed", "t", data=b"x", now=NOW),
+    "priority: in a lane": lambda _: acts.set_priority("a-1", 9, now=NOW),
+    "priority: parked": lambda _: acts.set_priority("few-1", -9, now=NOW),
+    "priority: aside": lambda _: acts.set_priority("aside-1", -9, now=NOW),
+    "unfail: broken": lambda _: acts.unfail("broken", "t", now=NOW),
+    "unfail: with data": lambda _: acts.unfail("broken", "s", klass="k", data={"n": 1}, now=NOW),
+    "unfail: one": lambda _: acts.unfail_job("has-failed", "t", data=b"x", now=NOW),
     "limit": lambda _: limits.limit("few", 20, now=NOW),
     "limit: new": lambda _: limits.limit("other", 1, "5/s", now=NOW),
     "limit: rate": lambda _: limits.limit("slow", rate="1/s", now=NOW),
@@ -852,18 +861,18 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "drop: one lane": lambda _: lanes.drop("s", "running", 0, lane="a", now=NOW),
     "drop: by content": lambda _: lanes.drop("s", "lane:a", 1, content=lanes.Content("json", b"null"), now=NOW),
     "drop: entries by content": lambda _: lanes.drop("s", "in", 0, content=lanes.Content("json", b"1"), now=NOW),
-    "await": lambda _: writes.wait_for("awaited-1", now=NOW),
-    "await: once more": lambda _: writes.wait_for("awaited-0", now=NOW),
-    "follow": lambda _: writes.follow("awaited-1", now=NOW),
+    "await": lambda _: waits.wait_for("awaited-1", now=NOW),
+    "await: once more": lambda _: waits.wait_for("awaited-0", now=NOW),
+    "follow": lambda _: waits.follow("awaited-1", now=NOW),
     "stream: of special ones": special_streams,
-    "serve": lambda _: writes.serve("w", ["q", "s"], "round-robin", now=NOW),
-    "wish": lambda _: queries.wish("w"),
+    "serve": lambda _: workers.serve("w", ["q", "s"], "round-robin", now=NOW),
+    "wish": lambda _: workers.wish("w"),
     "cancelled": lambda _: queries.cancelled("x"),
     "audit": lambda _: audit.read("held-0"),
     "why": lambda _: facts.of_job("x"),
-    "ask": lambda _: writes.ask("second", ["w"], "stacks", {"n": 1}, now=NOW),
-    "ask: all": lambda _: writes.ask("second", None, "stacks", now=NOW),
-    "asks": lambda _: queries.requests("w", now=NOW),
+    "ask": lambda _: mailbox.ask("second", ["w"], "stacks", {"n": 1}, now=NOW),
+    "ask: all": lambda _: mailbox.ask("second", None, "stacks", now=NOW),
+    "asks": lambda _: mailbox.requests("w", now=NOW),
     **{
         f"find: {place}": lambda _, place=place: bulk.find(bulk.Choice("s"), place, now=NOW)
         for place in ("waiting", "front", "scheduled", "depends", "parked", "running", "lane:a", "tag:t", "failed:g")
@@ -874,35 +883,35 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "each: fail": lambda _: bulk.fail(EVERYTHING, SPECIAL, "g", "m", now=NOW),
     "each: move": lambda _: bulk.move(EVERYTHING, [*SPECIAL, "not-due", "child"], "t", now=NOW),
     "each: priority": lambda _: bulk.set_priority(EVERYTHING, SPECIAL, -9, now=NOW),
-    "answer": lambda _: writes.answer("w", "first", {"children": []}, now=NOW),
-    "declare": lambda _: writes.declare(
+    "answer": lambda _: mailbox.answer("w", "first", {"children": []}, now=NOW),
+    "declare": lambda _: recurrences.declare(
         ["declared-old"],
         [declared(klass, {"every": 60, "tags": ["t"]}, NOW) for klass in ("declared-1", "declared-new")],
         now=NOW,
     ),
-    "describe": lambda _: writes.describe(["known", "lacking"], {"known": '{"type":"object"}', "new": "{}"}),
-    "schemas": lambda _: queries.schemas("z", "k", now=NOW),
-    "sweep: by one with schemas": lambda _: writes.sweep(worker="peer", now=NOW),
+    "describe": lambda _: workers.describe(["known", "lacking"], {"known": '{"type":"object"}', "new": "{}"}),
+    "schemas": lambda _: workers.schemas("z", "k", now=NOW),
+    "sweep: by one with schemas": lambda _: maintenance.sweep(worker="peer", now=NOW),
     "check: a schema": lambda _: check.of_keys([b"schema:known"], repair=True, now=NOW),
-    "skills": lambda _: writes.skills("w", ["odd", "k"], ["z", "s"], {"odd": "one", "k": "any"}, "v1", now=NOW),
-    "settle: what a peer takes": lambda stage: writes.settle(
+    "skills": lambda _: workers.skills("w", ["odd", "k"], ["z", "s"], {"odd": "one", "k": "any"}, "v1", now=NOW),
+    "settle: what a peer takes": lambda stage: settling.settle(
         "lacker", [Misfit(one, "one", "m") for jid, one in stage.held.items() if "lacker" in jid], number=5, now=NOW
     ),
-    "skills: fewer": lambda _: writes.skills("peer", ["k"], ["z"], now=NOW),
-    "lease: what it lacks": lambda _: writes.lease("lacker", ["z"], 9, number=5, now=NOW),
-    "lease: what lies apart": lambda _: writes.lease("peer", ["z"], 9, number=5, now=NOW),
-    "lease: what nobody has any more": lambda _: writes.lease("lacker", ["z"], 9, number=5, now=NOW + 99),
-    "settle: what a peer has": lambda stage: writes.settle(
+    "skills: fewer": lambda _: workers.skills("peer", ["k"], ["z"], now=NOW),
+    "lease: what it lacks": lambda _: leasing.lease("lacker", ["z"], 9, number=5, now=NOW),
+    "lease: what lies apart": lambda _: leasing.lease("peer", ["z"], 9, number=5, now=NOW),
+    "lease: what nobody has any more": lambda _: leasing.lease("lacker", ["z"], 9, number=5, now=NOW + 99),
+    "settle: what a peer has": lambda stage: settling.settle(
         "lacker", [Unknown(one, 5) for jid, one in stage.held.items() if "lacker" in jid], number=5, now=NOW
     ),
-    "sweep: what nobody has any more": lambda _: writes.sweep(now=NOW + 99),
-    "deregister: a peer": lambda _: writes.deregister("peer", now=NOW),
+    "sweep: what nobody has any more": lambda _: maintenance.sweep(now=NOW + 99),
+    "deregister: a peer": lambda _: workers.deregister("peer", now=NOW),
     "drop: apart": lambda _: lanes.drop("z", "apart", 0, now=NOW),
     "find: apart": lambda _: bulk.find(bulk.Choice("z"), "apart", now=NOW),
-    "cancel: apart": lambda _: writes.cancel(["odd-0", "odd-1"], now=NOW),
-    "priority: apart": lambda _: writes.set_priority("odd-1", 7, now=NOW),
-    "retire": lambda _: writes.retire("idle", ["nothing"], 60, now=NOW),
-    "desire": lambda _: writes.desire("pool", 3, {"ready": 9}),
+    "cancel: apart": lambda _: acts.cancel(["odd-0", "odd-1"], now=NOW),
+    "priority: apart": lambda _: acts.set_priority("odd-1", 7, now=NOW),
+    "retire": lambda _: workers.retire("idle", ["nothing"], 60, now=NOW),
+    "desire": lambda _: workers.desire("pool", 3, {"ready": 9}),
     "counts: in depth": lambda _: queries.depths(["q", "s"], now=NOW),
 }  # fmt: skip
 
@@ -917,7 +926,7 @@ def plain_puts(_: Stage) -> Command[Any]:
     ]
     adds = [new_job("add", "q", "k", 1, {"jid": f"{place}-0"}) for place in PLAIN]
     waiting = [new_job("put", "q", "k", 1, {"depends": [f"{place}-1"], "tags": ["t"]}) for place in PLAIN]
-    return writes.put([*puts, *adds, *waiting], now=NOW)
+    return putting.put([*puts, *adds, *waiting], now=NOW)
 
 
 def plain_outcomes(stage: Stage) -> Command[Any]:
@@ -940,74 +949,74 @@ def plain_outcomes(stage: Stage) -> Command[Any]:
         Released(held["slow-0"], started=False, delay=3),
         Completed(held["held-0"]),
     ]
-    return writes.settle("w", ended, number=3, now=NOW)
+    return settling.settle("w", ended, number=3, now=NOW)
 
 
 def plain_renewals(stage: Stage) -> Command[Any]:
     held = [(one.jid, one.token) for one in stage.held.values()]
     entries = [
-        writes.Renewal(*held[0]),
-        writes.Renewal(*held[1], True),
-        writes.Renewal(*held[2], True, b"x" * 700),
-        writes.Renewal(*held[3], progress=(0.5, "half")),
-        writes.Renewal(*held[4], state=b'{"n":2}'),
-        writes.Renewal(*held[5], state=b"7", step="charge"),
-        writes.Renewal(*held[13], True),
-        writes.Renewal("waiting-0", 1),
-        writes.Renewal("done-0", 1),
-        writes.Renewal("nobody", 1),
+        leasing.Renewal(*held[0]),
+        leasing.Renewal(*held[1], True),
+        leasing.Renewal(*held[2], True, b"x" * 700),
+        leasing.Renewal(*held[3], progress=(0.5, "half")),
+        leasing.Renewal(*held[4], state=b'{"n":2}'),
+        leasing.Renewal(*held[5], state=b"7", step="charge"),
+        leasing.Renewal(*held[13], True),
+        leasing.Renewal("waiting-0", 1),
+        leasing.Renewal("done-0", 1),
+        leasing.Renewal("nobody", 1),
     ]
-    return writes.renew("w", entries, number=3, now=NOW)
+    return leasing.renew("w", entries, number=3, now=NOW)
 
 
 def plain_streams(stage: Stage) -> Command[Any]:
     held = [(one.jid, one.token) for one in stage.held.values()]
-    entries = [writes.Streamed(*one, 0, [to_chunk(1), to_chunk(b"x" * 700)]) for one in held[:3]]
-    return writes.stream("w", [*entries, writes.Streamed("waiting-0", 1, 0, [to_chunk(2)])], now=NOW)
+    entries = [leasing.Streamed(*one, 0, [to_chunk(1), to_chunk(b"x" * 700)]) for one in held[:3]]
+    return leasing.stream("w", [*entries, leasing.Streamed("waiting-0", 1, 0, [to_chunk(2)])], now=NOW)
 
 
 EVERY_PLAIN = [f"{place}-{i}" for place in PLAIN for i in range(3)]
 OF_Q, OF_HELD = bulk.Choice("q"), bulk.Choice("held")
 #: What a call of an operator does to one job.
 ON_ONE: dict[str, Callable[[str], Command[Any]]] = {
-    "move": lambda jid: writes.move(jid, "fresh", 5, now=NOW),
-    "fail": lambda jid: writes.fail(jid, "g", "m", now=NOW),
-    "priority": lambda jid: writes.set_priority(jid, -9, now=NOW),
-    "tag": lambda jid: writes.tag(jid, ["t", "new"], now=NOW),
-    "track": lambda jid: writes.track(jid, now=NOW),
-    "log": lambda jid: writes.log(jid, "a line", now=NOW),
-    "await": lambda jid: writes.wait_for(jid, now=NOW),
+    "move": lambda jid: acts.move(jid, "fresh", 5, now=NOW),
+    "fail": lambda jid: acts.fail(jid, "g", "m", now=NOW),
+    "priority": lambda jid: acts.set_priority(jid, -9, now=NOW),
+    "tag": lambda jid: acts.tag(jid, ["t", "new"], now=NOW),
+    "track": lambda jid: acts.track(jid, now=NOW),
+    "log": lambda jid: acts.log(jid, "a line", now=NOW),
+    "await": lambda jid: waits.wait_for(jid, now=NOW),
     "data": lambda jid: queries.piece("data", jid, 1),
 }
 # These scenes begin where fill_plain() was.
 PLAIN_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "put: plain": plain_puts,
     "settle: plain": plain_outcomes,
-    "settle: plain completions": lambda stage: writes.settle("w", [*map(Completed, stage.held.values())], now=NOW),
-    "settle: plain of others": lambda stage: writes.settle(
+    "settle: plain completions": lambda stage: settling.settle("w", [*map(Completed, stage.held.values())], now=NOW),
+    "settle: plain of others": lambda stage: settling.settle(
         "w2", [*map(Completed, stage.held.values())], number=1, now=NOW
     ),
     "renew: plain": plain_renewals,
     "stream": plain_streams,
-    "resume: plain": lambda stage: writes.resume(
+    "resume: plain": lambda stage: leasing.resume(
         "w", 3, [(one.jid, one.token) for one in stage.held.values()][:4], now=NOW
     ),
-    "lease: plain": lambda _: writes.lease("w", ["q", "p"], 7, number=3, now=NOW),
-    "lease: plain in turns": lambda _: writes.lease("w", ["q", "p"], 9, order="round-robin", number=3, now=NOW),
-    "lease: plain ahead": lambda _: writes.lease("w2", ["p"], 3, starting=1, now=NOW),
-    "lease: plain, never twice": lambda _: writes.lease("w2", ["p", "q"], 9, once=["k"], now=NOW),
-    "lease: lost plain ones": lambda _: writes.lease("w2", ["lost"], 9, now=NOW),
-    "lease: entries for plain ones": lambda _: writes.lease("w2", ["u"], 9, now=NOW),
-    "lease: where a plain one has the name": lambda _: writes.lease("w2", ["q"], 1, now=NOW + 60),
-    "sweep: plain": lambda _: writes.sweep(now=NOW),
-    "sweep: plain, much later": lambda _: writes.sweep(1_000, now=NOW + 9 * DAY),
-    "deregister: plain": lambda _: writes.deregister("w", now=NOW),
-    "cancel: plain": lambda _: writes.cancel([*EVERY_PLAIN, "child"], now=NOW),
-    "release: plain": lambda _: writes.release(EVERY_PLAIN, now=NOW),
-    "unfail: what is not failed": lambda _: writes.unfail_jobs([*EVERY_PLAIN, "failed"], "p", now=NOW),
-    "depend: on plain ones": lambda _: writes.depend("child", [*EVERY_PLAIN, "tagged"], now=NOW),
-    "depend: a plain one": lambda _: writes.depend("child", ["held-0"], now=NOW),
-    "recur: plain": lambda _: writes.recur("q", "k", 1, {"every": 5, "jid": "waiting"}, now=NOW),
+    "lease: plain": lambda _: leasing.lease("w", ["q", "p"], 7, number=3, now=NOW),
+    "lease: plain in turns": lambda _: leasing.lease("w", ["q", "p"], 9, order="round-robin", number=3, now=NOW),
+    "lease: plain ahead": lambda _: leasing.lease("w2", ["p"], 3, starting=1, now=NOW),
+    "lease: plain, never twice": lambda _: leasing.lease("w2", ["p", "q"], 9, once=["k"], now=NOW),
+    "lease: lost plain ones": lambda _: leasing.lease("w2", ["lost"], 9, now=NOW),
+    "lease: entries for plain ones": lambda _: leasing.lease("w2", ["u"], 9, now=NOW),
+    "lease: where a plain one has the name": lambda _: leasing.lease("w2", ["q"], 1, now=NOW + 60),
+    "sweep: plain": lambda _: maintenance.sweep(now=NOW),
+    "sweep: plain, much later": lambda _: maintenance.sweep(1_000, now=NOW + 9 * DAY),
+    "deregister: plain": lambda _: workers.deregister("w", now=NOW),
+    "cancel: plain": lambda _: acts.cancel([*EVERY_PLAIN, "child"], now=NOW),
+    "release: plain": lambda _: acts.release(EVERY_PLAIN, now=NOW),
+    "unfail: what is not failed": lambda _: acts.unfail_jobs([*EVERY_PLAIN, "failed"], "p", now=NOW),
+    "depend: on plain ones": lambda _: acts.depend("child", [*EVERY_PLAIN, "tagged"], now=NOW),
+    "depend: a plain one": lambda _: acts.depend("child", ["held-0"], now=NOW),
+    "recur: plain": lambda _: recurrences.recur("q", "k", 1, {"every": 5, "jid": "waiting"}, now=NOW),
     **{
         f"{verb}: {place}": lambda _, act=act, place=place: act(f"{place}-2")
         for verb, act in ON_ONE.items()
@@ -1034,7 +1043,7 @@ PLAIN_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     },
     "peek: plain": lambda _: queries.peek("q", 100, now=NOW),
     "job: plain": lambda _: queries.jobs([*EVERY_PLAIN, "child", "tagged"], now=NOW),
-    "worker: plain": lambda _: queries.worker("w", now=NOW),
+    "worker: plain": lambda _: workers.jobs_of("w", now=NOW),
     "counts: plain, in depth": lambda _: queries.depths(["q", "held", "lost", "done"], now=NOW),
     "lanes: plain": lambda _: lanes.read("held", now=NOW),
     "check: plain": lambda _: check.of_keys(
@@ -1206,7 +1215,7 @@ JIDS = [str(i) for i in range(1_000)]
 def thousand(client: Client, **options: Any) -> list[LeaseRecord]:
     """Lease a thousand jobs with tags."""
     client.queue("q").put_many({"klass": "k", "jid": jid, "tags": ["t", "u"], **options} for jid in JIDS)
-    return client._store.run(writes.lease("w", ["q"], 1_000, now=NOW)).leases
+    return client._store.run(leasing.lease("w", ["q"], 1_000, now=NOW)).leases
 
 
 def failed(client: Client) -> None:
@@ -1215,20 +1224,20 @@ def failed(client: Client) -> None:
 
 def put_thousand(client: Client) -> Command[Any]:
     client.queue("q").put("k", jid="parent")
-    return writes.put(
+    return putting.put(
         [new_job("put", "q", "k", None, {"jid": j, "depends": ["parent"], "tags": ["t"]}) for j in JIDS], now=NOW
     )
 
 
 def fan_in(client: Client) -> Command[Any]:
     client.queue("q").put_many({"klass": "k", "jid": jid} for jid in JIDS)
-    return writes.put([new_job("put", "q", "k", None, {"depends": JIDS})], now=NOW)
+    return putting.put([new_job("put", "q", "k", None, {"depends": JIDS})], now=NOW)
 
 
 def fan_out(client: Client) -> Command[Any]:
     (lease,) = client.queue("q").lease("w") or thousand(client)[:1]
     client.queue("q").put_many({"klass": "k", "depends": ["parent"]} for _ in JIDS)
-    return writes.settle("w", [Completed(lease)], now=NOW)
+    return settling.settle("w", [Completed(lease)], now=NOW)
 
 
 def completed_parent(client: Client) -> Command[Any]:
@@ -1238,44 +1247,44 @@ def completed_parent(client: Client) -> Command[Any]:
 
 def swept(client: Client) -> Command[Any]:
     thousand(client)
-    return writes.sweep(1_000, now=NOW + 1_000)
+    return maintenance.sweep(1_000, now=NOW + 1_000)
 
 
 def taken_over(client: Client) -> Command[Any]:
     thousand(client)
-    return writes.lease("w2", ["q"], 1_000, now=NOW + 1_000)
+    return leasing.lease("w2", ["q"], 1_000, now=NOW + 1_000)
 
 
 def unfailed(client: Client) -> Command[Any]:
     failed(client)
-    return writes.unfail("g", "p", 1_000, now=NOW)
+    return acts.unfail("g", "p", 1_000, now=NOW)
 
 
 def pruned(client: Client) -> Command[Any]:
     failed(client)
     client.config.set("failed-history", 1)
-    return writes.sweep(1_000, now=NOW + 1_000)
+    return maintenance.sweep(1_000, now=NOW + 1_000)
 
 
 def cancelled(client: Client) -> Command[Any]:
     thousand(client)
-    return writes.cancel(JIDS, now=NOW)
+    return acts.cancel(JIDS, now=NOW)
 
 
 def spawned(client: Client) -> Command[Any]:
     client.queue("q").recur("k", every=0.001, offset=0, tags=["t", "u"], jid="r")
-    return writes.lease("w", ["q"], 1_000, now=NOW + 10)
+    return leasing.lease("w", ["q"], 1_000, now=NOW + 10)
 
 
 def crons(client: Client) -> Command[Any]:
     client.queue("q").recur("k", cron="* * * * *", tags=["t"], jid="cron")
     next_unix = client.recurring("cron").next_unix
     due = DueCron("cron", "* * * * *", None, round(next_unix * 1000), None)
-    return writes.spawn(due, [next_unix + 60 * i for i in range(1_000)], next_unix + 60_000, now=NOW + 60_000)
+    return recurrences.spawn(due, [next_unix + 60 * i for i in range(1_000)], next_unix + 60_000, now=NOW + 60_000)
 
 
 def ending(way: Callable[[LeaseRecord], Any]) -> Callable[[Client], Command[Any]]:
-    return lambda client: writes.settle("w", [way(lease) for lease in thousand(client)], now=NOW)
+    return lambda client: settling.settle("w", [way(lease) for lease in thousand(client)], now=NOW)
 
 
 THOUSANDS: dict[str, Callable[[Client], Command[Any]]] = {
@@ -1283,7 +1292,7 @@ THOUSANDS: dict[str, Callable[[Client], Command[Any]]] = {
     "put for a thousand parents": fan_in,
     "lease": lambda client: (
         client.queue("q").put_many({"klass": "k"} for _ in JIDS),
-        writes.lease("w", ["q"], 1_000, now=NOW),
+        leasing.lease("w", ["q"], 1_000, now=NOW),
     )[1],
     "lease of lost ones": taken_over,
     "lease of what comes again": spawned,
@@ -1302,13 +1311,13 @@ THOUSANDS: dict[str, Callable[[Client], Command[Any]]] = {
     "fail each": lambda client: (thousand(client), bulk.fail(EVERYTHING, JIDS[:500], "g", "m", now=NOW))[1],
     "move each": lambda client: (thousand(client), bulk.move(EVERYTHING, JIDS[:500], "p", now=NOW))[1],
     "change each priority": lambda client: (thousand(client), bulk.set_priority(EVERYTHING, JIDS[:500], 3, now=NOW))[1],
-    "unfail each": lambda client: (failed(client), writes.unfail_jobs(JIDS, "p", now=NOW))[1],
-    "release by hand": lambda client: (thousand(client), writes.release(JIDS, now=NOW))[1],
-    "deregister": lambda client: (thousand(client), writes.deregister("w", now=NOW))[1],
-    "renew": lambda client: writes.renew(
-        "w", [writes.Renewal(it.jid, it.token, True, 1) for it in thousand(client)], now=NOW
+    "unfail each": lambda client: (failed(client), acts.unfail_jobs(JIDS, "p", now=NOW))[1],
+    "release by hand": lambda client: (thousand(client), acts.release(JIDS, now=NOW))[1],
+    "deregister": lambda client: (thousand(client), workers.deregister("w", now=NOW))[1],
+    "renew": lambda client: leasing.renew(
+        "w", [leasing.Renewal(it.jid, it.token, True, 1) for it in thousand(client)], now=NOW
     ),
-    "resume": lambda client: (thousand(client), writes.resume("w", 1, [], now=NOW))[1],
+    "resume": lambda client: (thousand(client), leasing.resume("w", 1, [], now=NOW))[1],
     "spawn": crons,
 }
 
@@ -1334,7 +1343,7 @@ def test_full_redis_lets_leases_end_and_refuses_new_jobs(live, server, namespace
         assert [lease.jid for lease in live.queue("q").lease("w")] == ["d"]  # else the backlog could not go down
         assert (done.complete({"r": 1}), failed.fail("g", "m")) == (True, True)
         assert renewed.renew() > 0
-        live._store.run(writes.resume("w", 1, []))
+        live._store.run(leasing.resume("w", 1, []))
         assert live.deregister("w") == 0
     finally:
         server.redis.config_set("maxmemory", 0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import mailbox, settling
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Unknown
 
@@ -366,8 +366,8 @@ def test_data_enlarged_by_a_renewal_counts_for_the_reply_size(client):
 def test_deregistering_hands_everything_back_uncounted_and_voids_the_tokens(client, lease, keys):
     held = lease("a")
     lease("b")
-    client._store.run(writes.settle("w", [], number=4))
-    client._store.run(writes.tell("w", "cancel"))
+    client._store.run(settling.settle("w", [], number=4))
+    client._store.run(mailbox.tell("w", "cancel"))
     assert client.deregister("w") == 2
     assert held.complete() is False
     assert [(job.state, job.interruptions, job.deaths, job.started) for job in client.jobs("a", "b")] == [

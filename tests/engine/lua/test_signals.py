@@ -4,8 +4,8 @@ import pytest
 
 from supervisor import LeaseholdError
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import Renewal
+from supervisor.engine.commands import leasing, settling
+from supervisor.engine.commands.leasing import Renewal
 from supervisor.engine.model.outcomes import Suspended
 from supervisor.engine.model.replay import NEVER_MS, Replay
 from tests.lengths import FULL
@@ -31,7 +31,7 @@ def keys_of(server, namespace):
 
 def store_step(client, lease, name, result):
     [expires] = calls_of(client).call(
-        writes.renew, lease.worker, [Renewal(lease.jid, lease.token, state=result, step=name)]
+        leasing.renew, lease.worker, [Renewal(lease.jid, lease.token, state=result, step=name)]
     )
     return expires
 
@@ -199,7 +199,7 @@ def test_signal_sent_again_after_the_wait_brings_nothing_forward(client):
 def test_sent_again_suspend_changes_nothing(client, clock):
     """The master sends a settle again under its number if it got no answer."""
     lease = leased(client)
-    settles = writes.settle("w", [Suspended(lease, "approval", 60)], number=1, now=clock.now)
+    settles = settling.settle("w", [Suspended(lease, "approval", 60)], number=1, now=clock.now)
     assert [calls_of(client).run(settles) for _ in range(2)] == [[True], [True]]
     assert (client.job("j").state, client.job("j").waiting_for) == ("scheduled", "approval")
 
@@ -242,7 +242,7 @@ def test_job_keeps_no_more_than_its_thousands_of_steps(client, server, namespace
     lease = leased(client)
     for _ in range(4):
         steps = [Renewal("j", lease.token, state=b"1", step=f"s{_}-{n}") for n in range(1000)]
-        calls_of(client).call(writes.renew, lease.worker, steps)
+        calls_of(client).call(leasing.renew, lease.worker, steps)
     assert server.redis.hlen(f"{prefix_of(namespace)}replay:j") == 3000
     assert client.check() == []
 
@@ -251,7 +251,7 @@ def test_lost_lease_stores_no_step(client, server, namespace, clock):
     lease = leased(client)
     clock.now += 100
     again(client, "v")
-    assert store_step(client, lease, "charge", b"1") == writes.LOST
+    assert store_step(client, lease, "charge", b"1") == leasing.LOST
     assert keys_of(server, namespace) == []
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import bulk, check, lanes, queries, writes
+from supervisor.engine.commands import acts, bulk, check, lanes, leasing, maintenance, putting, queries, workers
 from supervisor.engine.commands.steps import delete
 from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Unknown
@@ -158,8 +158,8 @@ def test_full_batches_with_everything_on_are_within_the_bound(judged, seed):
                 for lease in leases
             ]
             if leases:
-                entries = [writes.Renewal(one.jid, one.token, True) for one in leases]
-                calls_of(client).call(writes.renew, "w", entries)
+                entries = [leasing.Renewal(one.jid, one.token, True) for one in leases]
+                calls_of(client).call(leasing.renew, "w", entries)
                 client.settle(outcomes)
             calls_of(client).clock.tick(20 * turn)
             client.sweep(1_000)
@@ -169,7 +169,7 @@ def test_full_batches_with_everything_on_are_within_the_bound(judged, seed):
             lambda some: bulk.set_priority(bulk.Choice("q"), some, 7, now=calls_of(client).clock()),
             lambda some: bulk.move(bulk.Choice("q"), some, "other", now=calls_of(client).clock()),
             lambda some: bulk.fail(bulk.Choice("other"), some, "g", "m", now=calls_of(client).clock()),
-            lambda some: writes.unfail_jobs(some, "q", now=calls_of(client).clock()),
+            lambda some: acts.unfail_jobs(some, "q", now=calls_of(client).clock()),
             lambda some: bulk.cancel(bulk.Choice("q"), some, now=calls_of(client).clock()),
         ):
             calls_of(client).run(act(jids[: bulk.MOST_CHANGED]))
@@ -197,7 +197,7 @@ def put(stage, *, queue="q", first=0, n=MANY, plain=False, **more):
     jobs = [
         new_job("put", queue, "k", "x" * 100, {"jid": f"j{first + i}", **one, **more}) for i, one in enumerate(options)
     ]
-    calls_of(stage.client).call(writes.put, jobs)
+    calls_of(stage.client).call(putting.put, jobs)
 
 
 def all_leased(stage, outcome, **options):
@@ -301,7 +301,7 @@ def a_cancel_of_parents_of_many(stage):
     put(stage, plain=True, n=5)
     for i in range(5):
         put(stage, queue="o", first=1_000 + i * 1_000, depends=[f"j{i}"], on_parent_failure="fail")
-    calls_of(stage.client).call(writes.cancel, NAMES[:5])
+    calls_of(stage.client).call(acts.cancel, NAMES[:5])
     for _ in range(6):
         stage.client.sweep(100)
 
@@ -319,7 +319,7 @@ def a_failure_of_a_parent_whose_children_have_many_others(stage):
     for i in range(children):
         options = {"jid": f"c{i}", "depends": NAMES, "on_parent_failure": "fail"}
         calls_of(stage.client).run(
-            writes.put([new_job("put", "o", "k", None, options)], now=calls_of(stage.client).clock())
+            putting.put([new_job("put", "o", "k", None, options)], now=calls_of(stage.client).clock())
         )
     (lease,) = stage.client.lease("w", ["q"], 1)
     stage.client.settle([Failed(lease, "g", "m")])
@@ -335,9 +335,9 @@ def jobs_that_wait_for_many(stage):
     q = stage.client.queue("q")
     q.put_many({"klass": "k", "depends": NAMES, "jid": f"c{i}"} for i in range(20))
     names = [f"c{i}" for i in range(20)]
-    calls_of(stage.client).run(writes.put([new_job("put", "q", "k", None, {"jid": one}) for one in names[:5]],
+    calls_of(stage.client).run(putting.put([new_job("put", "q", "k", None, {"jid": one}) for one in names[:5]],
                                   now=calls_of(stage.client).clock()))  # fmt: skip
-    calls_of(stage.client).call(writes.cancel, names[5:10])
+    calls_of(stage.client).call(acts.cancel, names[5:10])
     left = names[10:]
     while left:
         left = (
@@ -358,7 +358,7 @@ def a_job_that_waits_for_five_thousand(stage):
             job = stage.client.job("child")
         else:
             job.depend(*(f"j{i}" for i in range(first, first + MANY)))
-    calls_of(stage.client).call(writes.cancel, ["child"])
+    calls_of(stage.client).call(acts.cancel, ["child"])
 
 
 def jobs_with_many_tags(stage):
@@ -376,8 +376,8 @@ def jobs_with_many_tags(stage):
 def jobs_that_are_left_to_others(stage):
     client = stage.client
     for worker, klasses in (("has", ["k"]), ("lacks", ["l"])):
-        calls_of(client).call(writes.resume, worker, 1, ())
-        calls_of(client).call(writes.skills, worker, klasses, ["q"])
+        calls_of(client).call(leasing.resume, worker, 1, ())
+        calls_of(client).call(workers.skills, worker, klasses, ["q"])
     put(stage)
     leases = client.lease("lacks", ["q"], MANY)
     client.settle([Unknown(lease, 10) for lease in leases])
@@ -401,11 +401,11 @@ def what_ten_listen_to(stage):
 def leases_that_are_given_back(stage):
     put(stage)
     stage.client.lease("w", ["q"], MANY)
-    calls_of(stage.client).call(writes.resume, "w", 1, ())
+    calls_of(stage.client).call(leasing.resume, "w", 1, ())
     stage.client.lease("w", ["q"], MANY)
-    calls_of(stage.client).call(writes.release, NAMES)
+    calls_of(stage.client).call(acts.release, NAMES)
     stage.client.lease("w", ["q"], MANY)
-    calls_of(stage.client).call(writes.deregister, "w")
+    calls_of(stage.client).call(workers.deregister, "w")
 
 
 def tasks_behind_a_door(stage):
@@ -422,12 +422,12 @@ def handlers_with_schemas(stage):
     """A worker tells of as many handlers as it may, each with a schema of the largest size, in parts as a master's."""
     schemas = {f"{i:016x}": f"{i:x<16384}" for i in range(MANY)}
     calls = calls_of(stage.client)
-    calls.call(writes.resume, "w", 1, ())
-    calls.call(writes.skills, "w", schemas, ["q"], dict(zip(schemas, schemas, strict=True)))
+    calls.call(leasing.resume, "w", 1, ())
+    calls.call(workers.skills, "w", schemas, ["q"], dict(zip(schemas, schemas, strict=True)))
     for first in range(0, MANY, 8):
-        calls.run(writes.describe((), dict(list(schemas.items())[first : first + 8])))
-    assert calls.run(writes.describe(schemas)) == []
-    calls.call(writes.sweep, worker="w")
+        calls.run(workers.describe((), dict(list(schemas.items())[first : first + 8])))
+    assert calls.run(workers.describe(schemas)) == []
+    calls.call(maintenance.sweep, worker="w")
     found = [f"schema:{shape}".encode() for shape in schemas][: check.SLICE]
     assert calls.call(check.of_keys, found).violations
 

@@ -7,8 +7,8 @@ import pytest
 
 from supervisor import AsyncClient, JobNotFound, LeaseLost, StoreUnavailable
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
-from supervisor.engine.commands.writes import Streamed
+from supervisor.engine.commands import leasing
+from supervisor.engine.commands.leasing import Streamed
 from supervisor.engine.model.chunks import CHUNK_BYTES, COST_BYTES, to_chunk
 
 CHUNKS = ["to", "kens", b"\x00raw", {"n": 1, "ä": [None, 2.5]}, None, "", 7]
@@ -32,7 +32,7 @@ def again(client, worker="w"):
 
 def send(client, lease, before, *chunks):
     entry = Streamed(lease.jid, lease.token, before, [to_chunk(chunk) for chunk in chunks])
-    return calls_of(client).call(writes.stream, lease.worker, [entry])
+    return calls_of(client).call(leasing.stream, lease.worker, [entry])
 
 
 def key_of(namespace):
@@ -255,7 +255,7 @@ def test_small_chunks_take_no_more_memory_than_they_count(client, server, namesp
     lease = leased(client)
     for _ in range(4):
         one_by_one = [Streamed(lease.jid, lease.token, None, [to_chunk(7)])] * 1000
-        calls_of(client).call(writes.stream, lease.worker, one_by_one)
+        calls_of(client).call(leasing.stream, lease.worker, one_by_one)
     assert server.redis.xlen(key_of(namespace)) == 4000
     assert server.redis.memory_usage(key_of(namespace), samples=0) < 4000 * COST_BYTES * 1.2
 

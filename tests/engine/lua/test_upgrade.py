@@ -7,7 +7,7 @@ import redis
 
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import upgrade, writes
+from supervisor.engine.commands import leasing, recurrences, settling, upgrade, workers
 from supervisor.engine.model.errors import LayoutError, LeaseholdError
 from supervisor.engine.model.outcomes import Misfit, Unknown
 from supervisor.engine.model.recurring import declared
@@ -276,13 +276,13 @@ def apart(server, namespace):
     with Client(server.url, namespace, lambda: NOW) as client:
         client.queue("q").put_many({"klass": "k", "jid": jid, "lane": f"l{i % 2}"} for i, jid in enumerate(jids))
         for worker, klasses in (("lacks", ["other"]), ("has", ["k"])):
-            calls_of(client).call(writes.resume, worker, 1, [])
-            calls_of(client).call(writes.skills, worker, klasses, ["q"])
+            calls_of(client).call(leasing.resume, worker, 1, [])
+            calls_of(client).call(workers.skills, worker, klasses, ["q"])
         number = 1
         while calls_of(client).follow(upgrade.look_at_all(calls_of(client).clock)).apart < len(jids):
-            leases = calls_of(client).call(writes.lease, "lacks", ["q"], 500, number=(number := number + 1)).leases
+            leases = calls_of(client).call(leasing.lease, "lacks", ["q"], 500, number=(number := number + 1)).leases
             unknown = [Unknown(lease, 10) for lease in leases]
-            calls_of(client).call(writes.settle, "lacks", unknown, number=(number := number + 1))
+            calls_of(client).call(settling.settle, "lacks", unknown, number=(number := number + 1))
     return jids
 
 
@@ -304,11 +304,11 @@ def test_the_way_back_takes_misfits_and_declared_jobs_along(server, namespace, o
         calls = calls_of(client)
         client.queue("q").put_many({"klass": "k", "jid": jid} for jid in jids)
         for worker in ("one", "two"):
-            calls.call(writes.resume, worker, 1, [])
-            calls.call(writes.skills, worker, ["k"], ["q"], {"k": f"shape of {worker}"})
-        leases = calls.call(writes.lease, "one", ["q"], 2, number=2).leases
-        calls.call(writes.settle, "one", [Misfit(lease, "shape of one", "m") for lease in leases], number=3)
-        calls.call(writes.declare, [], [declared("each", {"every": 86_400, "offset": 86_400}, NOW)])
+            calls.call(leasing.resume, worker, 1, [])
+            calls.call(workers.skills, worker, ["k"], ["q"], {"k": f"shape of {worker}"})
+        leases = calls.call(leasing.lease, "one", ["q"], 2, number=2).leases
+        calls.call(settling.settle, "one", [Misfit(lease, "shape of one", "m") for lease in leases], number=3)
+        calls.call(recurrences.declare, [], [declared("each", {"every": 86_400, "offset": 86_400}, NOW)])
         assert calls.follow(upgrade.look_at_all(calls.clock)).apart == 2
     assert to_first(new) == 3
     assert check_by_0_1(old) == set()

@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing, settling, workers
 from supervisor.engine.model.errors import LeaseholdError, LeaseLost
 
 
@@ -128,8 +128,8 @@ def test_unknown_worker_is_not_deregistered(client, q):
 
 def test_only_a_worker_deregistered_by_others_gets_a_hint(client, server, namespace):
     for own in (False, True):
-        calls_of(client).call(writes.settle, "w", [], number=1)
-        calls_of(client).call(writes.deregister, "w", own=own)
+        calls_of(client).call(settling.settle, "w", [], number=1)
+        calls_of(client).call(workers.deregister, "w", own=own)
         assert server.redis.lrange(f"{{{namespace}}}:mail:w", 0, -1) == ([] if own else [b"lost"])
         server.redis.delete(f"{{{namespace}}}:mail:w")
 
@@ -148,8 +148,8 @@ def test_worker_of_a_taken_job_gets_a_hint(client, q, server, namespace):
         lambda: client.job("a").move("q"), lambda: client.cancel("a"),
     ):  # fmt: skip
         q.put("k", jid="a")
-        calls_of(client).call(writes.settle, "w", [], number=1)
-        leases = calls_of(client).call(writes.lease, "w", ["q"], 9, number=2).leases
+        calls_of(client).call(settling.settle, "w", [], number=1)
+        leases = calls_of(client).call(leasing.lease, "w", ["q"], 9, number=2).leases
         server.redis.delete(mail)
         take()
         assert server.redis.lrange(mail, 0, -1) == [b"lost %d" % lease.token for lease in leases if lease.jid == "a"]
@@ -159,8 +159,8 @@ def test_worker_of_a_taken_job_gets_a_hint(client, q, server, namespace):
 @pytest.mark.parametrize("at_once", [True, False])
 def test_hints_of_several_taken_jobs_become_one_of_all(client, server, namespace, at_once):
     jids = client.queue("q").put_many({"klass": "k"} for _ in range(4))
-    calls_of(client).call(writes.settle, "w", [], number=1)
-    first, *_ = calls_of(client).call(writes.lease, "w", ["q"], 9, number=2).leases
+    calls_of(client).call(settling.settle, "w", [], number=1)
+    first, *_ = calls_of(client).call(leasing.lease, "w", ["q"], 9, number=2).leases
     for taken in [jids] if at_once else [[jid] for jid in jids]:
         client.cancel(*taken)
     assert server.redis.lrange(f"{{{namespace}}}:mail:w", 0, -1) == [b"lost %d" % first.token, b"lost"]

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing
 from tests.engine.invariants import read_namespace
 
 TRACE = f"00-{'ab' * 16}-{'cd' * 8}-01"
@@ -36,7 +36,7 @@ def test_trace_of_a_put_is_in_query_lease_and_resume(client, clock):
     q.put_many([{"klass": "k", "jid": "c", "trace": TRACE}, {"klass": "k", "jid": "d"}])
     assert [job.trace for job in client.jobs("a", "b", "c", "d")] == [TRACE, OTHER, TRACE, None]
     assert [lease.trace for lease in q.lease("w", 4)] == [TRACE, OTHER, TRACE, None]
-    calls_of(client).run(writes.resume("w", 1, [], now=clock.now))
+    calls_of(client).run(leasing.resume("w", 1, [], now=clock.now))
     assert [lease.trace for lease in q.lease("v", 4)] == [TRACE, OTHER, TRACE, None]
 
 
@@ -157,7 +157,7 @@ def test_job_without_a_trace_has_no_field_for_it(client, server, namespace):
     for jid in "ab":
         client.log(jid, "makes its record a full one")
     client.queue("empty").lease("w")  # the server has the script from here on
-    reply = server.redis.evalsha(*writes.lease("w", ["q"], 2).wire(f"{{{namespace}}}:")[1:])
+    reply = server.redis.evalsha(*leasing.lease("w", ["q"], 2).wire(f"{{{namespace}}}:")[1:])
     plain, traced = (row[4] for row in reply[-1])
     assert plain is None
     assert traced == [*(None for _ in range(12)), TRACE.encode(), None, None]

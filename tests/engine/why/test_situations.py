@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing, settling, workers
 from supervisor.engine.model.outcomes import Misfit, Unknown
 from tests.lengths import FULL
 
@@ -22,11 +22,11 @@ class World(NamedTuple):
 
     def join(self, name="w", klasses=("k",), queues=("q",), shapes=None):
         call = calls_of(self.client).call
-        call(writes.resume, name, 1, [])
-        call(writes.skills, name, klasses, queues, shapes)
+        call(leasing.resume, name, 1, [])
+        call(workers.skills, name, klasses, queues, shapes)
 
     def settle(self, name, outcome):
-        calls_of(self.client).call(writes.settle, name, [outcome], number=2)
+        calls_of(self.client).call(settling.settle, name, [outcome], number=2)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from supervisor import clock
 from supervisor.engine.commands import queries
-from supervisor.engine.commands.writes import Grant
+from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.transport.dialer import ServerPatience
 from supervisor.engine.worker.acknowledging import Acknowledging

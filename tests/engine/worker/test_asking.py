@@ -10,8 +10,8 @@ from supervisor import clock as times
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import queries, writes
-from supervisor.engine.commands.queries import OperatorRequest
+from supervisor.engine.commands import leasing, mailbox
+from supervisor.engine.commands.mailbox import OperatorRequest
 from supervisor.engine.model.errors import LeaseholdError
 from tests.engine.invariants import left_over, read_namespace
 from tests.engine.played import PlayedWorker, Reply
@@ -51,7 +51,7 @@ def listening(server, namespace):
 @pytest.fixture
 def asks(live):
     """Return the open requests to a worker."""
-    return lambda worker: calls_of(live).call(queries.requests, worker)
+    return lambda worker: calls_of(live).call(mailbox.requests, worker)
 
 
 # Both clients.
@@ -135,7 +135,7 @@ def test_a_worker_that_has_left_is_not_there(live, play, asks, keys):
 
 def test_idle_worker_unseen_for_a_minute_is_asked_only_by_name(client, clock):
     for worker in ("dead", "busy", "idle"):
-        calls_of(client).call(writes.resume, worker, 1, [])
+        calls_of(client).call(leasing.resume, worker, 1, [])
     client.queue("q").put("k")
     client.queue("q").lease("busy", ttl=1)
     client.queue("q").lease("dead")
@@ -231,11 +231,11 @@ def test_an_answer_has_at_most_a_mebibyte(live, listening):
 def test_a_question_is_answered_once(live, play, keys, server, namespace):
     worker = play()
     question = "a question"
-    calls_of(live).call(writes.ask, question, worker.name, "stacks")
-    assert calls_of(live).call(writes.answer, worker.name, question, 1) is True
+    calls_of(live).call(mailbox.ask, question, worker.name, "stacks")
+    assert calls_of(live).call(mailbox.answer, worker.name, question, 1) is True
     before = server.dump(namespace)
-    assert calls_of(live).call(writes.answer, worker.name, question, 2) is False
-    assert calls_of(live).call(writes.answer, "nobody", question, 2) is False
+    assert calls_of(live).call(mailbox.answer, worker.name, question, 2) is False
+    assert calls_of(live).call(mailbox.answer, "nobody", question, 2) is False
     assert server.dump(namespace) == before
 
 
@@ -243,27 +243,27 @@ def test_a_question_is_answered_once(live, play, keys, server, namespace):
 
 
 def test_when_its_time_is_over_it_is_neither_told_nor_answered(client, clock):
-    calls_of(client).call(writes.resume, "w", 1, [])
-    calls_of(client).call(writes.ask, "short", "w", "stacks", stands_s=5)
-    calls_of(client).call(writes.ask, "long", "w", "stacks", stands_s=50)
-    assert [ask.id for ask in calls_of(client).call(queries.requests, "w")] == ["short", "long"]
+    calls_of(client).call(leasing.resume, "w", 1, [])
+    calls_of(client).call(mailbox.ask, "short", "w", "stacks", stands_s=5)
+    calls_of(client).call(mailbox.ask, "long", "w", "stacks", stands_s=50)
+    assert [ask.id for ask in calls_of(client).call(mailbox.requests, "w")] == ["short", "long"]
     clock.tick(5)
-    assert [ask.id for ask in calls_of(client).call(queries.requests, "w")] == ["long"]
-    assert calls_of(client).call(writes.answer, "w", "short", 1) is False
+    assert [ask.id for ask in calls_of(client).call(mailbox.requests, "w")] == ["long"]
+    assert calls_of(client).call(mailbox.answer, "w", "short", 1) is False
 
 
 def test_the_hundred_newest_stand(client):
-    calls_of(client).call(writes.resume, "w", 1, [])
+    calls_of(client).call(leasing.resume, "w", 1, [])
     for number in range(103):
-        calls_of(client).call(writes.ask, f"{number}", "w", "stacks")
-    assert [ask.id for ask in calls_of(client).call(queries.requests, "w")] == [f"{number}" for number in range(3, 103)]
+        calls_of(client).call(mailbox.ask, f"{number}", "w", "stacks")
+    assert [ask.id for ask in calls_of(client).call(mailbox.requests, "w")] == [f"{number}" for number in range(3, 103)]
 
 
 def test_unanswered_requests_and_unread_answers_expire(client, server, namespace):
-    calls_of(client).call(writes.resume, "w", 1, [])
-    calls_of(client).call(writes.ask, "long", "w", "stacks", stands_s=500)
-    calls_of(client).call(writes.ask, "short", "w", "stacks", stands_s=5)
-    calls_of(client).call(writes.answer, "w", "short", 1)
+    calls_of(client).call(leasing.resume, "w", 1, [])
+    calls_of(client).call(mailbox.ask, "long", "w", "stacks", stands_s=500)
+    calls_of(client).call(mailbox.ask, "short", "w", "stacks", stands_s=5)
+    calls_of(client).call(mailbox.answer, "w", "short", 1)
     ends_s = {name: server.redis.ttl(f"{{{namespace}}}:{name}") for name in ("asks:w", "answer:short")}
     assert 400 < ends_s["asks:w"] <= 500
     assert 0 < ends_s["answer:short"] <= 60
@@ -271,27 +271,27 @@ def test_unanswered_requests_and_unread_answers_expire(client, server, namespace
 
 
 def test_a_deregistered_worker_is_asked_nothing_any_more(client, keys):
-    calls_of(client).call(writes.resume, "w", 1, [])
+    calls_of(client).call(leasing.resume, "w", 1, [])
     client.ask("w", "stacks", timeout=0)
     client.deregister("w")
     assert not {key for key in keys() if key.startswith("asks:")}
 
 
 def test_a_damaged_question_is_passed_over(client, server, namespace):
-    calls_of(client).call(writes.resume, "w", 1, [])
-    calls_of(client).call(writes.ask, "good", "w", "stacks")
+    calls_of(client).call(leasing.resume, "w", 1, [])
+    calls_of(client).call(mailbox.ask, "good", "w", "stacks")
     for damaged in (b"nonsense", b"2000000000\na\nb\nno JSON", b"2000000000000\na\nb\nno JSON"):
         server.redis.lpush(f"{{{namespace}}}:asks:w", damaged)
-    assert calls_of(client).call(queries.requests, "w") == [OperatorRequest("good", "stacks")]
-    assert calls_of(client).call(writes.answer, "w", "good", 1) is True
+    assert calls_of(client).call(mailbox.requests, "w") == [OperatorRequest("good", "stacks")]
+    assert calls_of(client).call(mailbox.answer, "w", "good", 1) is True
 
 
 def test_on_another_clock_they_are_asked_and_answered_the_same(server, namespace, clock):
     with Client(server.url, namespace, clock) as client:
-        calls_of(client).call(writes.resume, "w", 1, [])
+        calls_of(client).call(leasing.resume, "w", 1, [])
         with ThreadPoolExecutor() as pool:
             asker = pool.submit(client.ask, "w", "stacks", 20.0)
-            while not (asks := calls_of(client).call(queries.requests, "w")):
+            while not (asks := calls_of(client).call(mailbox.requests, "w")):
                 pass
-            calls_of(client).call(writes.answer, "w", asks[0].id, {"n": 1})
+            calls_of(client).call(mailbox.answer, "w", asks[0].id, {"n": 1})
             assert asker.result(20) == {"w": {"n": 1}}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing, mailbox, settling
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.outcomes import Completed, Died, Released, Retried, Unknown
 from tests.layouts import mark
@@ -35,11 +35,11 @@ def put(client, *jids, queue="q", **options):
 
 
 def test_repeated_settle_changes_nothing_and_gets_the_same_reply(client, run, server, namespace):
-    run(writes.resume("w", 1, []))
+    run(leasing.resume("w", 1, []))
     put(client, *"abcdef")
     held = client.queue("q").lease("w", 5)
     outcomes = [Completed(held[0]), Retried(held[1], message="m"), Released(held[2]), Died(held[3], "oom")]
-    settle = writes.settle("w", [*outcomes, Unknown(held[4], 1)], number=7, now=1_000_000.0)
+    settle = settling.settle("w", [*outcomes, Unknown(held[4], 1)], number=7, now=1_000_000.0)
     first = run(settle)
     before = server.dump(namespace)
     assert run(settle) == first == [True, 4, True, "waiting", "scheduled"]
@@ -47,41 +47,41 @@ def test_repeated_settle_changes_nothing_and_gets_the_same_reply(client, run, se
 
 
 def test_an_empty_settle_takes_its_number_too(run):
-    assert run(writes.settle("w", [], number=3)) == []
-    assert run(writes.settle("w", [], number=3)) == []
+    assert run(settling.settle("w", [], number=3)) == []
+    assert run(settling.settle("w", [], number=3)) == []
 
 
 def test_a_settle_below_the_last_number_is_stale(client, run):
-    run(writes.resume("w", 1, []))
+    run(leasing.resume("w", 1, []))
     put(client, "a", "b")
     a, b = client.queue("q").lease("w", 2)
-    assert run(writes.settle("w", [Completed(a)], number=7)) == [True]
-    assert run(writes.settle("w", [Completed(b)], number=6)) == [False]
-    assert run(writes.settle("w", [Retried(b)], number=6)) == [None]
+    assert run(settling.settle("w", [Completed(a)], number=7)) == [True]
+    assert run(settling.settle("w", [Completed(b)], number=6)) == [False]
+    assert run(settling.settle("w", [Retried(b)], number=6)) == [None]
     assert client.job("b").state == "running"
-    assert run(writes.settle("w", [Completed(b)], number=8)) == [True]
+    assert run(settling.settle("w", [Completed(b)], number=8)) == [True]
 
 
 def test_numbers_of_one_worker_mean_nothing_to_another(client, run):
     put(client, "a")
-    run(writes.settle("v", [], number=100))
+    run(settling.settle("v", [], number=100))
     (held,) = client.queue("q").lease("w")
-    assert run(writes.settle("w", [Completed(held)], number=1)) == [True]
+    assert run(settling.settle("w", [Completed(held)], number=1)) == [True]
 
 
 def test_a_lease_below_the_last_number_gives_nothing(client, run):
-    run(writes.resume("w", 1, []))
+    run(leasing.resume("w", 1, []))
     put(client, "a")
-    run(writes.settle("w", [], number=5))
-    assert run(writes.lease("w", ["q"], 1, number=4)).leases == []
+    run(settling.settle("w", [], number=5))
+    assert run(leasing.lease("w", ["q"], 1, number=4)).leases == []
     assert client.job("a").state == "waiting"
-    assert len(run(writes.lease("w", ["q"], 1, number=5)).leases) == 1
+    assert len(run(leasing.lease("w", ["q"], 1, number=5)).leases) == 1
 
 
 def test_the_record_of_a_worker_ends_by_itself(client, run, server, namespace, config):
     config(**{"max-worker-age": 50})
-    run(writes.resume("w", 1, []))
-    run(writes.settle("w", [], number=5))
+    run(leasing.resume("w", 1, []))
+    run(settling.settle("w", [], number=5))
     assert 49_000 < server.redis.pttl(f"{{{namespace}}}:worker:w") <= 50_000
 
 
@@ -96,9 +96,9 @@ def test_workers_not_seen_for_long_are_forgotten(client, clock, server, namespac
 
 def test_a_numbered_call_of_a_worker_that_was_deregistered_is_refused(client, run):
     put(client, "a")
-    run(writes.resume("w", 1, []))
+    run(leasing.resume("w", 1, []))
     client.deregister("w")
-    for call in (writes.lease("w", ["q"], 1, number=2), writes.resume("w", 2, [])):
+    for call in (leasing.lease("w", ["q"], 1, number=2), leasing.resume("w", 2, [])):
         with pytest.raises(StoreUnavailable, match="DEREGISTERED"):
             run(call)
     assert client.job("a").state == "waiting"
@@ -110,10 +110,10 @@ def test_a_numbered_call_of_a_worker_that_was_deregistered_is_refused(client, ru
 def test_resume_renews_known_leases_and_hands_back_others(client, run, clock):
     put(client, *"abcd")
     known = client.queue("q").lease("w", 2)
-    run(writes.lease("w", ["q"], 2, now=clock.now))  # its answer never came
+    run(leasing.lease("w", ["q"], 2, now=clock.now))  # its answer never came
     put(client, "a")
     clock.tick(10)
-    resumed = run(writes.resume("w", 1, [(held.jid, held.token) for held in known], now=clock.now))
+    resumed = run(leasing.resume("w", 1, [(held.jid, held.token) for held in known], now=clock.now))
     assert (resumed.expires, resumed.handed_back) == ([0.0, clock.now + 30], 2)
     jobs = client.jobs(*"abcd")
     assert [job.state for job in jobs] == ["waiting", "running", "waiting", "waiting"]
@@ -122,25 +122,25 @@ def test_resume_renews_known_leases_and_hands_back_others(client, run, clock):
 
 
 def test_after_a_resume_what_was_sent_before_is_refused(client, run):
-    run(writes.resume("w", 1, []))
+    run(leasing.resume("w", 1, []))
     put(client, "a", "b")
     (held,) = client.queue("q").lease("w")
-    run(writes.resume("w", 5, [(held.jid, held.token)]))
-    assert run(writes.lease("w", ["q"], 1, number=4)).leases == []
-    assert run(writes.settle("w", [Completed(held)], number=4)) == [False]
+    run(leasing.resume("w", 5, [(held.jid, held.token)]))
+    assert run(leasing.lease("w", ["q"], 1, number=4)).leases == []
+    assert run(settling.settle("w", [Completed(held)], number=4)) == [False]
     with pytest.raises(StoreUnavailable, match="SUPERSEDED"):
-        run(writes.resume("w", 5, []))
+        run(leasing.resume("w", 5, []))
     assert client.job("a").state == "running"
-    assert run(writes.settle("w", [Completed(held)], number=6)) == [True]
+    assert run(settling.settle("w", [Completed(held)], number=6)) == [True]
 
 
 def test_a_settle_is_still_answered_as_before_after_a_resume(client, run):
-    run(writes.resume("w", 1, []))
+    run(leasing.resume("w", 1, []))
     put(client, "a")
     (held,) = client.queue("q").lease("w")
-    settle = writes.settle("w", [Completed(held)], number=4)
+    settle = settling.settle("w", [Completed(held)], number=4)
     assert run(settle) == [True]
-    run(writes.resume("w", 5, []))
+    run(leasing.resume("w", 5, []))
     assert run(settle) == [True]
 
 
@@ -149,7 +149,7 @@ def test_a_resume_knows_a_job_by_its_token_not_by_its_jid(client, run, clock):
     old = client.queue("q").lease("w")[0]
     clock.tick(35)
     client.queue("q").lease("w")
-    resumed = run(writes.resume("w", 1, [(old.jid, old.token)], now=clock.now))
+    resumed = run(leasing.resume("w", 1, [(old.jid, old.token)], now=clock.now))
     assert (resumed.expires, resumed.handed_back) == ([0.0], 1)
 
 
@@ -157,7 +157,7 @@ def test_a_resume_of_thousands_works(client, run, clock):
     q = client.queue("q")
     q.put_many({"klass": "k"} for _ in range(5_000))
     held = [one for _ in range(5) for one in q.lease("w", 1_000)]
-    resumed = run(writes.resume("w", 1, [(one.jid, one.token) for one in held[:2_500]], now=clock.now))
+    resumed = run(leasing.resume("w", 1, [(one.jid, one.token) for one in held[:2_500]], now=clock.now))
     assert (len(resumed.expires), resumed.handed_back) == (2_500, 2_500)
 
 
@@ -166,7 +166,7 @@ def test_a_resume_of_thousands_works(client, run, clock):
 
 def test_a_mailbox_keeps_the_newest_hundred_for_an_hour(run, server, namespace):
     for i in range(105):
-        depth = run(writes.tell("w", f"message {i}"))
+        depth = run(mailbox.tell("w", f"message {i}"))
     mail = f"{{{namespace}}}:mail:w"
     assert (depth, server.redis.llen(mail), server.redis.lindex(mail, 0)) == (100, 100, b"message 5")
     assert 3_590_000 < server.redis.pttl(mail) <= 3_600_000
@@ -223,9 +223,9 @@ def test_completing_and_failing_wake_no_worker(client, woken):
 
 def test_resume_deregister_and_sweep_wake_a_worker(client, run, woken, clock):
     put(client, "a")
-    run(writes.lease("w", ["q"], 1, now=clock.now))
+    run(leasing.lease("w", ["q"], 1, now=clock.now))
     woken()
-    run(writes.resume("w", 1, [], now=clock.now))
+    run(leasing.resume("w", 1, [], now=clock.now))
     assert woken()
     client.queue("q").lease("w")
     woken()
@@ -286,7 +286,7 @@ def test_lost_jobs_wake_no_worker_without_takeover(client, run, woken, clock):
     client.queue("q").lease("w", 1)
     woken()
     clock.tick(35)
-    run(writes.lease("v", ["q"], 1, takeover=False, now=clock.now))
+    run(leasing.lease("v", ["q"], 1, takeover=False, now=clock.now))
     assert not woken()
 
 
@@ -301,11 +301,11 @@ def test_reply_cut_at_its_size_wakes_the_next_worker(client, woken):
 
 def test_tokens_grow_after_the_server_has_lost_writes(client, run, server, namespace):
     """The counter is set back, as a failover to a replica that lags behind does."""
-    run(writes.resume("w", 1, []))
+    run(leasing.resume("w", 1, []))
     put(client, *"abcd")
     seen = [lease.token for lease in client.queue("q").lease("w", 3)]
     server.redis.set(f"{{{namespace}}}:token", 1)
-    resumed = run(writes.resume("w", 2, [], highest=seen[-1]))
+    resumed = run(leasing.resume("w", 2, [], highest=seen[-1]))
     assert resumed.handed_back == 3
     again = [lease.token for lease in client.queue("q").lease("w", 4)]
     assert min(again) > max(seen)
@@ -314,7 +314,7 @@ def test_tokens_grow_after_the_server_has_lost_writes(client, run, server, names
 def test_a_resume_never_sets_the_token_counter_back(client, run, server, namespace):
     put(client, *"abc")
     seen = [lease.token for lease in client.queue("q").lease("w", 3)]
-    run(writes.resume("v", 1, [], highest=1))
+    run(leasing.resume("v", 1, [], highest=1))
     assert int(server.redis.get(f"{{{namespace}}}:token")) == seen[-1]
 
 
@@ -322,6 +322,6 @@ def test_a_resume_never_sets_the_token_counter_back(client, run, server, namespa
 def test_a_resume_leaves_a_damaged_counter_to_check(run, server, namespace, damage):
     mark(server.redis, f"{{{namespace}}}:")
     server.redis.set(f"{{{namespace}}}:token", damage)
-    run(writes.resume("w", 1, [], highest=7))
+    run(leasing.resume("w", 1, [], highest=7))
     assert server.redis.get(f"{{{namespace}}}:token") == damage.encode()
     server.redis.delete(f"{{{namespace}}}:token")

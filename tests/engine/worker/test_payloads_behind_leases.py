@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing, settling
+from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.commands.payloads import LeftOut
-from supervisor.engine.commands.writes import Grant
 from supervisor.engine.model.outcomes import Completed
 from supervisor.engine.transport.link import LinkLost
 from supervisor.engine.worker.exchange import Part, Wanted
@@ -28,7 +28,7 @@ def before_payloads(monkeypatch) -> Callable[[Callable[[], object]], None]:
             if self.commands and acts:
                 acts.pop()()
 
-    monkeypatch.setattr(writes, "LeftOut", Interrupted)
+    monkeypatch.setattr(leasing, "LeftOut", Interrupted)
     return acts.append
 
 
@@ -76,7 +76,10 @@ def test_exchange_ends_with_its_payloads(worker, live):
     worker.turn_until(lambda: worker.session.idle)
     assert [lease.data for lease in exchange.grant.leases] == [LARGE, 1]
     assert exchange.grant.starting == 9
-    assert live._store.run(writes.settle(worker.name, [Completed(it) for it in exchange.grant.leases])) == [True, True]
+    assert live._store.run(settling.settle(worker.name, [Completed(it) for it in exchange.grant.leases])) == [
+        True,
+        True,
+    ]
 
 
 def test_job_that_is_lost_before_its_payload_is_read_is_not_granted(worker, live, before_payloads):
@@ -107,7 +110,9 @@ def test_outcome_counts_once_if_the_connection_ends_before_payloads(worker, live
     worker.turn_until(lambda: worker.session.idle)
     live.queue("q").put("k", LARGE, jid="a")
     before_payloads(partial(cut, worker))
-    settle = writes.settle(worker.name, [Completed(first.grant.leases[0])], number=worker.session.identity.next_number)
+    settle = settling.settle(
+        worker.name, [Completed(first.grant.leases[0])], number=worker.session.identity.next_number
+    )
     answers: list[Any] = []
     Exchange(worker, Part(settle, answers.extend, must=True, again=True))
     lose(worker)
@@ -123,7 +128,7 @@ def test_refused_payloads_end_the_connection(worker, live, monkeypatch):
 
     live.queue("q").put("k", LARGE, jid="a")
     with monkeypatch.context() as patched:
-        patched.setattr(writes, "LeftOut", Refused)
+        patched.setattr(leasing, "LeftOut", Refused)
         Exchange(worker)
         with pytest.raises(LinkLost, match="Redis refused MGET behind a lease: ERR wrong number of arguments"):
             worker.turn_until(lambda: False)
@@ -140,7 +145,7 @@ def test_wait_ends_with_its_payloads(worker, live):
     live.queue("q").put_many({"klass": "k", "data": LARGE, "jid": jid} for jid in "ab")
     worker.wait_to_end()
     assert [lease.data for lease in worker.granted] == [LARGE] * 2
-    assert live._store.run(writes.settle(worker.name, [Completed(it) for it in worker.granted])) == [True, True]
+    assert live._store.run(settling.settle(worker.name, [Completed(it) for it in worker.granted])) == [True, True]
     live.queue("q").put("k", 1, jid="c")
     wait_for(worker, "c")
 

@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing, mailbox, maintenance, workers
 from tests.lengths import FULL
 
 
@@ -19,7 +19,7 @@ def q(client):
 
 @pytest.fixture
 def retire(client):
-    return lambda worker="me", queues=("q",), soon_s=60: calls_of(client).call(writes.retire, worker, queues, soon_s)
+    return lambda worker="me", queues=("q",), soon_s=60: calls_of(client).call(workers.retire, worker, queues, soon_s)
 
 
 def known(client, worker="me"):
@@ -105,23 +105,23 @@ def test_a_limit_that_lets_the_next_one_start_soon_keeps_it(client, q, clock, re
 def watchers(client):
     """Two other supervisors that have just been seen."""
     for worker in ("busy", "watching"):
-        calls_of(client).call(writes.resume, worker, 1, [])
+        calls_of(client).call(leasing.resume, worker, 1, [])
 
 
 def test_while_others_work_one_stays_to_take_over_what_is_lost(client, q, clock, retire):
-    calls_of(client).call(writes.resume, "busy", 1, [])
+    calls_of(client).call(leasing.resume, "busy", 1, [])
     q.put("k")
     q.lease("busy", ttl=100_000)
     assert q.lease("only a client") == q.lease("me") == []
     assert retire() == "watch"
-    calls_of(client).call(writes.resume, "busy too", 1, [])
+    calls_of(client).call(leasing.resume, "busy too", 1, [])
     q.put("k")
     q.lease("busy too", ttl=100_000)
     assert retire() == "watch"  # both may be on one host, and that be lost
-    calls_of(client).call(writes.resume, "idle", 1, [])
+    calls_of(client).call(leasing.resume, "idle", 1, [])
     clock.tick(61)
     assert retire() == "watch"  # they were not seen for long
-    calls_of(client).call(writes.sweep, worker="idle")
+    calls_of(client).call(maintenance.sweep, worker="idle")
     assert retire() == ""
     assert retire("idle") == "watch"
 
@@ -167,11 +167,11 @@ def test_jobs_held_back_do_not_keep_the_worker(client, q, idle, watchers, retire
 
 
 def test_mail_and_a_question_keep_it(client, q, retire, server, namespace):
-    calls_of(client).call(writes.resume, "me", 1, [])
+    calls_of(client).call(leasing.resume, "me", 1, [])
     server.redis.rpush(f"{{{namespace}}}:mail:me", "queues")
     assert retire() == "mail"
     server.redis.delete(f"{{{namespace}}}:mail:me")
-    calls_of(client).call(writes.ask, "question", ["me"], "status", stands_s=60)
+    calls_of(client).call(mailbox.ask, "question", ["me"], "status", stands_s=60)
     server.redis.delete(f"{{{namespace}}}:mail:me")
     assert retire() == "asked"
 
@@ -202,7 +202,7 @@ def test_a_put_at_any_instant_is_seen_or_leaves_its_token(server, namespace):
             thread.start()
             barrier.wait()
             time.sleep(chance.uniform(0, 0.0004))
-            why = calls_of(ours).call(writes.retire, worker, [name], 60)
+            why = calls_of(ours).call(workers.retire, worker, [name], 60)
             thread.join()
             seen[why] += 1
             token = wakeup_tokens(server, namespace, name)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from supervisor.engine.commands.queries import OperatorRequest, Wish
+from supervisor.engine.commands.mailbox import OperatorRequest
+from supervisor.engine.commands.workers import Wish
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.worker.served_queues import Changed, Found, ServedQueues
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from supervisor import clock
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import leasing, settling
 from supervisor.engine.model.outcomes import Completed
 from supervisor.engine.transport.link import LinkLost
 from supervisor.engine.worker.exchange import Wanted
@@ -73,16 +73,16 @@ def test_settling_during_the_wait_does_not_prevent_the_lease(worker, live, serve
     until_blocked(server)
     for number in range(worker.session.identity.number + 1, worker.session.identity.number + 4):
         worker.session.identity.number = number
-        live._store.run(writes.settle(worker.name, [], number=number))
+        live._store.run(settling.settle(worker.name, [], number=number))
     live.queue("q").put("k", jid="a")
     worker.wait_to_end()
     assert jids(worker) == ["a"]
-    assert live._store.run(writes.settle(worker.name, [Completed(worker.granted[0])], number=99)) == [True]
+    assert live._store.run(settling.settle(worker.name, [Completed(worker.granted[0])], number=99)) == [True]
 
 
 def test_a_wait_that_is_left_on_a_dead_connection_takes_no_job(waiting, live):
     live._store.run(
-        writes.resume(waiting.name, waiting.session.identity.number + 1, [])
+        leasing.resume(waiting.name, waiting.session.identity.number + 1, [])
     )  # it has come back by another one
     live.queue("q").put("k", jid="a")
     waiting.wait_to_end()

@@ -7,10 +7,11 @@ import time
 import pytest
 
 from supervisor import clock
-from supervisor.engine.commands.writes import Grant, Swept
+from supervisor.engine.commands.leasing import Grant
+from supervisor.engine.commands.maintenance import SWEEP_COUNT, SWEEP_S, Swept
 from supervisor.engine.model.recurring import DueCron, parse_due
 from supervisor.master.redis import maintenance as module
-from supervisor.master.redis.maintenance import SWEEP_COUNT, SWEEP_S, Duties, Maintenance
+from supervisor.master.redis.maintenance import Duties, Maintenance
 from supervisor.ops.events import Events
 
 NOW_UNIX = 1_700_000_000.0

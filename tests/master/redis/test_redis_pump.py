@@ -4,7 +4,7 @@ import pytest
 
 from supervisor import clock
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import queries, writes
+from supervisor.engine.commands import leasing, mailbox
 from supervisor.engine.model import scripts
 from supervisor.engine.model.outcomes import Completed, Released
 from supervisor.engine.transport.link import LinkLost
@@ -52,7 +52,7 @@ def reported(master, monkeypatch):
 def test_start_of_a_job_that_came_back_is_reported_before_the_child_has_it(played, live, monkeypatch):
     know_queue(live)
     live.queue("q").put("k", jid="a")
-    assert calls_of(live).run(writes.lease("other", ["q"], starting=0)).leases
+    assert calls_of(live).run(leasing.lease("other", ["q"], starting=0)).leases
     master = played()
     reports = reported(master, monkeypatch)
     live.deregister("other")
@@ -93,7 +93,7 @@ def test_start_of_a_lost_workers_job_is_reported_first(played, live, server, nam
     """Its first start may be unknown to Redis, because its worker was lost at that moment."""
     live.config.set("grace", 0.2)
     live.queue("q").put("k", jid="a")
-    calls_of(live).call(writes.lease, "other", ["q"], 1, starting=0, ttl_s=0.5 * PATIENCE)
+    calls_of(live).call(leasing.lease, "other", ["q"], 1, starting=0, ttl_s=0.5 * PATIENCE)
     server.redis.delete(f"{{{namespace}}}:bell:q")  # no key calls for the job
     master = played(is_started=False)
     reports = reported(master, monkeypatch)
@@ -269,7 +269,7 @@ def test_outcome_whose_answer_was_lost_counts_once(played, live):
 def test_request_is_answered(played, live):
     master = played()
     live.ask(master.session.worker, "status", timeout=0)
-    master.turn_until(lambda: master.session.idle and not calls_of(live).call(queries.requests, master.session.worker))
+    master.turn_until(lambda: master.session.idle and not calls_of(live).call(mailbox.requests, master.session.worker))
 
 
 def test_freed_slots_of_limits_are_refilled_while_others_wait(played):

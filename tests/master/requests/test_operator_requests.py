@@ -7,7 +7,7 @@ import select
 import pytest
 
 from supervisor import clock, messages
-from supervisor.engine.commands.queries import OperatorRequest
+from supervisor.engine.commands.mailbox import OperatorRequest
 from supervisor.linux import kernel
 from supervisor.master.requests.operator_requests import OperatorRequests
 from supervisor.master.requests.stack_dump import StackDump

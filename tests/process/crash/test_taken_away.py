@@ -6,7 +6,7 @@ import time
 import pytest
 from supervised import await_ends
 
-from supervisor.engine.commands import writes
+from supervisor.engine.commands import mailbox
 
 #: From the call to the end of the handler. The next renewal would be ten seconds away.
 AT_ONCE_S = 5.0
@@ -141,7 +141,7 @@ def test_many_hints_make_one_renewal(stage, proxies):
     pool.send(signal.SIGSTOP)
     asked = proxy.counts()["exchanges"]
     for _ in range(90):
-        stage.client._store.run(writes.tell(pool.worker, b"lost"))
+        stage.client._store.run(mailbox.tell(pool.worker, b"lost"))
     began_unix = time.time()
     stage.client.cancel(jid)
     pool.send(signal.SIGCONT)

@@ -1,0 +1,52 @@
+"""Builds the command that does the namespace's maintenance. Runs in workers. Must not do I/O."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from supervisor.engine.commands.command import Command, now_ms
+from supervisor.engine.model import scripts
+from supervisor.engine.model.bounds import MOST
+from supervisor.engine.model.recurring import DueCron, parse_due
+from supervisor.engine.model.validation import checked_int
+
+#: Mean time between two sweeps of one worker.
+SWEEP_S: Final = 15.0
+#: One sweep takes at most this many jobs from lost workers. If it took as many, the next one follows at once.
+SWEEP_COUNT: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """The result of a sweep: how many jobs were taken from lost workers, and the cron recurrences that are due.
+
+    `now_unix` is the time of the reply. `next_offset`: where to go on, 0 after the last queue.
+    """
+
+    now_unix: float
+    taken: int
+    next_offset: int
+    due: list[DueCron]
+
+
+def sweep(
+    count: int = SWEEP_COUNT,
+    *,
+    takeover: bool = True,
+    offset: int = 0,
+    worker: str | None = None,
+    queues: Sequence[str] = (),
+    now: float | None = None,
+) -> Command[Swept]:
+    """Do maintenance on 200 queues, from `offset` on.
+
+    Takes up to `count` (1 to 1,000) jobs from workers lost for longer than the grace (if `takeover`), puts due
+    recurrences, and drops what has outlived its retention. The `worker` counts as seen. Its `queues` are not forgotten.
+    """
+    args = now_ms(now), checked_int("count", count, 1, MOST), "1" if takeover else "", offset, worker or ""
+    return Command(scripts.SWEEP, (*args, *queues[:MOST]), _parse_swept)
+
+
+def _parse_swept(reply: list[Any]) -> Swept:
+    now_ms, taken, next_offset, due = reply
+    return Swept(now_ms / 1000, taken, next_offset, [parse_due(row) for row in due])

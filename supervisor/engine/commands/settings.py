@@ -1,0 +1,36 @@
+"""Builds the commands about the settings of a namespace. Runs in every process that speaks to Redis.
+
+Must not do I/O.
+"""
+
+from collections.abc import Sequence
+
+from supervisor.engine.commands.command import Command, checked_by, now_ms, parse_by, parse_fields
+from supervisor.engine.model import scripts
+from supervisor.engine.model.keys import checked_name
+
+
+def configure(
+    option: str, queue: str | None, value: str | None, *, by: str | None = None, now: float | None = None
+) -> Command[bool]:
+    """Set an option, of one queue or of all, to a value from checked_value; None unsets it. Answers whether it changed.
+
+    `by` names who sets it.
+    """
+    name = "" if queue is None else checked_name("queue", queue)
+    return Command(scripts.CONFIGURE, (now_ms(now), option, name, value or "", checked_by(by)), bool)
+
+
+def read() -> Command[dict[str, str]]:
+    """Read all settings as they are stored: `<option>` and `<option>-<queue>`."""
+    return Command(scripts.SETTINGS, (), _parse_settings)
+
+
+def setter(option: str) -> Command[tuple[str | None, float | None]]:
+    """Read who set an option, and when in unix seconds; None for what is unknown."""
+    name = f"by:{option}".encode()
+    return Command(scripts.SETTINGS, (), lambda flat: parse_by(dict(zip(flat[::2], flat[1::2], strict=True)).get(name)))
+
+
+def _parse_settings(flat: Sequence[bytes]) -> dict[str, str]:
+    return {name: value for name, value in parse_fields(flat).items() if not name.startswith("by:")}
