@@ -20,16 +20,20 @@ if TYPE_CHECKING:
     from supervisor.child.typed_put import HandlerOptions, TypedPut
     from supervisor.engine.client.around_put import Put, around_put
     from supervisor.engine.client.async_batches import AsyncBatch
-    from supervisor.engine.client.async_client import AsyncClient, AsyncConfig, AsyncLane, AsyncQueue
+    from supervisor.engine.client.async_client import AsyncClient
+    from supervisor.engine.client.async_config import AsyncConfig
     from supervisor.engine.client.async_doors import AsyncDoors
     from supervisor.engine.client.async_handles import AsyncJob, AsyncLease, AsyncRecurringJob
+    from supervisor.engine.client.async_queues import AsyncLane, AsyncQueue
     from supervisor.engine.client.connection import EmbeddedServerWarning
     from supervisor.engine.client.event_stream import AsyncEventStream, Event, EventStream
     from supervisor.engine.client.job_stream import AsyncJobStream, JobStream
     from supervisor.engine.client.sync_batches import Batch
-    from supervisor.engine.client.sync_client import Client, Config, Lane, Queue
+    from supervisor.engine.client.sync_client import Client
+    from supervisor.engine.client.sync_config import Config
     from supervisor.engine.client.sync_doors import Doors
     from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
+    from supervisor.engine.client.sync_queues import Lane, Queue
     from supervisor.engine.commands.audit import Act
     from supervisor.engine.commands.batches import BatchCounts, BatchRecord
     from supervisor.engine.commands.check import Violation
@@ -67,14 +71,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "AsyncBatch": "engine.client.async_batches",
     "AsyncClient": "engine.client.async_client",
-    "AsyncConfig": "engine.client.async_client",
+    "AsyncConfig": "engine.client.async_config",
     "AsyncDoors": "engine.client.async_doors",
     "AsyncEventStream": "engine.client.event_stream",
     "AsyncJobStream": "engine.client.job_stream",
     "AsyncJob": "engine.client.async_handles",
-    "AsyncLane": "engine.client.async_client",
+    "AsyncLane": "engine.client.async_queues",
     "AsyncLease": "engine.client.async_handles",
-    "AsyncQueue": "engine.client.async_client",
+    "AsyncQueue": "engine.client.async_queues",
     "AsyncRecurringJob": "engine.client.async_handles",
     "Batch": "engine.client.sync_batches",
     "BatchCounts": "engine.commands.batches",
@@ -83,7 +87,7 @@ _HOMES = {
     "Client": "engine.client.sync_client",
     "Completed": "engine.model.outcomes",
     "Concerns": "engine.commands.concerns",
-    "Config": "engine.client.sync_client",
+    "Config": "engine.client.sync_config",
     "Cancelled": "engine.commands.queries",
     "Counts": "engine.commands.queries",
     "Deleted": "engine.commands.lanes",
@@ -109,7 +113,7 @@ _HOMES = {
     "JobFailed": "engine.model.errors",
     "JobNotFound": "engine.model.errors",
     "JobStream": "engine.client.job_stream",
-    "Lane": "engine.client.sync_client",
+    "Lane": "engine.client.sync_queues",
     "LaneCounts": "engine.commands.lanes",
     "LayoutError": "engine.model.errors",
     "Lease": "engine.client.sync_handles",
@@ -127,7 +131,7 @@ _HOMES = {
     "PutJobs": "engine.model.errors",
     "JobToPut": "engine.model.job_to_put",
     "PutOptions": "engine.model.jobs",
-    "Queue": "engine.client.sync_client",
+    "Queue": "engine.client.sync_queues",
     "QueueConcerns": "engine.commands.concerns",
     "Percentiles": "engine.commands.recent",
     "Period": "engine.commands.recent",

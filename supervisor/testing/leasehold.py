@@ -15,8 +15,8 @@ from supervisor.child.handler import Handler
 from supervisor.child.handlers import Interrupted, SoftTimeout, registered
 from supervisor.engine.client.answers import renewed
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.client.sync_client import Queue
 from supervisor.engine.client.sync_handles import Job, Lease
+from supervisor.engine.client.sync_queues import Queue
 from supervisor.engine.commands import leasing, parent_results, recurrences
 from supervisor.engine.commands.queries import Depths
 from supervisor.engine.model.outcomes import Released

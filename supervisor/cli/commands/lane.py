@@ -16,7 +16,8 @@ from supervisor.cli.lib.shown import pause_words
 from supervisor.cli.lib.terminal import counted, note, say, say_json, table
 
 if TYPE_CHECKING:
-    from supervisor.engine.client.sync_client import Client, Lane
+    from supervisor.engine.client.sync_client import Client
+    from supervisor.engine.client.sync_queues import Lane
     from supervisor.engine.commands.lanes import LaneCounts
 
 EXAMPLES = """\

@@ -27,7 +27,8 @@ from supervisor.cli.lib.terminal import note, say, table
 from supervisor.config import Exit
 
 if TYPE_CHECKING:
-    from supervisor.engine.client.sync_client import Client, Queue
+    from supervisor.engine.client.sync_client import Client
+    from supervisor.engine.client.sync_queues import Queue
     from supervisor.engine.embedded.embedded import Embedded
 
 #: Longest temporary directory. The path below it adds some forty bytes to that of the server's socket.

@@ -1,14 +1,13 @@
 # Generated from async_client.py by `python -m tests.engine.client.sync_from_async`; do not edit.
-"""The Client, its queues, lanes and configuration. Runs in applications and commands (never in zygote or child).
+"""The Client. Runs in applications and commands (never in zygote or child).
 
 Every call is a command of `engine/commands/` that the store runs. Must not: send anything twice.
 """
 
-import datetime
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack, overload
+from typing import Any, Self, overload
 
 import redis as redis_py
 from redis.credentials import CredentialProvider
@@ -19,18 +18,15 @@ from supervisor.engine.client.answers import (
     NOTHING,
     SWEPT,
     at_most,
-    checked_many,
     checked_wait_s,
-    dicts_of,
     found,
     in_steps,
-    jid_of,
     pause_s,
     result_of,
     served,
     worker_of,
 )
-from supervisor.engine.client.around_put import A, Put, around, checked
+from supervisor.engine.client.around_put import A, checked
 from supervisor.engine.client.connection import (
     Clock,
     Share,
@@ -45,22 +41,21 @@ from supervisor.engine.client.job_stream import BEGINNING, JobStream, StreamRead
 from supervisor.engine.client.pools import pool_like, pool_of
 from supervisor.engine.client.sync_batches import Batch
 from supervisor.engine.client.sync_calls import Calls
+from supervisor.engine.client.sync_config import Config
 from supervisor.engine.client.sync_doors import Doors
 from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
+from supervisor.engine.client.sync_queues import Queue
 from supervisor.engine.client.sync_store import Store
 from supervisor.engine.commands import (
     acts,
     audit,
     batches,
     facts,
-    lanes,
     leasing,
     limits,
     maintenance,
     queries,
-    recent,
     recurrences,
-    settings,
     steps,
     waits,
     workers,
@@ -69,18 +64,13 @@ from supervisor.engine.commands.audit import Act
 from supervisor.engine.commands.batches import BatchCounts, BatchRecord, Callback
 from supervisor.engine.commands.check import Check, Violation
 from supervisor.engine.commands.concerns import Concerns
-from supervisor.engine.commands.lanes import Deleted, LaneCounts, in_lane
 from supervisor.engine.commands.limits import Limit, LimitJobs
-from supervisor.engine.commands.queries import Cancelled, Counts, Depths, Stats, Tracked
-from supervisor.engine.commands.recent import Recent
+from supervisor.engine.commands.queries import Cancelled, Depths, Tracked
 from supervisor.engine.commands.workers import WorkerInfo, WorkerJobs
-from supervisor.engine.model import options
 from supervisor.engine.model.bounds import MOST
-from supervisor.engine.model.jobs import JobRecord, PutOptions, new_job
-from supervisor.engine.model.keys import checked_name
+from supervisor.engine.model.jobs import JobRecord
 from supervisor.engine.model.outcomes import Answer, Outcome
 from supervisor.engine.model.queue_order import Queues
-from supervisor.engine.model.recurring import RecurOptions
 from supervisor.engine.model.validation import UNSET, Duration, checked_each, checked_int, checked_seconds
 from supervisor.engine.transport.credentials import checked_credentials
 from supervisor.engine.why.record import Why
@@ -532,254 +522,3 @@ class Client:
         raises JobNotFound if there is no such job.
         """
         return self._store.stream(StreamReading(self._namespace, jid, position, timeout, self._store.poll_s))
-
-
-class Config:
-    """The configuration of a Client's namespace. Options of a queue are also written `<option>-<queue>`."""
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
-
-    def get(self, option: str) -> options.Value:
-        """Return an option's value: as set, else its default. Raises ValueError for an unknown option."""
-        options.checked_option(option)
-        return options.value_in(self._calls.run(settings.read()), option)
-
-    def set(self, option: str, value: options.Value | Duration, *, by: str | None = None) -> None:
-        """Set an option. `by` names who does, and is kept with a pause. A Duration is kept as seconds.
-
-        Raises ValueError for an unknown option, or for a value that it cannot have.
-        """
-        known, queue = options.checked_option(option)
-        self._calls.act(settings.configure, known.name, queue, options.checked_value(known, value), by=by)
-
-    def unset(self, option: str) -> None:
-        """Return an option to its default, or a queue's option to that of all queues."""
-        known, queue = options.checked_option(option)
-        self._calls.act(settings.configure, known.name, queue, None)
-
-    def all(self) -> dict[str, options.Value]:
-        """Return every option's value, then those that are set for queues."""
-        return options.values_in(self._calls.run(settings.read()))
-
-
-class Queue:
-    """One queue of a Client."""
-
-    __slots__ = ("_calls", "_client", "name")
-
-    def __init__(self, calls: Calls, client: Client, name: str) -> None:
-        self._calls = calls
-        self._client = client
-        self.name = checked_name("queue", name)
-
-    def put(self, klass: str, data: Any = None, *, durable: bool = False, **options: Unpack[PutOptions]) -> str:
-        """Create a job, and return its jid.
-
-        `durable`: wait, for at most `acknowledge-timeout` of the configuration, until replicas have it: the client's
-        `acknowledge`, else the configuration's, at least one. Raises OutcomeUnknown if they have not: the job is there,
-        and a failover may lose it.
-
-        A known jid is moved, from any state, and begins anew; a worker that runs it loses its lease. Options that are
-        not given keep the job's values. If another job that has not ended holds the `unique` key, nothing changes, and
-        the answer is its jid. Raises DependencyError if the job would wait for itself.
-        """
-        if self._calls.around_puts:
-            [jid] = self._put_around("put", [{**options, "klass": klass, "data": data}], durable)
-            return str(jid)
-        job = new_job("put", self.name, klass, data, options)
-        [answer] = self._calls.put_jobs([job], durable)
-        return jid_of(job, answer)
-
-    def add(self, klass: str, data: Any = None, *, durable: bool = False, **options: Unpack[PutOptions]) -> bool:
-        """Create a job. Returns False, and changes nothing, if its jid exists or another job holds the `unique` key.
-
-        `durable`: as put has it.
-        """
-        if self._calls.around_puts:
-            [answer] = self._put_around("add", [{**options, "klass": klass, "data": data}], durable)
-            return answer is True
-        [answer] = self._calls.put_jobs([new_job("add", self.name, klass, data, options)], durable)
-        return answer is True
-
-    def put_many(self, jobs: Iterable[Mapping[str, Any]], *, durable: bool = False) -> list[str]:
-        """Put jobs, each a dict of put's arguments, and return put's answer for each.
-
-        All are checked before the first is sent. Each 1,000 jobs (or 256 MB of data) are put as one batch, all or none.
-        A job may depend on those before it.
-
-        If a batch is refused, or its answer is lost, no further one is sent. The one behind it may be under way by
-        then, and is put without it; only if jobs have `depends`, each batch waits for the answer to the last. The
-        `jobs` of the error name those that were put, perhaps put, and not put. OutcomeUnknown comes before other
-        errors. `durable`: as put has it; each batch then waits for the answer to the last.
-        """
-        if self._calls.around_puts:
-            return [str(jid) for jid in self._put_around("put", dicts_of(jobs), durable)]
-        return self._calls.put_batches(checked_many(self.name, jobs), durable)
-
-    def _put_around(self, verb: Literal["put", "add"], jobs: list[dict[str, Any]], durable: bool) -> list[str | bool]:
-        with around(self._calls.around_puts, Put(verb, self.name, jobs)) as put:
-            if verb == "add":
-                one = {**put.jobs[0]}
-                job = new_job("add", self.name, one.pop("klass"), one.pop("data", None), one)
-                put.answers = list(self._calls.put_jobs([job], durable))
-            else:
-                put.answers = list(self._calls.put_batches(checked_many(self.name, put.jobs), durable))
-        return put.answers
-
-    def recur(self, klass: str, data: Any = None, **options: Unpack[RecurOptions]) -> str:
-        """Create a recurring job, and return its jid. It puts the jobs <jid>-1, <jid>-2 …
-
-        They come `every` so many seconds, or by a `cron` expression. A known jid is replaced, and its count goes on.
-        """
-        return self._calls.act(recurrences.recur, self.name, klass, data, options)
-
-    def lease(self, worker: str, count: int = 1, ttl: Duration | None = None, block: Duration = 0) -> list[Lease]:
-        """Lease jobs of this queue, as Client.lease does."""
-        return self._client.lease(worker, [self.name], count, ttl, block=block)
-
-    def jobs(self, state: str, offset: int = 0, count: int = 25) -> Sequence[Job | RecurringJob]:
-        """Return up to `count` (at most 1,000) jobs in a state, from `offset` on.
-
-        States: waiting, running, stalled, scheduled, depends, parked, complete, failed, and recurring.
-        """
-        if state == "recurring":
-            recurring = self._calls.run(recurrences.in_queue(self.name, offset, count))
-            return [RecurringJob(record, self._calls) for record in recurring]
-        records = self._calls.call(queries.listed, state, self.name, offset, count)
-        return [Job(record, self._calls) for record in records]
-
-    def peek(self, n: int = 1) -> list[Job]:
-        """Return the next `n` jobs to be leased, without a change."""
-        return [Job(record, self._calls) for record in self._calls.call(queries.peek, self.name, n)]
-
-    def counts(self) -> Counts:
-        """Return how many jobs are in each state, and whether the queue is paused."""
-        by_queue = self._calls.call(queries.counts, [self.name])
-        return by_queue[self.name]
-
-    def why(self, *, timeout: Duration = 0.5) -> Why:
-        """Tell why the jobs of the queue start, or do not. `timeout`: as for the client's."""
-        return self._calls.why(facts.of_queue, self.name, timeout)
-
-    def length(self) -> int:
-        """Return how many jobs can be leased: waiting (the front and what is due included) and stalled."""
-        counts = self.counts()
-        return counts.waiting + counts.stalled
-
-    def cancel(self, data: Any, *, by: str | None = None) -> list[str]:
-        """Cancel every job of the queue with this data, except complete and failed ones, and return their jids.
-
-        A worker that runs one loses it. The order of JSON's keys does not matter. This takes several round trips, and
-        may miss jobs that are put meanwhile.
-        """
-        return self._calls.follow(steps.cancel_equal(self.name, data, self._calls.clock, self._calls.named(by)))
-
-    def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
-        """Drop all jobs in the queue that do not run, and its recurring jobs. A queue that is empty then is forgotten.
-
-        Running jobs end by themselves, or are cancelled ("stop"); persistent ones are always cancelled. Complete and
-        failed jobs stay. This takes several round trips, and may miss jobs that are put meanwhile.
-        """
-        return self._calls.follow(steps.delete(self.name, None, running, self._calls.clock, self._calls.named(by)))
-
-    def lane(self, name: str) -> "Lane":
-        """Return a lane by its name, without a round trip. A lane exists while a job is in it."""
-        return Lane(self._calls, self, name)
-
-    def lanes(self) -> dict[str, LaneCounts]:
-        """Return the lanes that hold jobs, or have a weight or a pause, by name. "" is the lane of jobs without one."""
-        by_name = self._calls.follow(
-            steps.all_pages(lambda offset: lanes.read(self.name, None, offset, now=self._calls.clock()))
-        )
-        return dict(sorted(by_name.items()))
-
-    def stats(self, date: datetime.date | str | float | None = None) -> Stats:
-        """Return how long jobs waited and ran on a UTC day (default: today), and how they ended."""
-        return self._calls.call(queries.stats, self.name, date)
-
-    def recent(self) -> Recent:
-        """Return within which time half and 95 % of the jobs waited and ran, in the last hour, day and 30 days."""
-        return self._calls.call(recent.read, self.name)
-
-    def pause(self, *, by: str | None = None) -> None:
-        """Stop leasing from the queue. Running jobs go on, and keep their leases.
-
-        `by` names who pauses it, in at most 128 bytes; `counts` answers it.
-        """
-        self._client.config.set(f"paused-{self.name}", True, by=by)
-
-    def unpause(self) -> None:
-        """End a pause."""
-        self._client.config.unset(f"paused-{self.name}")
-
-    def forget(self) -> bool:
-        """Remove the queue from the list of queues. Returns False if it was not there.
-
-        Raises LeaseholdError if it is not empty.
-        """
-        return self._calls.follow(steps.forget(self.name, self._calls.clock, self._calls.named(None)))
-
-    def __len__(self) -> int:
-        return self.length()
-
-    def __bool__(self) -> bool:
-        return True  # a queue without jobs is a queue
-
-
-class Lane:
-    """One lane of a Queue: the jobs of one client, or tenant.
-
-    Lanes take turns by their weights, however many jobs they hold.
-    """
-
-    __slots__ = ("_calls", "_queue", "name")
-
-    def __init__(self, calls: Calls, queue: Queue, name: str) -> None:
-        self._calls = calls
-        self._queue = queue
-        self.name = checked_name("lane", name)
-
-    def put(self, klass: str, data: Any = None, *, durable: bool = False, **options: Unpack[PutOptions]) -> str:
-        """Put a job into this lane, as Queue.put does."""
-        return self._queue.put(klass, data, durable=durable, **in_lane(self.name, options))
-
-    def add(self, klass: str, data: Any = None, *, durable: bool = False, **options: Unpack[PutOptions]) -> bool:
-        """Add a job to this lane, as Queue.add does."""
-        return self._queue.add(klass, data, durable=durable, **in_lane(self.name, options))
-
-    def put_many(self, jobs: Iterable[Mapping[str, Any]], *, durable: bool = False) -> list[str]:
-        """Put jobs into this lane, as Queue.put_many does."""
-        each = checked_each("jobs", jobs, "dicts of put's arguments")
-        return self._queue.put_many((in_lane(self.name, job) for job in each), durable=durable)
-
-    def counts(self) -> LaneCounts:
-        """Return how many jobs are in each state, the lane's weight, and whether it is paused."""
-        by_name = self._calls.call(lanes.read, self._queue.name, self.name)
-        return by_name[self.name]
-
-    def length(self) -> int:
-        """Return how many jobs can be leased: waiting and stalled."""
-        counts = self.counts()
-        return counts.waiting + counts.stalled
-
-    def pause(self, *, by: str | None = None) -> None:
-        """Start no more jobs of the lane. Running jobs go on, and other lanes get its turns.
-
-        `by` names who pauses it, as for a queue.
-        """
-        self._calls.act(lanes.pause, self._queue.name, self.name, by=by)
-
-    def unpause(self) -> None:
-        """End a pause."""
-        self._calls.act(lanes.unpause, self._queue.name, self.name)
-
-    def weight(self, n: int) -> None:
-        """Give the lane `n` starts (1 to 1,000) for each start of a lane of weight 1."""
-        self._calls.act(lanes.weigh, self._queue.name, self.name, n)
-
-    def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
-        """Delete this lane's jobs, as Queue.delete does. Its weight and its pause stay."""
-        return self._calls.follow(
-            steps.delete(self._queue.name, self.name, running, self._calls.clock, self._calls.named(by))
-        )

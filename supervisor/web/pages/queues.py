@@ -9,7 +9,7 @@ from supervisor.web.pages.overview import row_dict
 from supervisor.web.pages.page import Missing, Parameter, Parameters, Site, WebPage, required
 
 if TYPE_CHECKING:
-    from supervisor.engine.client.async_client import AsyncQueue
+    from supervisor.engine.client.async_queues import AsyncQueue
 
 #: Lanes that one answer has. Those with the most waiting jobs come first.
 _MOST_LANES = 500

@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
+_NAMES: Final = ("calls", "handles", "batches", "config", "doors", "queues", "client")
 CLIENT: Final = Path(__file__).parents[3] / "supervisor/engine/client"
 #: The hand-written modules, and the modules that are generated from them.
-MODULES: Final = {f"async_{name}.py": f"sync_{name}.py" for name in ("calls", "handles", "batches", "doors", "client")}
+MODULES: Final = {f"async_{name}.py": f"sync_{name}.py" for name in _NAMES}
 #: Sentences that differ between the two clients.
 PROSE: Final = (
     (r"for asyncio programs\. Use it as an async context", "for programs that block. Use it as a context"),
@@ -28,7 +29,7 @@ CODE: Final = (
     (r"\b__a(?=enter__|exit__)", "__"),
     (r"\b([Aa])n Async(?=[A-Z])", r"\1 "),
     (r"\bAsync(?=[A-Z])", ""),
-    (r"\basync_(?=batches|calls|client|doors|handles|store)", "sync_"),
+    (r"\basync_(?=batches|calls|client|config|doors|handles|queues|store)", "sync_"),
     (r"\bredis\.asyncio\b", "redis"),
 )
 

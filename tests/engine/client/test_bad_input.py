@@ -12,7 +12,18 @@ from typing import Any
 
 import pytest
 
-from supervisor.engine.client import async_client, async_doors, async_handles, sync_client, sync_doors, sync_handles
+from supervisor.engine.client import (
+    async_client,
+    async_config,
+    async_doors,
+    async_handles,
+    async_queues,
+    sync_client,
+    sync_config,
+    sync_doors,
+    sync_handles,
+    sync_queues,
+)
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.model.errors import LeaseholdError
@@ -406,9 +417,9 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 WITHIN = {"Client.call", "Client.run", "Client.follow", "Client.put_jobs", "Client.put_batches"}
 CLASSES = {
     "Client": (sync_client.Client, async_client.AsyncClient),
-    "Queue": (sync_client.Queue, async_client.AsyncQueue),
-    "Lane": (sync_client.Lane, async_client.AsyncLane),
-    "Config": (sync_client.Config, async_client.AsyncConfig),
+    "Queue": (sync_queues.Queue, async_queues.AsyncQueue),
+    "Lane": (sync_queues.Lane, async_queues.AsyncLane),
+    "Config": (sync_config.Config, async_config.AsyncConfig),
     "Doors": (sync_doors.Doors, async_doors.AsyncDoors),
     "Lease": (sync_handles.Lease, async_handles.AsyncLease),
     "Job": (sync_handles.Job, async_handles.AsyncJob),

@@ -12,10 +12,11 @@ import pytest
 import supervisor
 from supervisor.child import context
 from supervisor.cli.lib import parser
-from supervisor.engine.client import async_client, sync_client, sync_handles
+from supervisor.engine.client import async_client, sync_client, sync_config, sync_handles, sync_queues
 from supervisor.engine.client.event_stream import STREAM_EVENTS
 from supervisor.engine.commands import lanes, limits, queries
 from supervisor.engine.model import errors
+from supervisor.engine.model.jobs import PutOptions
 from supervisor.engine.model.options import OPTIONS
 from supervisor.engine.model.recurring import RecurChanges, RecurOptions
 
@@ -34,15 +35,15 @@ NUMBERS = [
 NUMBER = re.compile(r"\b[A-F]\d+(?:\.\d+)?")
 
 CLASSES = {
-    "Client": sync_client.Client, "Queue": sync_client.Queue, "Config": sync_client.Config, "Lease": sync_handles.Lease,
+    "Client": sync_client.Client, "Queue": sync_queues.Queue, "Config": sync_config.Config, "Lease": sync_handles.Lease,
     "Job": sync_handles.Job, "RecurringJob": sync_handles.RecurringJob, "AsyncClient": async_client.AsyncClient,
-    "Stats": queries.Stats, "Spread": queries.Spread, "Lane": sync_client.Lane,
+    "Stats": queries.Stats, "Spread": queries.Spread, "Lane": sync_queues.Lane,
     "LaneCounts": lanes.LaneCounts, "Deleted": lanes.Deleted,
     "Limit": limits.Limit, "Counts": queries.Counts, "JobFailed": errors.JobFailed, "job": context.JobContext,
 }  # fmt: skip
 OPTIONS_OF = {
-    "put": sync_client.PutOptions,
-    "add": sync_client.PutOptions,
+    "put": PutOptions,
+    "add": PutOptions,
     "recur": RecurOptions,
     "update": RecurChanges,
 }

@@ -12,12 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 import redis.asyncio
+from supervisor.engine.client.sync_queues import Lane, Queue
 
 from supervisor.engine.client import answers
-from supervisor.engine.client.async_client import AsyncClient, AsyncLane, AsyncQueue
+from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.async_handles import AsyncJob, AsyncLease
+from supervisor.engine.client.async_queues import AsyncLane, AsyncQueue
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.client.sync_client import Client, Lane, Queue
+from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Job, Lease
 from supervisor.engine.commands import leasing, workers
 from supervisor.engine.model import scripts
