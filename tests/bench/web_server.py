@@ -66,6 +66,7 @@ class WebServer:
             with suppress(ConnectionRefusedError):
                 self.get("/static/icon.svg")  # asks nothing of Redis
                 return
+            self._browser.close()
             if self._process.poll() is not None:
                 raise Unmeasured("`leasehold web` has ended: install the extra `web`")
             time.sleep(0.01)  # no event tells that it listens

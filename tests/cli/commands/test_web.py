@@ -12,6 +12,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from supervisor.cli.commands.web import listening
+from supervisor.config import ListenAddress
 from tests.lengths import SOON_S
 
 
@@ -62,6 +64,13 @@ def test_it_shows_what_happens_until_a_signal_ends_it(server, namespace, jobs, w
     assert process.stderr.read() == ""
     with pytest.raises(ConnectionRefusedError):
         ask(port, "/overview")
+
+
+def test_bodies_do_not_wait_for_the_acknowledgement_of_their_headers():
+    with listening(ListenAddress("127.0.0.1", 0)) as at, socket.create_connection(at.getsockname()):
+        accepted, _ = at.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_token_is_made_for_those_who_may_act(server, namespace):

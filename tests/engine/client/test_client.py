@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 import redis.asyncio
-from supervisor.engine.client.sync_queues import Lane, Queue
 
 from supervisor.engine.client import answers
 from supervisor.engine.client.async_client import AsyncClient
@@ -21,6 +20,7 @@ from supervisor.engine.client.async_queues import AsyncLane, AsyncQueue
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Job, Lease
+from supervisor.engine.client.sync_queues import Lane, Queue
 from supervisor.engine.commands import leasing, workers
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
