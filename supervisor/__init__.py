@@ -38,12 +38,16 @@ if TYPE_CHECKING:
     from supervisor.engine.commands.batches import BatchCounts, BatchRecord
     from supervisor.engine.commands.check import Violation
     from supervisor.engine.commands.concerns import Concerns, QueueConcerns, ServerMemory
+    from supervisor.engine.commands.deleting import Deleted
     from supervisor.engine.commands.doors import TakenEntries
-    from supervisor.engine.commands.lanes import Deleted, LaneCounts
+    from supervisor.engine.commands.job_queries import Cancelled, Tracked
+    from supervisor.engine.commands.lanes import LaneCounts
     from supervisor.engine.commands.limits import Limit, LimitHolder, LimitJobs, ParkedJob
-    from supervisor.engine.commands.queries import Cancelled, Counts, Depths, Spread, Stats, Tracked
+    from supervisor.engine.commands.mailbox import Wish
+    from supervisor.engine.commands.queue_counts import Counts, Depths
     from supervisor.engine.commands.recent import Percentiles, Period, Recent
-    from supervisor.engine.commands.workers import Wish, WorkerInfo, WorkerJobs
+    from supervisor.engine.commands.statistics import Spread, Stats
+    from supervisor.engine.commands.workers import WorkerInfo, WorkerJobs
     from supervisor.engine.model.doors import Door
     from supervisor.engine.model.errors import (
         DependencyError,
@@ -88,11 +92,11 @@ _HOMES = {
     "Completed": "engine.model.outcomes",
     "Concerns": "engine.commands.concerns",
     "Config": "engine.client.sync_config",
-    "Cancelled": "engine.commands.queries",
-    "Counts": "engine.commands.queries",
-    "Deleted": "engine.commands.lanes",
+    "Cancelled": "engine.commands.job_queries",
+    "Counts": "engine.commands.queue_counts",
+    "Deleted": "engine.commands.deleting",
     "DependencyError": "engine.model.errors",
-    "Depths": "engine.commands.queries",
+    "Depths": "engine.commands.queue_counts",
     "Died": "engine.model.outcomes",
     "Door": "engine.model.doors",
     "Doors": "engine.client.sync_doors",
@@ -144,16 +148,16 @@ _HOMES = {
     "ServerMemory": "engine.commands.concerns",
     "Retry": "child.handlers",
     "SoftTimeout": "child.handlers",
-    "Spread": "engine.commands.queries",
-    "Stats": "engine.commands.queries",
+    "Spread": "engine.commands.statistics",
+    "Stats": "engine.commands.statistics",
     "TakenEntries": "engine.commands.doors",
     "StoreUnavailable": "engine.model.errors",
-    "Tracked": "engine.commands.queries",
+    "Tracked": "engine.commands.job_queries",
     "Trouble": "messages",
     "TypedPut": "child.typed_put",
     "Violation": "engine.commands.check",
     "Why": "engine.why.record",
-    "Wish": "engine.commands.workers",
+    "Wish": "engine.commands.mailbox",
     "Worker": "in_process.worker",
     "WorkerInfo": "engine.commands.workers",
     "WorkerJobs": "engine.commands.workers",

@@ -11,7 +11,7 @@ import pytest
 import supervisor
 import supervisor.testing
 from supervisor.engine.client import async_client, async_handles, sync_client, sync_handles
-from supervisor.engine.commands import queries
+from supervisor.engine.commands import statistics
 from supervisor.engine.model import jobs
 from tests.docs.pages import CONTRACT, README, blocks
 from tests.type_checks import mypy
@@ -31,12 +31,12 @@ def classes():
 
 
 def test_each_type_that_a_public_call_answers_can_be_imported():
-    missing = set()
+    missing, names = set(), {name: getattr(supervisor, name) for name in supervisor.__all__}
     for each in (found for found in classes() if found.__name__ in supervisor.__all__):
         for name, method in inspect.getmembers(each, inspect.isfunction):
             if name.startswith("_"):
                 continue
-            said = str(get_type_hints(method, localns=vars(queries)).get("return"))
+            said = str(get_type_hints(method, localns=names).get("return"))
             answered = re.findall(r"supervisor\.[\w.]+\.(\w+)", said)
             missing |= {f"{each.__name__}.{name}: {one}" for one in answered if one not in supervisor.__all__}
     assert {one for one in missing if one.rpartition(" ")[2] not in INNER} == set()
@@ -134,6 +134,6 @@ def test_what_is_printed_is_short(server, namespace):
 
 
 def test_values_stay_equal_by_all_their_fields():
-    one = queries.Spread(1, 0.5, 0.0, 0.0, [1, 0])
-    assert one != queries.Spread(1, 0.5, 0.0, 0.0, [0, 1])
+    one = statistics.Spread(1, 0.5, 0.0, 0.0, [1, 0])
+    assert one != statistics.Spread(1, 0.5, 0.0, 0.0, [0, 1])
     assert jobs.JobRecord.__eq__ is not object.__eq__

@@ -17,7 +17,7 @@ from supervisor import clock
 from supervisor.engine.client.answers import pause_s
 from supervisor.engine.client.async_calls import AsyncCalls
 from supervisor.engine.client.connection import refused_as
-from supervisor.engine.commands import command, leasing, mailbox, queries, settling, workers
+from supervisor.engine.commands import command, leasing, mailbox, queue_counts, settling, workers
 from supervisor.engine.commands.leasing import GONE, LOST, Grant, Renewal, Renewals
 from supervisor.engine.commands.mailbox import OperatorRequest
 from supervisor.engine.model.bounds import MOST
@@ -273,9 +273,9 @@ class Exchanges:
     def _lookups(self, now_at: float) -> list[Part]:
         serving, parts = self.serving, self._skills.parts(self.identity.name, self.serving.names)
         if serving.asks_for_names(self._leases_now, now_at):
-            parts.append(Part(queries.names(), self._on_names))
+            parts.append(Part(queue_counts.names(), self._on_names))
         if serving.asks_for_wish():
-            parts.append(Part(workers.wish(self.identity.name), self._on_wish))
+            parts.append(Part(mailbox.wish(self.identity.name), self._on_wish))
             parts.append(Part(mailbox.requests(self.identity.name), self._on_requests))
         return parts
 
@@ -284,7 +284,7 @@ class Exchanges:
             self._skills.tell_again()
             self.ask()
 
-    def _on_wish(self, wish: workers.Wish) -> None:
+    def _on_wish(self, wish: mailbox.Wish) -> None:
         changed = self.serving.take_wish(wish)
         if changed is not None and changed.problem:
             log.warning("queues that cannot be served were asked for: %s", changed.problem)

@@ -41,7 +41,7 @@ class Skills:
         parts: list[Part] = []
         if self._is_new:
             self._is_new = False
-            parts = [Part(workers.skills(worker, self._handlers, queues, self._shapes), lost=self.tell_again)]
+            parts = [Part(workers.report_skills(worker, self._handlers, queues, self._shapes), lost=self.tell_again)]
             if self._told_by not in ("", worker):  # Redis has forgotten the worker, and may have lost its data
                 declarations = self.declarations(only_missing=True)
                 parts += [Part(each, refused={"REFUSED": log.warning}, lost=self.tell_again) for each in declarations]

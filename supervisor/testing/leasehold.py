@@ -18,7 +18,7 @@ from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_handles import Job, Lease
 from supervisor.engine.client.sync_queues import Queue
 from supervisor.engine.commands import leasing, parent_results, recurrences
-from supervisor.engine.commands.queries import Depths
+from supervisor.engine.commands.queue_counts import Depths
 from supervisor.engine.model.outcomes import Released
 from supervisor.engine.model.recurring import declared
 from supervisor.engine.model.validation import Duration, in_seconds

@@ -11,11 +11,11 @@ except ModuleNotFoundError:  # the client of before has the calls itself
 
 
 try:
-    from supervisor.engine.commands import acts as acts
+    from supervisor.engine.commands import job_changes as job_changes
     from supervisor.engine.commands import leasing as leasing
     from supervisor.engine.commands import putting as putting
     from supervisor.engine.commands import settling as settling
 except ImportError:  # before, one module had all calls that change something
     from supervisor.engine.commands import writes
 
-    acts = leasing = putting = settling = writes
+    job_changes = leasing = putting = settling = writes

@@ -10,7 +10,7 @@ from supervisor.engine.client.sync_handles import Lease
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried
 from tests.bench.bench import FILLER, Bench
 from tests.bench.benchmark import Benchmark, Compared, Step
-from tests.bench.calls import acts, calls_of, leasing
+from tests.bench.calls import calls_of, job_changes, leasing
 from tests.bench.figures import Figures
 from tests.bench.server import NAMESPACE, PREFIX, Server
 
@@ -196,7 +196,9 @@ CALLS: Mapping[str, Prepare] = {
     "cancel, waiting": of_jids(lambda client, jids: client.cancel(*jids)),
     "cancel, two tags": of_jids(lambda client, jids: client.cancel(*jids), "two tags"),
     "cancel, running": of_jids(lambda client, jids: client.cancel(*jids), running=True),
-    "release by an operator": of_jids(lambda client, jids: calls_of(client).call(acts.release, jids), running=True),
+    "release by an operator": of_jids(
+        lambda client, jids: calls_of(client).call(job_changes.release, jids), running=True
+    ),
     "unfail": after(lambda client, hands: hands.failed(client), lambda client: client.unfail("bench", QUEUE, BATCH)),
     "sweep": sweep,
     "deregister": after(lambda client, hands: hands.leased(client), lambda client: client.deregister(FILLER)),

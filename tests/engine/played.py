@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from supervisor.engine.commands import mailbox, queries, workers
+from supervisor.engine.commands import mailbox, queue_counts
 from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.commands.mailbox import OperatorRequest
 from supervisor.engine.model.jobs import LeaseRecord
@@ -124,9 +124,9 @@ class PlayedWorker:
         self.exchanges += 1
         session, parts = self.session, [self._part_of(reply) for reply in replies]
         if session.serving.asks_for_names(wanted is not None, time.monotonic()):
-            parts.append(Part(queries.names(), session.serving.take_names))
+            parts.append(Part(queue_counts.names(), session.serving.take_names))
         if session.serving.asks_for_wish():
-            parts.append(Part(workers.wish(self.name), session.serving.take_wish))
+            parts.append(Part(mailbox.wish(self.name), session.serving.take_wish))
             parts.append(Part(mailbox.requests(self.name), self._on_asks))
         if wanted is not None:
             parts.append(Part(session.leaser.command(wanted), self._on_granted))

@@ -10,7 +10,7 @@ from supervisor import Client, JobFailed, StoreUnavailable, Worker, handler
 from supervisor.child.handler import HandlersError
 from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.client.async_client import AsyncClient
-from supervisor.engine.commands import workers
+from supervisor.engine.commands import data_schemas
 from tests.in_process import gates
 from tests.lengths import SOON_S
 from tests.servers import free_port
@@ -178,7 +178,7 @@ def test_worker_stores_the_schemas_of_its_data(application):
             await until(lambda: has_schema(client))
 
     async def has_schema(client):
-        found = await calls_of(client).call(workers.schemas, "q", "typed")
+        found = await calls_of(client).call(data_schemas.read, "q", "typed")
         return [orjson.loads(schema)["properties"]["user"]["type"] for schema in found] == ["integer"]
 
     application(work)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from supervisor.engine.commands.queries import STATES as ALL_STATES
+from supervisor.engine.commands.job_queries import STATES as ALL_STATES
 from supervisor.web.acts.table import ACTS
 from supervisor.web.export import as_csv
 from supervisor.web.pages.jobs import STATES

@@ -181,12 +181,12 @@ def _retry(args: argparse.Namespace) -> int:
 
 
 def _retry_named(args: argparse.Namespace) -> int:
-    from supervisor.engine.commands import acts
+    from supervisor.engine.commands import job_changes
 
     with connect(args) as client, arguments():
         before = jobs_of(client, args.jids)
         failed = [job.jid for job in before if job.state == "failed"]
-        moved = calls_of(client).act(acts.unfail_jobs, failed) if failed else 0
+        moved = calls_of(client).act(job_changes.unfail_jobs, failed) if failed else 0
         after = dict(zip(args.jids, client.jobs(*args.jids), strict=True)) if moved < len(args.jids) else {}
     if moved:
         say(f"put back {' '.join(failed) if moved == len(failed) else counted(moved, 'job')}")

@@ -26,7 +26,7 @@ from supervisor.config import megabytes, parse_duration
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
-    from supervisor.engine.commands.queries import Cancelled
+    from supervisor.engine.commands.job_queries import Cancelled
     from supervisor.engine.model.jobs import JobRecord
     from supervisor.engine.model.recurring import Recurring
 

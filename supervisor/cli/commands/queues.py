@@ -19,7 +19,7 @@ from supervisor.engine.client.sync_calls import calls_of
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
-    from supervisor.engine.commands.queries import Counts, Depths
+    from supervisor.engine.commands.queue_counts import Counts, Depths
 
 EXAMPLES = """\
 examples:
@@ -82,13 +82,13 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _counts(client: "Client", patterns: list[str]) -> "dict[str, Depths]":
-    from supervisor.engine.commands import queries
+    from supervisor.engine.commands import queue_counts
     from supervisor.engine.model.bounds import MOST
 
     names = queues_of(client, patterns)
     found: dict[str, Depths] = {}
     for first in range(0, len(names), MOST):
-        found |= calls_of(client).call(queries.depths, names[first : first + MOST])
+        found |= calls_of(client).call(queue_counts.depths, names[first : first + MOST])
     return found
 
 

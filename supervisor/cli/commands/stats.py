@@ -15,8 +15,8 @@ from supervisor.cli.lib.shown import span
 from supervisor.cli.lib.terminal import local_time, note, say, say_json, table
 
 if TYPE_CHECKING:
-    from supervisor.engine.commands.queries import Spread, Stats
     from supervisor.engine.commands.recent import Period, Recent
+    from supervisor.engine.commands.statistics import Spread, Stats
 
 EXAMPLES = """\
 examples:

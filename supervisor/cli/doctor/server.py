@@ -17,7 +17,7 @@ from supervisor.engine.client.examine import Examiner
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import settings, upgrade
-from supervisor.engine.commands.queries import Counts, Depths
+from supervisor.engine.commands.queue_counts import Counts, Depths
 from supervisor.engine.commands.workers import WorkerInfo
 from supervisor.engine.embedded.embedded import EmbeddedError, acquire
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable, code_and_reason

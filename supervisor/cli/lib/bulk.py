@@ -148,20 +148,20 @@ def _ended(error: BaseException) -> str:
 
 def _entries(client: "Client", chosen: "Choice") -> int:
     """Return how many raw entries of other programs, which are no jobs yet, the choice covers."""
-    from supervisor.engine.commands import queries
+    from supervisor.engine.commands import queue_counts
 
     if chosen.queue is None or chosen.tag is not None or chosen.group is not None or "waiting" not in chosen.states:
         return 0
-    return calls_of(client).call(queries.depths, [chosen.queue])[chosen.queue].entries
+    return calls_of(client).call(queue_counts.depths, [chosen.queue])[chosen.queue].entries
 
 
 def _drop_entries(client: "Client", queue: str, count: int) -> int:
-    from supervisor.engine.commands import lanes
+    from supervisor.engine.commands import deleting
     from supervisor.engine.commands.bulk import STEP
 
     dropped = 0
     while dropped < count:
-        step = calls_of(client).act(lanes.drop, queue, "in", 0, count=min(STEP, count - dropped))
+        step = calls_of(client).act(deleting.drop, queue, "in", 0, count=min(STEP, count - dropped))
         dropped += step.dropped
         if step.next_offset < 0:
             break

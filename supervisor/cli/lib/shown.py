@@ -15,7 +15,7 @@ from supervisor.cli.lib.terminal import counted, local_time, note, say_json, tab
 if TYPE_CHECKING:
     from supervisor.engine.commands.batches import BatchRecord
     from supervisor.engine.commands.lanes import LaneCounts
-    from supervisor.engine.commands.queries import Counts
+    from supervisor.engine.commands.queue_counts import Counts
     from supervisor.engine.model.jobs import JobRecord
     from supervisor.engine.model.recurring import Recurring
 

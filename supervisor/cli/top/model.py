@@ -15,7 +15,8 @@ from supervisor.cli.lib.shown import by_words, work_of
 
 if TYPE_CHECKING:
     from supervisor.engine.commands.batches import BatchRecord
-    from supervisor.engine.commands.queries import Depths, Stats
+    from supervisor.engine.commands.queue_counts import Depths
+    from supervisor.engine.commands.statistics import Stats
     from supervisor.engine.commands.workers import WorkerInfo
 
 Status = Mapping[str, Any]

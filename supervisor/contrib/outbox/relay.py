@@ -13,13 +13,7 @@ from supervisor.contrib.outbox.entries import job_of
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.model.bounds import MOST
-from supervisor.engine.model.errors import (
-    LayoutError,
-    LeaseholdError,
-    NoServer,
-    OutcomeUnknown,
-    StoreUnavailable,
-)
+from supervisor.engine.model.errors import LayoutError, LeaseholdError, NoServer, OutcomeUnknown, StoreUnavailable
 from supervisor.engine.model.jobs import NewJob, new_job
 
 BATCH: Final = 500

@@ -9,11 +9,11 @@ from supervisor.engine.client.around_put import AroundPut, registered
 from supervisor.engine.client.async_store import AsyncStore
 from supervisor.engine.client.connection import Clock, check_may_wait
 from supervisor.engine.client.put_batches import BatchAnswer, jids_of, most_under_way
-from supervisor.engine.commands import mailbox, putting, queries, recurrences
+from supervisor.engine.commands import mailbox, putting, recurrences, settings
 from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.command import Command, checked_claim
 from supervisor.engine.commands.facts import Facts
-from supervisor.engine.commands.queries import Timing
+from supervisor.engine.commands.settings import Timing
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model.bounds import ASK_S
 from supervisor.engine.model.errors import LeaseholdError
@@ -180,7 +180,7 @@ class AsyncCalls:
             return None
         check_may_wait(self._store.poll_s)
         if self._configured is None or monotonic() >= self._stale_at:
-            self._configured, self._stale_at = await self.run(queries.timing(("*",))), monotonic() + _CONFIGURED_S
+            self._configured, self._stale_at = await self.run(settings.timing(("*",))), monotonic() + _CONFIGURED_S
         return Acknowledgement(
             self._acknowledge or self._configured.acknowledge or 1, self._configured.acknowledge_timeout_s
         )

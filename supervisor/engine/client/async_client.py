@@ -46,15 +46,19 @@ from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.job_stream import BEGINNING, AsyncJobStream, StreamReading
 from supervisor.engine.client.pools import pool_like, pool_of
 from supervisor.engine.commands import (
-    acts,
     audit,
     batches,
+    concerns,
     facts,
+    job_changes,
+    job_queries,
     leasing,
     limits,
+    mailbox,
     maintenance,
-    queries,
+    queue_counts,
     recurrences,
+    settling,
     steps,
     waits,
     workers,
@@ -63,8 +67,9 @@ from supervisor.engine.commands.audit import Act
 from supervisor.engine.commands.batches import BatchCounts, BatchRecord, Callback
 from supervisor.engine.commands.check import Check, Violation
 from supervisor.engine.commands.concerns import Concerns
+from supervisor.engine.commands.job_queries import Cancelled, Tracked
 from supervisor.engine.commands.limits import Limit, LimitJobs
-from supervisor.engine.commands.queries import Cancelled, Depths, Tracked
+from supervisor.engine.commands.queue_counts import Depths
 from supervisor.engine.commands.workers import WorkerInfo, WorkerJobs
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.jobs import JobRecord
@@ -202,7 +207,7 @@ class AsyncClient:
                 woken = await self._store.pop(keys, wait_s) is not None
 
     async def _resolve(self, wanted: Queues) -> tuple[str, ...]:
-        return at_most(wanted, await self._calls.run(queries.names()) if wanted.has_globs else ())
+        return at_most(wanted, await self._calls.run(queue_counts.names()) if wanted.has_globs else ())
 
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Answer]:
         """End up to 1,000 leases of one worker, and return one answer for each.
@@ -215,7 +220,9 @@ class AsyncClient:
         outcomes = list(checked_each("outcomes", outcomes, "outcomes"))
         if not outcomes:
             return []
-        return await self._calls.follow(steps.settle(worker_of(outcomes), in_steps(outcomes), self._calls.clock()))
+        return await self._calls.follow(
+            settling.settle_in_parts(worker_of(outcomes), in_steps(outcomes), self._calls.clock())
+        )
 
     async def sweep(self, count: int = 100) -> int:
         """Take up to `count` (at most 1,000) jobs from workers that are lost for longer than the grace.
@@ -238,7 +245,7 @@ class AsyncClient:
 
     async def job(self, jid: str) -> AsyncJob | None:
         """Return a job as it is now; None if there is none."""
-        record = await self._calls.follow(steps.job(jid, self._calls.clock))
+        record = await self._calls.follow(job_queries.read_whole(jid, self._calls.clock))
         return AsyncJob(record, self._calls) if record else None
 
     async def jobs(self, *jids: str) -> list[AsyncJob | None]:
@@ -246,7 +253,7 @@ class AsyncClient:
 
         Data above 64 KiB, or beyond 1 MiB of all jobs, is fetched at once, job by job.
         """
-        records = await self._calls.call(queries.jobs, jids)
+        records = await self._calls.call(job_queries.jobs, jids)
         records = [await self.job(one.jid) if one and one.left_out else one for one in records]  # async only
         return [AsyncJob(record, self._calls) if record else None for record in records]
 
@@ -257,7 +264,7 @@ class AsyncClient:
         the events. Raises DependencyError if a job that is not listed waits for one of them. Jobs whose policy is to
         fail or run then do so.
         """
-        return await self._calls.act(acts.cancel, jids, by=by)
+        return await self._calls.act(job_changes.cancel, jids, by=by)
 
     async def signal(self, jid: str, name: str, value: Any = None) -> bool:
         """Send a job a signal: `job.wait(name)` in its handler returns the value, JSON of at most 64 KiB.
@@ -266,14 +273,14 @@ class AsyncClient:
         one of the same name replaces it. Returns False if the job is gone or complete. Raises LeaseholdError for the
         101st name of a job.
         """
-        return await self._calls.act(acts.signal, jid, name, value)
+        return await self._calls.act(job_changes.signal, jid, name, value)
 
     async def cancelled(self, jid: str) -> Cancelled | None:
         """Return when and by whom a job was cancelled. None: it was not, or Redis has forgotten it.
 
         The newest 10,000 cancellations are kept for up to seven days, also those by the deletion of a queue.
         """
-        return await self._calls.run(queries.cancelled(jid))
+        return await self._calls.run(job_queries.cancelled(jid))
 
     async def audit(self, subject: str | None = None, offset: int = 0, count: int = 25) -> list[Act]:
         """Return up to 1,000 acts, the newest first: all, or those on the job, queue or other thing of this name.
@@ -311,7 +318,7 @@ class AsyncClient:
 
     async def completed(self, offset: int = 0, count: int = 25) -> list[AsyncJob]:
         """Return completed jobs, newest first."""
-        return self._acting(await self._calls.call(queries.listed, "complete", None, offset, count))
+        return self._acting(await self._calls.call(job_queries.listed, "complete", None, offset, count))
 
     @overload
     async def failed(self) -> dict[str, int]: ...
@@ -322,8 +329,8 @@ class AsyncClient:
     ) -> dict[str, int] | tuple[int, list[AsyncJob]]:
         """Return the number of failed jobs of each group; or one group's number and some of its jobs, newest first."""
         if group is None:
-            return await self._calls.call(queries.failed_groups)
-        total, records = await self._calls.call(queries.failed_jobs, group, start, limit)
+            return await self._calls.call(job_queries.failed_groups)
+        total, records = await self._calls.call(job_queries.failed_jobs, group, start, limit)
         return total, self._acting(records)
 
     async def unfail(
@@ -334,7 +341,7 @@ class AsyncClient:
         They go into `queue`, or each into its own, with the new data or klass if given. Each begins anew. A broken
         entry of another program is read again, and stays failed if it is still broken.
         """
-        return await self._calls.act(acts.unfail, group, queue, count, klass=klass, data=data)
+        return await self._calls.act(job_changes.unfail, group, queue, count, klass=klass, data=data)
 
     # batches
 
@@ -370,30 +377,30 @@ class AsyncClient:
 
     async def log(self, jid: str, message: str, data: Any = None) -> None:
         """Write a line into a job's history. Raises JobNotFound."""
-        found(jid, await self._calls.call(acts.log, jid, message, data))
+        found(jid, await self._calls.call(job_changes.log, jid, message, data))
 
     async def track(self, jid: str) -> bool:
         """Track a job. Returns False if it was tracked already. Raises JobNotFound."""
-        answer = await self._calls.call(acts.track, jid)
+        answer = await self._calls.call(job_changes.track, jid)
         return found(jid, None if answer is None else (answer,))[0]
 
     async def untrack(self, jid: str) -> bool:
         """Track a job no longer, also one that is gone. Returns False if it was not tracked."""
-        return await self._calls.call(acts.untrack, jid)
+        return await self._calls.call(job_changes.untrack, jid)
 
     async def tracked(self) -> Tracked[AsyncJob]:
         """Return the tracked jobs, and the jids of those that are gone: the 1,000 that were tracked last."""
-        tracked = await self._calls.call(queries.tracked)
+        tracked = await self._calls.call(job_queries.tracked)
         return Tracked(self._acting(tracked.jobs), tracked.expired)
 
     async def tagged(self, tag: str, offset: int = 0, count: int = 25) -> tuple[int, list[AsyncJob]]:
         """Return how many jobs have a tag, and some of them, oldest tagged first."""
-        total, records = await self._calls.call(queries.tagged, tag, offset, count)
+        total, records = await self._calls.call(job_queries.tagged, tag, offset, count)
         return total, self._acting(records)
 
     async def tags(self, offset: int = 0, count: int = 25) -> dict[str, int]:
         """Return the tags, most used first, with how many jobs have each."""
-        return await self._calls.run(queries.tags(offset, count))
+        return await self._calls.run(job_queries.tags(offset, count))
 
     def _acting(self, records: Sequence[JobRecord]) -> list[AsyncJob]:
         return [AsyncJob(record, self._calls) for record in records]
@@ -407,18 +414,18 @@ class AsyncClient:
     async def queues(self) -> dict[str, Depths]:
         """Return all known queues, in the order of their first put, with their counts and the age of the oldest job."""
         return await self._calls.follow(
-            steps.all_pages(lambda offset: queries.depths((), offset, now=self._calls.clock()))
+            steps.all_pages(lambda offset: queue_counts.depths((), offset, now=self._calls.clock()))
         )
 
     async def concerns(self) -> Concerns:
         """Return what waits until a person acts, or has gone wrong unseen: all queues of which that is so, failed jobs,
         limits of 0, and the server's memory. One round trip for each 1,000 queues; fewer where many workers live.
         """
-        return await self._calls.follow(steps.concerns(self._calls.clock))
+        return await self._calls.follow(concerns.read_all(self._calls.clock))
 
     async def recurring(self, jid: str) -> AsyncRecurringJob | None:
         """Return a recurring job; None if there is none."""
-        record = await self._calls.follow(steps.recurring(jid))
+        record = await self._calls.follow(recurrences.read_whole(jid))
         return AsyncRecurringJob(record, self._calls) if record else None
 
     async def unrecur(self, jid: str) -> bool:
@@ -482,7 +489,7 @@ class AsyncClient:
         `order` None keeps the order that it has. Its running jobs go on. Raises LeaseholdError if there is no such
         worker.
         """
-        served(worker, await self._calls.act(workers.serve, worker, queues, order))
+        served(worker, await self._calls.act(mailbox.serve, worker, queues, order))
 
     async def ask(
         self, workers: str | Sequence[str] | None, what: str, timeout: Duration = 5.0, argument: Any = None

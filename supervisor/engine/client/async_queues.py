@@ -8,10 +8,22 @@ from supervisor.engine.client.answers import checked_many, dicts_of, jid_of
 from supervisor.engine.client.around_put import Put, around
 from supervisor.engine.client.async_calls import AsyncCalls
 from supervisor.engine.client.async_handles import AsyncJob, AsyncLease, AsyncRecurringJob
-from supervisor.engine.commands import facts, lanes, queries, recent, recurrences, steps
-from supervisor.engine.commands.lanes import Deleted, LaneCounts, in_lane
-from supervisor.engine.commands.queries import Counts, Stats
+from supervisor.engine.commands import (
+    deleting,
+    facts,
+    job_queries,
+    lanes,
+    queue_counts,
+    recent,
+    recurrences,
+    statistics,
+    steps,
+)
+from supervisor.engine.commands.deleting import Deleted
+from supervisor.engine.commands.lanes import LaneCounts, in_lane
+from supervisor.engine.commands.queue_counts import Counts
 from supervisor.engine.commands.recent import Recent
+from supervisor.engine.commands.statistics import Stats
 from supervisor.engine.model.jobs import PutOptions, new_job
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.recurring import RecurOptions
@@ -109,16 +121,16 @@ class AsyncQueue:
         if state == "recurring":
             recurring = await self._calls.run(recurrences.in_queue(self.name, offset, count))
             return [AsyncRecurringJob(record, self._calls) for record in recurring]
-        records = await self._calls.call(queries.listed, state, self.name, offset, count)
+        records = await self._calls.call(job_queries.listed, state, self.name, offset, count)
         return [AsyncJob(record, self._calls) for record in records]
 
     async def peek(self, n: int = 1) -> list[AsyncJob]:
         """Return the next `n` jobs to be leased, without a change."""
-        return [AsyncJob(record, self._calls) for record in await self._calls.call(queries.peek, self.name, n)]
+        return [AsyncJob(record, self._calls) for record in await self._calls.call(job_queries.peek, self.name, n)]
 
     async def counts(self) -> Counts:
         """Return how many jobs are in each state, and whether the queue is paused."""
-        by_queue = await self._calls.call(queries.counts, [self.name])
+        by_queue = await self._calls.call(queue_counts.counts, [self.name])
         return by_queue[self.name]
 
     async def why(self, *, timeout: Duration = 0.5) -> Why:
@@ -136,7 +148,9 @@ class AsyncQueue:
         A worker that runs one loses it. The order of JSON's keys does not matter. This takes several round trips, and
         may miss jobs that are put meanwhile.
         """
-        return await self._calls.follow(steps.cancel_equal(self.name, data, self._calls.clock, self._calls.named(by)))
+        return await self._calls.follow(
+            deleting.cancel_equal(self.name, data, self._calls.clock, self._calls.named(by))
+        )
 
     async def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """Drop all jobs in the queue that do not run, and its recurring jobs. A queue that is empty then is forgotten.
@@ -145,7 +159,7 @@ class AsyncQueue:
         failed jobs stay. This takes several round trips, and may miss jobs that are put meanwhile.
         """
         return await self._calls.follow(
-            steps.delete(self.name, None, running, self._calls.clock, self._calls.named(by))
+            deleting.delete(self.name, None, running, self._calls.clock, self._calls.named(by))
         )
 
     def lane(self, name: str) -> "AsyncLane":
@@ -161,7 +175,7 @@ class AsyncQueue:
 
     async def stats(self, date: datetime.date | str | float | None = None) -> Stats:
         """Return how long jobs waited and ran on a UTC day (default: today), and how they ended."""
-        return await self._calls.call(queries.stats, self.name, date)
+        return await self._calls.call(statistics.read, self.name, date)
 
     async def recent(self) -> Recent:
         """Return within which time half and 95 % of the jobs waited and ran, in the last hour, day and 30 days."""
@@ -183,7 +197,7 @@ class AsyncQueue:
 
         Raises LeaseholdError if it is not empty.
         """
-        return await self._calls.follow(steps.forget(self.name, self._calls.clock, self._calls.named(None)))
+        return await self._calls.follow(deleting.forget(self.name, self._calls.clock, self._calls.named(None)))
 
     # sync only: def __len__(self) -> int:
     # sync only:     return self.length()
@@ -246,5 +260,5 @@ class AsyncLane:
     async def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """Delete this lane's jobs, as AsyncQueue.delete does. Its weight and its pause stay."""
         return await self._calls.follow(
-            steps.delete(self._queue.name, self.name, running, self._calls.clock, self._calls.named(by))
+            deleting.delete(self._queue.name, self.name, running, self._calls.clock, self._calls.named(by))
         )

@@ -13,7 +13,7 @@ import redis as redis_py
 from supervisor import clock, redis_url
 from supervisor.engine.client.connection import unreachable
 from supervisor.engine.client.pools import pool_of
-from supervisor.engine.commands import queries
+from supervisor.engine.commands import settings
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.keys import Namespace
@@ -118,7 +118,7 @@ class Examiner:
             reply = self._ask("SCRIPT", "LOAD", script.text)
             if isinstance(reply, Exception):
                 return str(reply)
-        reply = self._ask(*queries.timing(("*",)).wire(self._namespace.prefix))
+        reply = self._ask(*settings.timing(("*",)).wire(self._namespace.prefix))
         if isinstance(reply, redis_py.exceptions.AskError):
             return f"in this cluster the keys of the namespace are at {reply.host}:{reply.port}; name that node"
         self.holds_namespace = not isinstance(reply, Exception)

@@ -25,7 +25,7 @@ from supervisor.engine.client.qless import (
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Job
-from supervisor.engine.commands import acts, qless, recurrences
+from supervisor.engine.commands import job_changes, qless, recurrences
 from supervisor.engine.commands.qless import OldJob, OldRecurrence
 from supervisor.engine.model.errors import DependencyError, LeaseholdError, OutcomeUnknown, StoreUnavailable
 
@@ -236,7 +236,7 @@ class Mover:
             if job.fail is not None and (found is None or found.due_unix == qless.PARKED_UNIX):
                 self._calls.run(job.fail)
         for jid in self._source.tracked(here):
-            self._calls.call(acts.track, jid)
+            self._calls.call(job_changes.track, jid)
         return here
 
     def _known(self, jobs: Sequence[OldJob]) -> dict[str, Job | None]:

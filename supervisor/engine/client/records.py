@@ -6,7 +6,7 @@ An answer with many jobs leaves large attributes out. A property stands for each
 from typing import Any
 
 from supervisor.engine.client.answers import found
-from supervisor.engine.commands import queries, steps
+from supervisor.engine.commands import job_queries, recurrences
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import JobRecord, LeaseRecord
 from supervisor.engine.model.recurring import Recurring
@@ -56,10 +56,10 @@ class PartialJob(_PartialRecord):
     _calls: Any
 
     def _fetch(self, name: str) -> None:
-        row = found(self.jid, self._calls.call(queries.row, self.jid))
+        row = found(self.jid, self._calls.call(job_queries.row, self.jid))
         # Only the first use of the data fetches it. Any other attribute brings all the others along.
-        names = queries.LARGE if name == "raw" else queries.LARGE.keys() - {"raw"}
-        fill(self, self._calls.follow(steps.whole(self.jid, row, names)), JobRecord)
+        names = job_queries.LARGE if name == "raw" else job_queries.LARGE.keys() - {"raw"}
+        fill(self, self._calls.follow(job_queries.whole(self.jid, row, names)), JobRecord)
 
 
 class AsyncPartialJob(_PartialRecord):
@@ -80,7 +80,7 @@ class PartialRecurring(Recurring):
     raw: bytes = _fetched(Recurring, "raw")
 
     def _fetch(self, _name: str) -> None:
-        fill(self, found(self.jid, self._calls.follow(steps.recurring(self.jid))), Recurring)
+        fill(self, found(self.jid, self._calls.follow(recurrences.read_whole(self.jid))), Recurring)
 
 
 class AsyncPartialRecurring(Recurring):

@@ -47,15 +47,19 @@ from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
 from supervisor.engine.client.sync_queues import Queue
 from supervisor.engine.client.sync_store import Store
 from supervisor.engine.commands import (
-    acts,
     audit,
     batches,
+    concerns,
     facts,
+    job_changes,
+    job_queries,
     leasing,
     limits,
+    mailbox,
     maintenance,
-    queries,
+    queue_counts,
     recurrences,
+    settling,
     steps,
     waits,
     workers,
@@ -64,8 +68,9 @@ from supervisor.engine.commands.audit import Act
 from supervisor.engine.commands.batches import BatchCounts, BatchRecord, Callback
 from supervisor.engine.commands.check import Check, Violation
 from supervisor.engine.commands.concerns import Concerns
+from supervisor.engine.commands.job_queries import Cancelled, Tracked
 from supervisor.engine.commands.limits import Limit, LimitJobs
-from supervisor.engine.commands.queries import Cancelled, Depths, Tracked
+from supervisor.engine.commands.queue_counts import Depths
 from supervisor.engine.commands.workers import WorkerInfo, WorkerJobs
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.jobs import JobRecord
@@ -202,7 +207,7 @@ class Client:
                 woken = self._store.pop(keys, wait_s) is not None
 
     def _resolve(self, wanted: Queues) -> tuple[str, ...]:
-        return at_most(wanted, self._calls.run(queries.names()) if wanted.has_globs else ())
+        return at_most(wanted, self._calls.run(queue_counts.names()) if wanted.has_globs else ())
 
     def settle(self, outcomes: Sequence[Outcome]) -> list[Answer]:
         """End up to 1,000 leases of one worker, and return one answer for each.
@@ -215,7 +220,9 @@ class Client:
         outcomes = list(checked_each("outcomes", outcomes, "outcomes"))
         if not outcomes:
             return []
-        return self._calls.follow(steps.settle(worker_of(outcomes), in_steps(outcomes), self._calls.clock()))
+        return self._calls.follow(
+            settling.settle_in_parts(worker_of(outcomes), in_steps(outcomes), self._calls.clock())
+        )
 
     def sweep(self, count: int = 100) -> int:
         """Take up to `count` (at most 1,000) jobs from workers that are lost for longer than the grace.
@@ -238,7 +245,7 @@ class Client:
 
     def job(self, jid: str) -> Job | None:
         """Return a job as it is now; None if there is none."""
-        record = self._calls.follow(steps.job(jid, self._calls.clock))
+        record = self._calls.follow(job_queries.read_whole(jid, self._calls.clock))
         return Job(record, self._calls) if record else None
 
     def jobs(self, *jids: str) -> list[Job | None]:
@@ -246,7 +253,7 @@ class Client:
 
         Data above 64 KiB, or beyond 1 MiB of all jobs, is fetched when it is first asked for.
         """
-        records = self._calls.call(queries.jobs, jids)
+        records = self._calls.call(job_queries.jobs, jids)
         return [Job(record, self._calls) if record else None for record in records]
 
     def cancel(self, *jids: str, by: str | None = None) -> list[str]:
@@ -256,7 +263,7 @@ class Client:
         the events. Raises DependencyError if a job that is not listed waits for one of them. Jobs whose policy is to
         fail or run then do so.
         """
-        return self._calls.act(acts.cancel, jids, by=by)
+        return self._calls.act(job_changes.cancel, jids, by=by)
 
     def signal(self, jid: str, name: str, value: Any = None) -> bool:
         """Send a job a signal: `job.wait(name)` in its handler returns the value, JSON of at most 64 KiB.
@@ -265,14 +272,14 @@ class Client:
         one of the same name replaces it. Returns False if the job is gone or complete. Raises LeaseholdError for the
         101st name of a job.
         """
-        return self._calls.act(acts.signal, jid, name, value)
+        return self._calls.act(job_changes.signal, jid, name, value)
 
     def cancelled(self, jid: str) -> Cancelled | None:
         """Return when and by whom a job was cancelled. None: it was not, or Redis has forgotten it.
 
         The newest 10,000 cancellations are kept for up to seven days, also those by the deletion of a queue.
         """
-        return self._calls.run(queries.cancelled(jid))
+        return self._calls.run(job_queries.cancelled(jid))
 
     def audit(self, subject: str | None = None, offset: int = 0, count: int = 25) -> list[Act]:
         """Return up to 1,000 acts, the newest first: all, or those on the job, queue or other thing of this name.
@@ -310,7 +317,7 @@ class Client:
 
     def completed(self, offset: int = 0, count: int = 25) -> list[Job]:
         """Return completed jobs, newest first."""
-        return self._acting(self._calls.call(queries.listed, "complete", None, offset, count))
+        return self._acting(self._calls.call(job_queries.listed, "complete", None, offset, count))
 
     @overload
     def failed(self) -> dict[str, int]: ...
@@ -321,8 +328,8 @@ class Client:
     ) -> dict[str, int] | tuple[int, list[Job]]:
         """Return the number of failed jobs of each group; or one group's number and some of its jobs, newest first."""
         if group is None:
-            return self._calls.call(queries.failed_groups)
-        total, records = self._calls.call(queries.failed_jobs, group, start, limit)
+            return self._calls.call(job_queries.failed_groups)
+        total, records = self._calls.call(job_queries.failed_jobs, group, start, limit)
         return total, self._acting(records)
 
     def unfail(
@@ -333,7 +340,7 @@ class Client:
         They go into `queue`, or each into its own, with the new data or klass if given. Each begins anew. A broken
         entry of another program is read again, and stays failed if it is still broken.
         """
-        return self._calls.act(acts.unfail, group, queue, count, klass=klass, data=data)
+        return self._calls.act(job_changes.unfail, group, queue, count, klass=klass, data=data)
 
     # batches
 
@@ -369,30 +376,30 @@ class Client:
 
     def log(self, jid: str, message: str, data: Any = None) -> None:
         """Write a line into a job's history. Raises JobNotFound."""
-        found(jid, self._calls.call(acts.log, jid, message, data))
+        found(jid, self._calls.call(job_changes.log, jid, message, data))
 
     def track(self, jid: str) -> bool:
         """Track a job. Returns False if it was tracked already. Raises JobNotFound."""
-        answer = self._calls.call(acts.track, jid)
+        answer = self._calls.call(job_changes.track, jid)
         return found(jid, None if answer is None else (answer,))[0]
 
     def untrack(self, jid: str) -> bool:
         """Track a job no longer, also one that is gone. Returns False if it was not tracked."""
-        return self._calls.call(acts.untrack, jid)
+        return self._calls.call(job_changes.untrack, jid)
 
     def tracked(self) -> Tracked[Job]:
         """Return the tracked jobs, and the jids of those that are gone: the 1,000 that were tracked last."""
-        tracked = self._calls.call(queries.tracked)
+        tracked = self._calls.call(job_queries.tracked)
         return Tracked(self._acting(tracked.jobs), tracked.expired)
 
     def tagged(self, tag: str, offset: int = 0, count: int = 25) -> tuple[int, list[Job]]:
         """Return how many jobs have a tag, and some of them, oldest tagged first."""
-        total, records = self._calls.call(queries.tagged, tag, offset, count)
+        total, records = self._calls.call(job_queries.tagged, tag, offset, count)
         return total, self._acting(records)
 
     def tags(self, offset: int = 0, count: int = 25) -> dict[str, int]:
         """Return the tags, most used first, with how many jobs have each."""
-        return self._calls.run(queries.tags(offset, count))
+        return self._calls.run(job_queries.tags(offset, count))
 
     def _acting(self, records: Sequence[JobRecord]) -> list[Job]:
         return [Job(record, self._calls) for record in records]
@@ -405,17 +412,19 @@ class Client:
 
     def queues(self) -> dict[str, Depths]:
         """Return all known queues, in the order of their first put, with their counts and the age of the oldest job."""
-        return self._calls.follow(steps.all_pages(lambda offset: queries.depths((), offset, now=self._calls.clock())))
+        return self._calls.follow(
+            steps.all_pages(lambda offset: queue_counts.depths((), offset, now=self._calls.clock()))
+        )
 
     def concerns(self) -> Concerns:
         """Return what waits until a person acts, or has gone wrong unseen: all queues of which that is so, failed jobs,
         limits of 0, and the server's memory. One round trip for each 1,000 queues; fewer where many workers live.
         """
-        return self._calls.follow(steps.concerns(self._calls.clock))
+        return self._calls.follow(concerns.read_all(self._calls.clock))
 
     def recurring(self, jid: str) -> RecurringJob | None:
         """Return a recurring job; None if there is none."""
-        record = self._calls.follow(steps.recurring(jid))
+        record = self._calls.follow(recurrences.read_whole(jid))
         return RecurringJob(record, self._calls) if record else None
 
     def unrecur(self, jid: str) -> bool:
@@ -477,7 +486,7 @@ class Client:
         `order` None keeps the order that it has. Its running jobs go on. Raises LeaseholdError if there is no such
         worker.
         """
-        served(worker, self._calls.act(workers.serve, worker, queues, order))
+        served(worker, self._calls.act(mailbox.serve, worker, queues, order))
 
     def ask(
         self, workers: str | Sequence[str] | None, what: str, timeout: Duration = 5.0, argument: Any = None

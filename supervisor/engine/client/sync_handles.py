@@ -20,7 +20,7 @@ from supervisor.engine.client.answers import (
 )
 from supervisor.engine.client.records import PartialJob, PartialRecurring, fill, fill_lease
 from supervisor.engine.client.sync_calls import Calls
-from supervisor.engine.commands import acts, facts, leasing, recurrences, settling
+from supervisor.engine.commands import facts, job_changes, leasing, recurrences, settling
 from supervisor.engine.model.chunks import to_chunks
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import JobRecord, LeaseRecord
@@ -163,63 +163,63 @@ class Job(PartialJob):
 
         Raises DependencyError if a job with the policy to wait depends on it.
         """
-        return bool(self._calls.act(acts.cancel, [self.jid], by=by))
+        return bool(self._calls.act(job_changes.cancel, [self.jid], by=by))
 
     def fail(self, group: str, message: str) -> None:
         """Fail the job in any state."""
-        found(self.jid, self._calls.act(acts.fail, self.jid, group, message))
+        found(self.jid, self._calls.act(job_changes.fail, self.jid, group, message))
 
     def move(self, queue: str, delay: Duration = 0) -> None:
         """Move the job as it is into a queue, where it begins anew, after `delay` seconds."""
-        found(self.jid, self._calls.act(acts.move, self.jid, queue, delay))
+        found(self.jid, self._calls.act(job_changes.move, self.jid, queue, delay))
 
     def unfail(self, queue: str | None = None, *, klass: str | None = None, data: Any = UNSET) -> bool:
         """Put the failed job back, into `queue` or its own, with the new data or klass if given. It begins anew.
 
         A broken entry of another program is read again. Returns False if the job has not failed, or is still broken.
         """
-        return bool(self._calls.act(acts.unfail_job, self.jid, queue, klass=klass, data=data))
+        return bool(self._calls.act(job_changes.unfail_job, self.jid, queue, klass=klass, data=data))
 
     def set_priority(self, priority: int) -> int:
         """Change the priority (lower runs sooner) and return it. A waiting job keeps its age within it."""
-        found(self.jid, self._calls.act(acts.set_priority, self.jid, priority))
+        found(self.jid, self._calls.act(job_changes.set_priority, self.jid, priority))
         return priority
 
     def release(self) -> bool:
         """Take the job from its worker, to the front of its queue. Returns False if it does not run."""
-        [is_released] = self._calls.act(acts.release, [self.jid])
+        [is_released] = self._calls.act(job_changes.release, [self.jid])
         return is_released
 
     def tag(self, *tags: str) -> list[str]:
         """Add tags, and return all tags that the job then has."""
-        return found(self.jid, self._calls.call(acts.tag, self.jid, tags))
+        return found(self.jid, self._calls.call(job_changes.tag, self.jid, tags))
 
     def untag(self, *tags: str) -> list[str]:
         """Remove tags, and return those that the job keeps."""
-        return found(self.jid, self._calls.call(acts.untag, self.jid, tags))
+        return found(self.jid, self._calls.call(job_changes.untag, self.jid, tags))
 
     def track(self) -> bool:
         """Track the job: see Client.tracked. Returns False if it was tracked already."""
-        answer = self._calls.call(acts.track, self.jid)
+        answer = self._calls.call(job_changes.track, self.jid)
         return found(self.jid, None if answer is None else (answer,))[0]
 
     def untrack(self) -> bool:
         """Track the job no longer. Returns False if it was not tracked."""
-        return self._calls.call(acts.untrack, self.jid)
+        return self._calls.call(job_changes.untrack, self.jid)
 
     def depend(self, *jids: str) -> None:
         """Make the job wait for these jobs too.
 
         Raises DependencyError if it is not in state depends, or would wait for itself.
         """
-        found(self.jid, self._calls.call(acts.depend, self.jid, jids))
+        found(self.jid, self._calls.call(job_changes.depend, self.jid, jids))
 
     def undepend(self, *jids: str, all: bool = False) -> None:
         """Make the job wait for these jobs no longer, or for none. Without any left it goes where it would have gone.
 
         Raises DependencyError if it is not in state depends.
         """
-        found(self.jid, self._calls.call(acts.undepend, self.jid, parents_given(jids, all)))
+        found(self.jid, self._calls.call(job_changes.undepend, self.jid, parents_given(jids, all)))
 
 
 class RecurringJob(PartialRecurring):
@@ -234,15 +234,15 @@ class RecurringJob(PartialRecurring):
 
     def update(self, **changes: Unpack[RecurChanges]) -> None:
         """Change the given options. The count goes on. Raises LeaseholdError if the recurring job is gone."""
-        updated(self, self._calls.act(recurrences.update_recurring, self, changes))
+        updated(self, self._calls.act(recurrences.update, self, changes))
 
     def tag(self, *tags: str) -> list[str]:
         """Add tags for the jobs to come, and return all tags of the recurring job. Raises JobNotFound if it is gone."""
-        return found(self.jid, self._calls.call(recurrences.tag_recurring, self.jid, tags))
+        return found(self.jid, self._calls.call(recurrences.tag, self.jid, tags))
 
     def untag(self, *tags: str) -> list[str]:
         """Remove tags, and return those that the recurring job keeps. Raises JobNotFound if it is gone."""
-        return found(self.jid, self._calls.call(recurrences.untag_recurring, self.jid, tags))
+        return found(self.jid, self._calls.call(recurrences.untag, self.jid, tags))
 
     def cancel(self) -> bool:
         """Delete the recurring job. The jobs that it has put stay. Returns False if it was gone."""

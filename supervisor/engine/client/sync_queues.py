@@ -9,10 +9,22 @@ from supervisor.engine.client.answers import checked_many, dicts_of, jid_of
 from supervisor.engine.client.around_put import Put, around
 from supervisor.engine.client.sync_calls import Calls
 from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
-from supervisor.engine.commands import facts, lanes, queries, recent, recurrences, steps
-from supervisor.engine.commands.lanes import Deleted, LaneCounts, in_lane
-from supervisor.engine.commands.queries import Counts, Stats
+from supervisor.engine.commands import (
+    deleting,
+    facts,
+    job_queries,
+    lanes,
+    queue_counts,
+    recent,
+    recurrences,
+    statistics,
+    steps,
+)
+from supervisor.engine.commands.deleting import Deleted
+from supervisor.engine.commands.lanes import LaneCounts, in_lane
+from supervisor.engine.commands.queue_counts import Counts
 from supervisor.engine.commands.recent import Recent
+from supervisor.engine.commands.statistics import Stats
 from supervisor.engine.model.jobs import PutOptions, new_job
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.recurring import RecurOptions
@@ -106,16 +118,16 @@ class Queue:
         if state == "recurring":
             recurring = self._calls.run(recurrences.in_queue(self.name, offset, count))
             return [RecurringJob(record, self._calls) for record in recurring]
-        records = self._calls.call(queries.listed, state, self.name, offset, count)
+        records = self._calls.call(job_queries.listed, state, self.name, offset, count)
         return [Job(record, self._calls) for record in records]
 
     def peek(self, n: int = 1) -> list[Job]:
         """Return the next `n` jobs to be leased, without a change."""
-        return [Job(record, self._calls) for record in self._calls.call(queries.peek, self.name, n)]
+        return [Job(record, self._calls) for record in self._calls.call(job_queries.peek, self.name, n)]
 
     def counts(self) -> Counts:
         """Return how many jobs are in each state, and whether the queue is paused."""
-        by_queue = self._calls.call(queries.counts, [self.name])
+        by_queue = self._calls.call(queue_counts.counts, [self.name])
         return by_queue[self.name]
 
     def why(self, *, timeout: Duration = 0.5) -> Why:
@@ -133,7 +145,7 @@ class Queue:
         A worker that runs one loses it. The order of JSON's keys does not matter. This takes several round trips, and
         may miss jobs that are put meanwhile.
         """
-        return self._calls.follow(steps.cancel_equal(self.name, data, self._calls.clock, self._calls.named(by)))
+        return self._calls.follow(deleting.cancel_equal(self.name, data, self._calls.clock, self._calls.named(by)))
 
     def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """Drop all jobs in the queue that do not run, and its recurring jobs. A queue that is empty then is forgotten.
@@ -141,7 +153,7 @@ class Queue:
         Running jobs end by themselves, or are cancelled ("stop"); persistent ones are always cancelled. Complete and
         failed jobs stay. This takes several round trips, and may miss jobs that are put meanwhile.
         """
-        return self._calls.follow(steps.delete(self.name, None, running, self._calls.clock, self._calls.named(by)))
+        return self._calls.follow(deleting.delete(self.name, None, running, self._calls.clock, self._calls.named(by)))
 
     def lane(self, name: str) -> "Lane":
         """Return a lane by its name, without a round trip. A lane exists while a job is in it."""
@@ -156,7 +168,7 @@ class Queue:
 
     def stats(self, date: datetime.date | str | float | None = None) -> Stats:
         """Return how long jobs waited and ran on a UTC day (default: today), and how they ended."""
-        return self._calls.call(queries.stats, self.name, date)
+        return self._calls.call(statistics.read, self.name, date)
 
     def recent(self) -> Recent:
         """Return within which time half and 95 % of the jobs waited and ran, in the last hour, day and 30 days."""
@@ -178,7 +190,7 @@ class Queue:
 
         Raises LeaseholdError if it is not empty.
         """
-        return self._calls.follow(steps.forget(self.name, self._calls.clock, self._calls.named(None)))
+        return self._calls.follow(deleting.forget(self.name, self._calls.clock, self._calls.named(None)))
 
     def __len__(self) -> int:
         return self.length()
@@ -241,5 +253,5 @@ class Lane:
     def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """Delete this lane's jobs, as Queue.delete does. Its weight and its pause stay."""
         return self._calls.follow(
-            steps.delete(self._queue.name, self.name, running, self._calls.clock, self._calls.named(by))
+            deleting.delete(self._queue.name, self.name, running, self._calls.clock, self._calls.named(by))
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from supervisor.engine.commands import acts
+from supervisor.engine.commands import job_changes
 from supervisor.engine.commands.command import Argument, Command, checked_by, now_ms, parse_by
 from supervisor.engine.commands.steps import Steps, Told, ignored
 from supervisor.engine.model import scripts
@@ -276,7 +276,7 @@ def retry(
         #   What is still there cannot be put back.
         skipped += len(jobs.intersection(looked.failed)) + len(inner.intersection(looked.nested))
         failed = [jid for jid in looked.failed if jid not in jobs]
-        total += (yield acts.unfail_jobs(failed, by=by, now=now())) if failed else 0
+        total += (yield job_changes.unfail_jobs(failed, by=by, now=now())) if failed else 0
         told(total)
         for nested in looked.nested:
             total += 0 if nested in inner else (yield from retry(nested, now, by, _after(total, told), is_inner=True))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from supervisor import clock
-from supervisor.engine.commands import acts, lanes
+from supervisor.engine.commands import job_changes, lanes
 from supervisor.engine.commands.command import Argument, Command, checked_by, checked_names, now_ms, parse_names
 from supervisor.engine.commands.steps import Steps, Told, all_pages, ignored
 from supervisor.engine.model import scripts
@@ -167,7 +167,7 @@ def retry(
 ) -> Command[BulkResult]:
     """Put those of up to 1,000 jobs back that have failed and still match. `by` names who asks."""
     of_queue, of_klass = choice.queue or "", choice.klass or ""
-    command = acts.unfail_jobs(jids, group=choice.group, of_queue=of_queue, of_klass=of_klass, by=by, now=now)
+    command = job_changes.unfail_jobs(jids, group=choice.group, of_queue=of_queue, of_klass=of_klass, by=by, now=now)
     return Command(command.script, command.args, lambda reply: BulkResult(reply, []))
 
 

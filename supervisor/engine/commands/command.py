@@ -84,6 +84,14 @@ def checked_queues(queues: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
+def checked_number(number: int | None) -> int | str:
+    return "" if number is None else checked_int("number", number, 0)
+
+
+def checked_page(offset: int, count: int) -> tuple[int, int]:
+    return checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
+
+
 def parse_by(reply: object) -> tuple[str | None, float | None]:
     """Parse `<ms>:<who>` into the actor and unix seconds; None for what is unknown."""
     when_ms, colon, by = reply.decode(errors="replace").partition(":") if isinstance(reply, bytes) else ("", "", "")
@@ -94,17 +102,13 @@ def parse_names(reply: list[bytes]) -> list[str]:
     return [name.decode() for name in reply]
 
 
-def checked_number(number: int | None) -> int | str:
-    return "" if number is None else checked_int("number", number, 0)
-
-
-def checked_page(offset: int, count: int) -> tuple[int, int]:
-    return checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
-
-
 def parse_names_or_none(reply: list[bytes] | None) -> list[str] | None:
     return None if reply is None else parse_names(reply)
 
 
 def parse_fields(flat: Sequence[bytes]) -> dict[str, str]:
     return {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
+
+
+def parse_numbers(reply: list[Any]) -> dict[str, int]:
+    return {reply[i].decode(): int(reply[i + 1]) for i in range(0, len(reply), 2)}

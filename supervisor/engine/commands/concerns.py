@@ -3,11 +3,12 @@
 Runs in every process that speaks to Redis.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from supervisor.engine.commands.command import Command, now_ms, parse_names
+from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model import scripts
 from supervisor.engine.model.validation import checked_int
 
@@ -71,3 +72,13 @@ def _parse(reply: list[Any]) -> tuple[Concerns, int | None]:
     server = ServerMemory(*memory) if memory else None
     found = Concerns(queues, failed, counted, tuple(parse_names(closed)), server, n_running, n_open)
     return found, following if following >= 0 else None
+
+
+def read_all(now: Callable[[], float | None]) -> Steps[Concerns]:
+    """Return what waits for a person, of all queues."""
+    offset: int | None = 0
+    found = Concerns()
+    while offset is not None:
+        page, following = yield read(offset, now=now())
+        found, offset = found | page if offset else page, following
+    return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from supervisor.engine.commands.command import Command, now_ms, parse_by
-from supervisor.engine.commands.queries import parse_row
+from supervisor.engine.commands.job_queries import parse_row
 from supervisor.engine.model import scripts
 from supervisor.engine.model.jobs import JobRecord
 from supervisor.engine.model.keys import checked_name

@@ -3,19 +3,17 @@
 Must not do I/O, and must never run in zygote or child. steps.py decides the order of the slices.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from supervisor.engine.commands.command import Command, checked_by, checked_jids, now_ms, parse_by, parse_names
+from supervisor.engine.commands.command import Command, checked_by, now_ms, parse_by
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.validation import checked_int
 
 MOST_WEIGHT: Final = 1000
-ENDINGS: Final = ("finish", "stop")  # what happens to running jobs of a deleted queue or lane
-SLICE: Final = 250  # jobs in one call: Redis does nothing else for some milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,34 +33,6 @@ class LaneCounts:
     paused: bool
     paused_by: str | None = field(default=None, compare=False)
     paused_unix: float | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Deleted:
-    """The result of a deletion: how many jobs were dropped, and how many were running ("stop" has stopped those)."""
-
-    dropped: int
-    running: int
-
-
-class Dropped(NamedTuple):
-    """The reply for one slice.
-
-    `next_offset`: where the next slice begins, -1 after the last. `jids`: the dropped jobs. `unjudged`: jobs whose data
-    only Python can compare.
-    """
-
-    next_offset: int
-    dropped: int
-    jids: list[str]
-    unjudged: list[str]
-
-
-class Content(NamedTuple):
-    """The data of the wanted jobs, as it is stored."""
-
-    kind: str
-    raw: bytes
 
 
 # The calls.
@@ -100,40 +70,6 @@ def _set_up(queue: str, lane: str, verb: str, weight: int | str, by: str | None,
     return Command(scripts.LANE, args, bool)
 
 
-def drop(
-    queue: str,
-    place: str,
-    offset: int,
-    *,
-    lane: str | None = None,
-    content: Content | None = None,
-    count: int = SLICE,
-    by: str | None = None,
-    now: float | None = None,
-) -> Command[Dropped]:
-    """Delete the wanted jobs of one slice of a place: all, or those of this lane with this data."""
-    of_lane = "" if lane is None else f"={checked_name('lane', lane)}"
-    wanted = content or Content("", b"")
-    args = checked_name("queue", queue), place, checked_int("offset", offset, 0), count, of_lane
-    return Command(scripts.DROP, (now_ms(now), *args, wanted.kind, wanted.raw, checked_by(by)), _parse_dropped)
-
-
-def drop_given(queue: str, jids: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[Dropped]:
-    """Delete these jobs of a queue, in any state except complete and failed."""
-    place = checked_name("queue", queue), "given", 0, SLICE, "", "", ""
-    args = now_ms(now), *place, checked_by(by), *checked_jids("jids", jids)
-    return Command(scripts.DROP, args, _parse_dropped)
-
-
-def forget(queue: str, *, by: str | None = None, now: float | None = None) -> Command[bool | None]:
-    """Remove a queue from the list of queues. Answers False if it was not there, None if another call is needed.
-
-    `by` names who asks. Redis answers an error beginning with REFUSED if the queue is not empty.
-    """
-    args = now_ms(now), checked_name("queue", queue), checked_by(by)
-    return Command(scripts.FORGET, args, lambda found: None if found < 0 else bool(found))
-
-
 def in_lane(lane: str, options: Any) -> Any:
     """Return the options of a put, or the dict of a put of many, with the lane.
 
@@ -146,20 +82,9 @@ def in_lane(lane: str, options: Any) -> Any:
     return {**options, "lane": lane}
 
 
-def checked_ending(running: object) -> str:
-    """Return the value if it is one of ENDINGS. Raises ValueError naming `running`."""
-    if running not in ENDINGS:
-        raise ValueError(f"running must be finish or stop: {running!r:.100}")
-    return str(running)
-
-
 def _parse_lanes(reply: list[Any]) -> dict[str, LaneCounts]:
     return {row[0].decode(): _parse_counts(*row[1:]) for row in reply}
 
 
 def _parse_counts(waiting: int, running: int, stalled: int, parked: int, weight: Any, pause: Any) -> LaneCounts:
     return LaneCounts(waiting, running, stalled, parked, int(weight), pause != 0, *parse_by(pause))
-
-
-def _parse_dropped(reply: list[Any]) -> Dropped:
-    return Dropped(reply[0], reply[1], parse_names(reply[2]), parse_names(reply[3]))

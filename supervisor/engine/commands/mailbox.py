@@ -14,6 +14,7 @@ from supervisor.engine.commands.command import Argument, Command, checked_by, ch
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import ASK_S, MOST
 from supervisor.engine.model.keys import checked_name
+from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.validation import checked_each, milliseconds, to_json
 
 ARGUMENT_BYTES: Final = 4096
@@ -85,3 +86,43 @@ def _parse_requests(reply: list[Any]) -> list[OperatorRequest]:
                 OperatorRequest(question.decode(), what.decode(), orjson.loads(argument) if argument else None)
             )
     return requests
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The last request to a supervisor to serve other queues.
+
+    `number` counts its requests so far. Empty `queues`: there was no such request. `order` None: the order does not
+    change.
+    """
+
+    number: int
+    queues: list[str]
+    order: str | None
+
+
+def serve(
+    worker: str,
+    queues: Sequence[str],
+    order: str | None = None,
+    *,
+    by: str | None = None,
+    now: float | None = None,
+) -> Command[int]:
+    """Ask a running worker to serve these queues, in this order (None: the present one). `by` names who asks.
+
+    Answers the request's number; 0 for an unknown worker.
+    """
+    patterns = Queues(queues, "strict" if order is None else order).patterns
+    args = now_ms(now), checked_name("worker", worker), order or "", checked_by(by)
+    return Command(scripts.SERVE, (*args, *patterns), int)
+
+
+def wish(worker: str) -> Command[Wish]:
+    """Read which queues a worker was last asked to serve."""
+    return Command(scripts.WISH, (checked_name("worker", worker),), _parse_wish)
+
+
+def _parse_wish(reply: list[Any]) -> Wish:
+    number, order, *queues = reply
+    return Wish(number, parse_names(queues), order.decode() or None)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from supervisor.engine.commands import acts
+from supervisor.engine.commands import job_changes
 from supervisor.engine.commands.command import Command
 from supervisor.engine.model import scripts
 from supervisor.engine.model.jobs import NewJob, new_job
@@ -107,7 +107,7 @@ def read_job(
         throttles=_names("throttles", fields["throttles"]),
         depends=parents,
         fail=fail,
-        logs=[acts.log(name, MOVED, line) for line in lines],
+        logs=[job_changes.log(name, MOVED, line) for line in lines],
     )
 
 

@@ -1,6 +1,6 @@
 """Reads how long the jobs of a queue have waited and run lately. Runs in every process that speaks to Redis.
 
-Must not do I/O: the command is a value, as in queries.py.
+Must not do I/O: a command is a value, as command.py says.
 """
 
 from collections.abc import Sequence

@@ -4,10 +4,12 @@ Must not do I/O.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
 from supervisor import clock
+from supervisor.engine.commands import job_queries
 from supervisor.engine.commands.command import (
     Argument,
     Command,
@@ -18,6 +20,7 @@ from supervisor.engine.commands.command import (
     now_ms,
     parse_names_or_none,
 )
+from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.jobs import MOST_TAGS
@@ -45,7 +48,7 @@ def recur(
     return Command(scripts.RECUR, (now_ms(now), "recur", checked_by(by), *new.arguments), lambda _reply: new.jid)
 
 
-def update_recurring(
+def update(
     known: Recurring, changes: Mapping[str, Any], *, by: str | None = None, now: float | None = None
 ) -> Command[bool]:
     """Change the given settings of a recurring job. Answers False if it no longer exists. `by` names who asks."""
@@ -86,13 +89,13 @@ def unrecur(jid: str, *, by: str | None = None, now: float | None = None) -> Com
     return Command(scripts.UNRECUR, (now_ms(now), checked_name("jid", jid), checked_by(by)), bool)
 
 
-def tag_recurring(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
+def tag(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
     """Add tags to a recurring job, for its later jobs. Answers all its tags; None if there is none."""
     args = now_ms(now), "add", checked_name("jid", jid), *checked_names("tags", tags, MOST_TAGS)
     return Command(scripts.RECURTAG, args, parse_names_or_none)
 
 
-def untag_recurring(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
+def untag(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
     """Remove tags from a recurring job. Answers the tags left; None if there is none."""
     args = now_ms(now), "remove", checked_name("jid", jid), *checked_names("tags", tags, MOST_TAGS)
     return Command(scripts.RECURTAG, args, parse_names_or_none)
@@ -128,3 +131,12 @@ def _parse_declared(reply: list[list[bytes]]) -> tuple[list[str], list[str]]:
 
 def _parse_recurring(reply: list[Any]) -> list[Recurring]:
     return [parse_recurring(row) for row in reply]
+
+
+def read_whole(jid: str) -> Steps[Recurring | None]:
+    """Read a recurring job completely, in the same way."""
+    record: Recurring | None = yield read(jid)
+    if record is None or not record.left_out:
+        return record
+    stored = yield from job_queries.text_of("recurdata", jid)
+    return None if stored is None else replace(record, raw=stored, left_out={})

@@ -4,8 +4,9 @@ Must not do I/O.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from supervisor.engine.commands.command import Command, checked_by, now_ms, parse_by, parse_fields
+from supervisor.engine.commands.command import Command, checked_by, checked_queues, now_ms, parse_by, parse_fields
 from supervisor.engine.model import scripts
 from supervisor.engine.model.keys import checked_name
 
@@ -34,3 +35,27 @@ def setter(option: str) -> Command[tuple[str | None, float | None]]:
 
 def _parse_settings(flat: Sequence[bytes]) -> dict[str, str]:
     return {name: value for name, value in parse_fields(flat).items() if not name.startswith("by:")}
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The shortest heartbeat of some queues, their longest grace and their shortest grace, in seconds.
+
+    Of the namespace: how many replicas must acknowledge what is durable, and within which time.
+    """
+
+    heartbeat_s: float
+    grace_s: float
+    shortest_grace_s: float
+    acknowledge_timeout_s: float
+    acknowledge: int
+
+
+def timing(queues: Sequence[str]) -> Command[Timing]:
+    """Read the heartbeat and grace of these queues, and what replicas must acknowledge, from the configuration."""
+    return Command(scripts.TIMING, checked_queues(queues), _parse_timing)
+
+
+def _parse_timing(reply: list[int]) -> Timing:
+    heartbeat_ms, grace_ms, shortest_grace_ms, timeout_ms, acknowledge = reply
+    return Timing(heartbeat_ms / 1000, grace_ms / 1000, shortest_grace_ms / 1000, timeout_ms / 1000, acknowledge)

@@ -1,12 +1,13 @@
 """Builds the command that ends leases, and parses its reply. Runs in workers. Must not do I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Final
 
 from supervisor import clock
 from supervisor.engine.commands.command import Argument, Command, checked_batch, checked_number, now_ms
+from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model import scripts
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.outcomes import ENDLESS, LATER, REFUSED, TOO_MANY_QUEUES, Answer, Outcome, needs_memory
@@ -89,4 +90,17 @@ def _parse_answers(order: Sequence[int], reply: bytes) -> list[Answer]:
     answers: list[Answer] = [None] * len(order)
     for index, answer in zip(order, sent, strict=True):
         answers[index] = answer
+    return answers
+
+
+def settle_in_parts(worker: str, parts: Iterable[Sequence[Outcome]], now: float) -> Steps[list[Answer]]:
+    """End leases, one part after the other. All arguments are checked before the first part ends."""
+    answers: list[Answer] = []
+    for part, command in [(part, settle(worker, part, now=now)) for part in parts]:
+        ended: list[Answer] = yield command
+        while later := [i for i, answer in enumerate(ended) if answer == LATER]:
+            again = yield settle(worker, [part[i] for i in later], now=now)
+            for i, answer in zip(later, again, strict=True):
+                ended[i] = answer
+        answers += ended
     return answers

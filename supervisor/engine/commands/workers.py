@@ -12,7 +12,6 @@ from supervisor.engine.commands.command import Command, checked_by, checked_page
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import checked_name
-from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.validation import checked_int, milliseconds, to_json
 
 #: A worker unseen for this long may be gone; lua/include/lives.lua agrees. An idle worker is seen every 30 s.
@@ -68,19 +67,6 @@ class WorkerJobs:
     klasses: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """The last request to a supervisor to serve other queues.
-
-    `number` counts its requests so far. Empty `queues`: there was no such request. `order` None: the order does not
-    change.
-    """
-
-    number: int
-    queues: list[str]
-    order: str | None
-
-
 def deregister(worker: str, *, own: bool = False, by: str | None = None, now: float | None = None) -> Command[int]:
     """Forget a worker and return its jobs to the front, uncounted. Returns how many.
 
@@ -90,7 +76,7 @@ def deregister(worker: str, *, own: bool = False, by: str | None = None, now: fl
     return Command(scripts.DEREGISTER, args, int)
 
 
-def skills(
+def report_skills(
     worker: str,
     klasses: Iterable[str],
     queues: Iterable[str],
@@ -113,18 +99,6 @@ def skills(
     return Command(scripts.SKILLS, (now_ms(now), checked_name("worker", worker), *lines), bool)
 
 
-def describe(shapes: Iterable[str], schemas: Mapping[str, str] | None = None) -> Command[list[str]]:
-    """Store JSON schemas of data by their shapes, and keep those of `shapes` on; at most 1,000 of each.
-
-    Answers those of `shapes` whose schemas Redis does not have. A schema expires max-worker-age after the last worker
-    with its shape was seen.
-    """
-    kept = "\n".join(checked_name("shapes", shape) for shape in islice(shapes, MOST))
-    pairs = islice((schemas or {}).items(), MOST)
-    stored = [text for shape, schema in pairs for text in (checked_name("schemas", shape), schema)]
-    return Command(scripts.DESCRIBE, (kept, *stored), parse_names)
-
-
 def retire(worker: str, queues: Sequence[str], soon_s: float, *, now: float | None = None) -> Command[str]:
     """Forget a worker without work in its queues, now and within `soon_s` seconds.
 
@@ -143,23 +117,6 @@ def desire(name: str, count: int, note: object) -> Command[int]:
     return Command(scripts.DESIRE, args, int)
 
 
-def serve(
-    worker: str,
-    queues: Sequence[str],
-    order: str | None = None,
-    *,
-    by: str | None = None,
-    now: float | None = None,
-) -> Command[int]:
-    """Ask a running worker to serve these queues, in this order (None: the present one). `by` names who asks.
-
-    Answers the request's number; 0 for an unknown worker.
-    """
-    patterns = Queues(queues, "strict" if order is None else order).patterns
-    args = now_ms(now), checked_name("worker", worker), order or "", checked_by(by)
-    return Command(scripts.SERVE, (*args, *patterns), int)
-
-
 def read(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Command[list[WorkerInfo]]:
     """Read up to `count` (0 to 1,000) workers, the most recently seen first."""
     return Command(scripts.WORKERS, (now_ms(now), *checked_page(offset, count)), _parse_workers)
@@ -169,20 +126,6 @@ def jobs_of(name: str, *, now: float | None = None) -> Command[WorkerJobs]:
     """Read the jobs that one worker holds."""
     checked_name("name", name)
     return Command(scripts.WORKER, (now_ms(now), name), lambda reply: _parse_worker(name, reply))
-
-
-def schemas(queue: str, klass: str, *, now: float | None = None) -> Command[list[bytes]]:
-    """Read the JSON schemas of the data that the live workers take which have the klass and serve the queue.
-
-    There are none if one of them takes data whose schema is unknown, or if they have more than 20.
-    """
-    args = now_ms(now), checked_name("queue", queue), checked_name("klass", klass)
-    return Command(scripts.SCHEMAS, args, list)
-
-
-def wish(worker: str) -> Command[Wish]:
-    """Read which queues a worker was last asked to serve."""
-    return Command(scripts.WISH, (checked_name("worker", worker),), _parse_wish)
 
 
 def _may_be_among(reported: Sequence[str], name: str) -> bool:
@@ -204,8 +147,3 @@ def _parse_worker(name: str, reply: list[Any]) -> WorkerJobs:
     return WorkerJobs(
         name, seen_ms / 1000 if seen_ms else None, parse_names(running), parse_names(stalled), parse_names(klasses)
     )
-
-
-def _parse_wish(reply: list[Any]) -> Wish:
-    number, order, *queues = reply
-    return Wish(number, parse_names(queues), order.decode() or None)

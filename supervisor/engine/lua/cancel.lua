@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- cancel.lua — delete jobs in any state except complete; all of them or none.
 --
--- Called by: acts.cancel (supervisor/engine/commands/acts.py)
+-- Called by: job_changes.cancel (supervisor/engine/commands/job_changes.py)
 -- Holds:     INV-3 the worker of a deleted job has lost its lease
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- cancelled.lua — when a job was cancelled, and by whom, until that is forgotten.
 --
--- Called by: queries.cancelled (supervisor/engine/commands/queries.py)
+-- Called by: job_queries.cancelled (supervisor/engine/commands/job_queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

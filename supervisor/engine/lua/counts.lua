@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- counts.lua — how many jobs of some queues are in each state and, on demand, how many of them could be leased.
 --
--- Called by: queries.counts, queries.depths (supervisor/engine/commands/queries.py)
+-- Called by: queue_counts.counts, queue_counts.depths (supervisor/engine/commands/queue_counts.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- data.lua — a piece of a text or list that is too large for the reply with its job or recurrence.
 --
--- Called by: queries.piece, queries.elements (supervisor/engine/commands/queries.py)
+-- Called by: job_queries.piece, job_queries.elements (supervisor/engine/commands/job_queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

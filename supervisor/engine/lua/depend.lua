@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- depend.lua — change what a job waits for. A job without dependencies left goes where its put would have placed it.
 --
--- Called by: acts.depend, acts.undepend (supervisor/engine/commands/acts.py)
+-- Called by: job_changes.depend, job_changes.undepend (supervisor/engine/commands/job_changes.py)
 -- Holds:     INV-1 a job lies in exactly one place
 --
 -- KEYS[1]   prefix of the namespace

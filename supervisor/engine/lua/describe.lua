@@ -1,7 +1,7 @@
 #!lua
 -- describe.lua — store the schemas of the data that handlers take, by their digests, and let others live on.
 --
--- Called by: workers.describe (supervisor/engine/commands/workers.py)
+-- Called by: data_schemas.describe (supervisor/engine/commands/data_schemas.py)
 -- Holds:     INV-12 a schema expires, unless a worker whose handlers take such data tells of it or sweeps
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- drop.lua — delete the matching jobs of one slice of a place. A job that waits for them fails, or runs.
 --
--- Called by: lanes.drop, lanes.drop_given (supervisor/engine/commands/lanes.py)
+-- Called by: deleting.drop, deleting.drop_given (supervisor/engine/commands/deleting.py)
 -- Holds:     INV-3 the worker of a deleted job has lost its lease
 --
 -- KEYS[1]   prefix of the namespace

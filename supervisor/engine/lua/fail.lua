@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- fail.lua — fail a job by hand, in any state.
 --
--- Called by: acts.fail (supervisor/engine/commands/acts.py)
+-- Called by: job_changes.fail (supervisor/engine/commands/job_changes.py)
 -- Holds:     INV-3 its worker has lost the lease
 --
 -- KEYS[1]   prefix of the namespace

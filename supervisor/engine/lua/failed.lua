@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- failed.lua — the groups of failed jobs, or the jobs of one group, newest first.
 --
--- Called by: queries.failed_groups, queries.failed_jobs (supervisor/engine/commands/queries.py)
+-- Called by: job_queries.failed_groups, job_queries.failed_jobs (supervisor/engine/commands/job_queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- forget.lua — remove an empty queue from the list of queues.
 --
--- Called by: lanes.forget (supervisor/engine/commands/lanes.py)
+-- Called by: deleting.forget_once (supervisor/engine/commands/deleting.py)
 -- Holds:     INV-2 every job can be found
 --
 -- KEYS[1]   prefix of the namespace

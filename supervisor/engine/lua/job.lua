@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- job.lua — everything about some jobs.
 --
--- Called by: queries.jobs (supervisor/engine/commands/queries.py)
+-- Called by: job_queries.jobs, job_queries.row (supervisor/engine/commands/job_queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- list.lua — a page of the jobs of a queue in one state.
 --
--- Called by: queries.listed (supervisor/engine/commands/queries.py)
+-- Called by: job_queries.listed (supervisor/engine/commands/job_queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua
 -- log.lua — add a line to a job's history.
 --
--- Called by: acts.log (supervisor/engine/commands/acts.py)
+-- Called by: job_changes.log (supervisor/engine/commands/job_changes.py)
 -- Holds:     INV-12 the first and the last 99 entries
 --
 -- KEYS[1]   prefix of the namespace

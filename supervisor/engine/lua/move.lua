@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- move.lua — move one job unchanged into a queue, from any state. A full Redis allows this: no job is added.
 --
--- Called by: acts.move (supervisor/engine/commands/acts.py)
+-- Called by: job_changes.move (supervisor/engine/commands/job_changes.py)
 -- Holds:     INV-1 a job lies in exactly one place; INV-3 a move begins a new stage, and its worker has lost the lease
 --
 -- KEYS[1]   prefix of the namespace

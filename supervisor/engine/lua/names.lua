@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- names.lua — the known queues.
 --
--- Called by: queries.names (supervisor/engine/commands/queries.py)
+-- Called by: queue_counts.names (supervisor/engine/commands/queue_counts.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- peek.lua — the jobs that the next leases of a queue would give if it were neither paused nor full.
 --
--- Called by: queries.peek (supervisor/engine/commands/queries.py)
+-- Called by: job_queries.peek (supervisor/engine/commands/job_queries.py)
 -- Holds:     nothing is written: due and expired jobs stay where they are
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- priority.lua — change a job's priority. A waiting job moves in its line and keeps its age.
 --
--- Called by: acts.set_priority (supervisor/engine/commands/acts.py)
+-- Called by: job_changes.set_priority (supervisor/engine/commands/job_changes.py)
 -- Holds:     INV-1 a job lies in exactly one place
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua
 -- recur.lua — create, replace or change a recurring job.
 --
--- Called by: recurrences.recur, recurrences.update_recurring (supervisor/engine/commands/recurrences.py)
+-- Called by: recurrences.recur, recurrences.update (supervisor/engine/commands/recurrences.py)
 -- Holds:     INV-12 a recurrence stays until it is cancelled
 --
 -- KEYS[1]   prefix of the namespace

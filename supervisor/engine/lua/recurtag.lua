@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- recurtag.lua — add tags to the later jobs of a recurrence, or remove them. Its earlier jobs keep theirs.
 --
--- Called by: recurrences.tag_recurring, recurrences.untag_recurring (supervisor/engine/commands/recurrences.py)
+-- Called by: recurrences.tag, recurrences.untag (supervisor/engine/commands/recurrences.py)
 -- Holds:     INV-12 at most 100 tags a job
 --
 -- KEYS[1]   prefix of the namespace

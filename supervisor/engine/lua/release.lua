@@ -2,7 +2,7 @@
 -- release.lua — take running jobs from their workers and put them in front. Started ones count an interruption; an
 -- at-most-once job fails.
 --
--- Called by: acts.release (supervisor/engine/commands/acts.py)
+-- Called by: job_changes.release (supervisor/engine/commands/job_changes.py)
 -- Holds:     INV-3 the worker of a released job has lost its lease
 --
 -- KEYS[1]   prefix of the namespace

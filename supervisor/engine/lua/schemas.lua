@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- schemas.lua — the schemas of the data that the live workers take which have a klass and serve a queue.
 --
--- Called by: workers.schemas (supervisor/engine/commands/workers.py)
+-- Called by: data_schemas.read (supervisor/engine/commands/data_schemas.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

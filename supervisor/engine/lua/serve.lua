@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- serve.lua — ask a worker to serve other queues. The worker reads that at its next lease, and gets a hint.
 --
--- Called by: workers.serve (supervisor/engine/commands/workers.py)
+-- Called by: mailbox.serve (supervisor/engine/commands/mailbox.py)
 -- Holds:     a hint may be lost, the request is not
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- settings.lua — all settings of the configuration.
 --
--- Called by: settings.read (supervisor/engine/commands/settings.py)
+-- Called by: settings.read, settings.setter (supervisor/engine/commands/settings.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua
 -- signal.lua — send a job a signal: its wait for it ends, and a later one will not begin.
 --
--- Called by: acts.signal (supervisor/engine/commands/acts.py)
+-- Called by: job_changes.signal (supervisor/engine/commands/job_changes.py)
 -- Holds:     INV-12 a job keeps at most 100 signals
 --
 -- KEYS[1]   prefix of the namespace

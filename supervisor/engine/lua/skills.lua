@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- skills.lua — report a worker's klasses, the shapes of data that their handlers take, its queues, and its release.
 --
--- Called by: workers.skills (supervisor/engine/commands/workers.py)
+-- Called by: workers.report_skills (supervisor/engine/commands/workers.py)
 -- Holds:     INV-12 kept as long as the worker is known, which reports again when it comes back
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- stats.lua — the statistics of a queue for one UTC day.
 --
--- Called by: queries.stats (supervisor/engine/commands/queries.py)
+-- Called by: statistics.read (supervisor/engine/commands/statistics.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

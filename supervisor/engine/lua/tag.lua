@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- tag.lua — add tags to a job, or remove them.
 --
--- Called by: acts.tag, acts.untag (supervisor/engine/commands/acts.py)
+-- Called by: job_changes.tag, job_changes.untag (supervisor/engine/commands/job_changes.py)
 -- Holds:     INV-12 at most 100 tags a job
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- tagged.lua — the jobs that have a tag.
 --
--- Called by: queries.tagged (supervisor/engine/commands/queries.py)
+-- Called by: job_queries.tagged (supervisor/engine/commands/job_queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

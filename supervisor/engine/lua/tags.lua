@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- tags.lua — the most used tags.
 --
--- Called by: queries.tags (supervisor/engine/commands/queries.py)
+-- Called by: job_queries.tags (supervisor/engine/commands/job_queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

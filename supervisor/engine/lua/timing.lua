@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- timing.lua — the heartbeat and grace of some queues, by which a worker times itself, and what replicas must have.
 --
--- Called by: queries.timing (supervisor/engine/commands/queries.py)
+-- Called by: settings.timing (supervisor/engine/commands/settings.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

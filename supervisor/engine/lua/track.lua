@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- track.lua — track a job, or end its tracking, also of a job that is gone.
 --
--- Called by: acts.track, acts.untrack (supervisor/engine/commands/acts.py)
+-- Called by: job_changes.track, job_changes.untrack (supervisor/engine/commands/job_changes.py)
 -- Holds:     nothing moves
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- tracked.lua — the tracked jobs, and the ids of those that are gone.
 --
--- Called by: queries.tracked (supervisor/engine/commands/queries.py)
+-- Called by: job_queries.tracked (supervisor/engine/commands/job_queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

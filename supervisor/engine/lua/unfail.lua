@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- unfail.lua — put failed jobs back into a queue, oldest first, with their data or with new data.
 --
--- Called by: acts.unfail, acts.unfail_jobs (supervisor/engine/commands/acts.py)
+-- Called by: job_changes.unfail, job_changes.unfail_jobs (supervisor/engine/commands/job_changes.py)
 -- Holds:     INV-3 each begins a new stage
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- wish.lua — which queues a worker was last asked to serve, and how often it was asked.
 --
--- Called by: workers.wish (supervisor/engine/commands/workers.py)
+-- Called by: mailbox.wish (supervisor/engine/commands/mailbox.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -3,10 +3,10 @@
 from typing import Final
 
 from supervisor import clock
-from supervisor.engine.commands import queries
+from supervisor.engine.commands import settings
 from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.command import Command
-from supervisor.engine.commands.queries import Timing
+from supervisor.engine.commands.settings import Timing
 from supervisor.engine.transport.dialer import ServerPatience
 from supervisor.engine.worker.exchange import Confirmation
 from supervisor.engine.worker.served_queues import ServedQueues
@@ -32,7 +32,7 @@ class LeaseTimes:
     def query(self) -> Command[Timing]:
         """Return the query for the configured times of the queues served."""
         # While globs match nothing, a name that no queue has gives the settings of all queues.
-        return queries.timing(self._serving.names or ("*",))
+        return settings.timing(self._serving.names or ("*",))
 
     def keep(self, timing: Timing) -> None:
         """Redis has answered the configured times."""

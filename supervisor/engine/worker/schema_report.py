@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from supervisor.engine.commands import workers
+from supervisor.engine.commands import data_schemas
 from supervisor.engine.worker.exchange import Part
 
 #: Most text of the schemas that one call stores.
@@ -31,8 +31,8 @@ class SchemaReport:
         """Return what is to be told with the exchange that begins."""
         if self._is_new:
             self._is_new = False
-            return [Part(workers.describe(self._schemas), self._on_lacking, {"OOM": _do_without})]
-        return [Part(workers.describe((), self._some()), None, {"OOM": _do_without})] if self._lacking else []
+            return [Part(data_schemas.describe(self._schemas), self._on_lacking, {"OOM": _do_without})]
+        return [Part(data_schemas.describe((), self._some()), None, {"OOM": _do_without})] if self._lacking else []
 
     def _on_lacking(self, lacking: list[str]) -> None:
         self._lacking = [shape for shape in lacking if shape in self._schemas]

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from supervisor.engine.commands.mailbox import OperatorRequest
-from supervisor.engine.commands.workers import Wish
+from supervisor.engine.commands.mailbox import OperatorRequest, Wish
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.queue_order import Queues
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from supervisor import clock
-from supervisor.engine.commands.queries import Depths
+from supervisor.engine.commands.queue_counts import Depths
 from supervisor.master.model.slots import Slots
 from supervisor.master.processes.scaling import Scaling
 from supervisor.master.redis.demand import Demand

@@ -6,9 +6,9 @@ Runs in the master. Does no I/O.
 import math
 from collections.abc import Mapping, Sequence
 
-from supervisor.engine.commands import maintenance, queries, recurrences, workers
+from supervisor.engine.commands import maintenance, queue_counts, recurrences, workers
 from supervisor.engine.commands.maintenance import SWEEP_COUNT, Swept
-from supervisor.engine.commands.queries import Depths
+from supervisor.engine.commands.queue_counts import Depths
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
@@ -80,7 +80,7 @@ class Chores(TimedSpeaker):
         # The answer about the queues is the last, because others wait for it.
         parts = list(self._concerns.parts(now_at))
         if self._serving.names:
-            parts.append(Part(queries.depths(self._serving.names), self._on_depths))
+            parts.append(Part(queue_counts.depths(self._serving.names), self._on_depths))
         else:
             self._on_depths({})  # the globs match nothing yet
         return parts

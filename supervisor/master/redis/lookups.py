@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from supervisor.engine.commands import mailbox, queries, workers
-from supervisor.engine.commands.mailbox import OperatorRequest
-from supervisor.engine.commands.queries import Timing
-from supervisor.engine.commands.workers import Wish
+from supervisor.engine.commands import mailbox, queue_counts, workers
+from supervisor.engine.commands.mailbox import OperatorRequest, Wish
+from supervisor.engine.commands.settings import Timing
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
@@ -54,7 +53,7 @@ class QueueLookup(Speaker):
         if self._skills_due or klasses is not self._klasses:
             self._klasses, self._skills_due = klasses, False
             demand = self._demand
-            skills = workers.skills(self._identity.name, klasses, serving.names, demand.shapes, demand.release)
+            skills = workers.report_skills(self._identity.name, klasses, serving.names, demand.shapes, demand.release)
             parts.append(Part(skills))
             self._schemas.tell(demand.schemas)
         parts += self._schemas.parts()
@@ -62,10 +61,10 @@ class QueueLookup(Speaker):
         if not is_leasing and not serving.looks_due:
             return parts
         if serving.asks_for_names(is_leasing, now_at):
-            parts.append(Part(queries.names(), self._on_names))
+            parts.append(Part(queue_counts.names(), self._on_names))
         if serving.asks_for_wish():
             # In this order: a request made after the second query has a number that the first one has not seen.
-            parts.append(Part(workers.wish(self._identity.name), self._on_wish))
+            parts.append(Part(mailbox.wish(self._identity.name), self._on_wish))
             parts.append(Part(mailbox.requests(self._identity.name), self._on_requests))
         return parts
 

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from supervisor import clock
 from supervisor.engine.commands.concerns import ServerMemory
-from supervisor.engine.commands.queries import Depths
+from supervisor.engine.commands.queue_counts import Depths
 from supervisor.engine.worker.session import Session
 from supervisor.master.model.counts import MOST_QUEUES, OTHER, OUTCOMES, Histogram, MasterCounts
 from supervisor.master.model.slots import Slots

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.concurrency import run_in_threadpool
 
 from supervisor.engine.client.async_calls import calls_of
-from supervisor.engine.commands import acts, workers
+from supervisor.engine.commands import data_schemas, job_changes
 from supervisor.engine.model.errors import JobFailed
 from supervisor.engine.model.validation import UNSET
 from supervisor.web.acts.act import LONGEST_WAIT_S, PRODUCERS, WAITERS, ActCall, Field, WebAct
@@ -68,7 +68,7 @@ async def retry(call: ActCall) -> dict[str, Any]:
 
 async def _check(call: ActCall, queue: str, klass: str, data: object) -> None:
     """Raise WrongData if none of the workers that may lease the job takes such data, as far as that is known."""
-    schemas = await calls_of(call.client).call(workers.schemas, queue, klass)
+    schemas = await calls_of(call.client).call(data_schemas.read, queue, klass)
     if wrong := await run_in_threadpool(wrong_fields, data, schemas):
         raise WrongData(klass, wrong)
 
@@ -120,7 +120,7 @@ async def cancel_all(call: ActCall) -> dict[str, Any]:
 
 async def retry_all(call: ActCall) -> dict[str, Any]:
     """Put those of the marked jobs back that have failed."""
-    return {"retried": await calls_of(call.client).act(acts.unfail_jobs, call.fields["jids"])}
+    return {"retried": await calls_of(call.client).act(job_changes.unfail_jobs, call.fields["jids"])}
 
 
 _DATA: Final = Field("data", "new data", "json")

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from supervisor.cli.lib.terminal import counted
 from supervisor.engine.client.async_calls import calls_of
-from supervisor.engine.commands import batches, steps
-from supervisor.engine.commands.lanes import Deleted
+from supervisor.engine.commands import batches, deleting
+from supervisor.engine.commands.deleting import Deleted
 from supervisor.web.acts.act import ActCall, Field, WebAct
 from supervisor.web.pages.page import BadParameter, Missing
 
@@ -43,7 +43,7 @@ async def delete_queue(call: ActCall) -> dict[str, Any]:
         call.client,
         call.visitor,
         f"delete the jobs of queue {queue}",
-        lambda told: steps.delete(queue, None, "stop" if stop else "finish", calls.clock, calls.actor, told),
+        lambda told: deleting.delete(queue, None, "stop" if stop else "finish", calls.clock, calls.actor, told),
         ended,
     )
     return act.shown()

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import acts
 from supervisor.engine.commands import bulk as engine
+from supervisor.engine.commands import job_changes
 from supervisor.engine.model.errors import OutcomeUnknown, StoreUnavailable
 
 
@@ -104,13 +104,13 @@ def test_retry_takes_each_job_once_even_if_it_fails_again(shell, jobs, queue, mo
 
     fail_all()
     monkeypatch.setattr(engine, "STEP", 2)
-    real = acts.unfail_jobs
+    real = job_changes.unfail_jobs
 
     def unfail_jobs(*args, **more):
         fail_all()
         return real(*args, **more)
 
-    monkeypatch.setattr(acts, "unfail_jobs", unfail_jobs)
+    monkeypatch.setattr(job_changes, "unfail_jobs", unfail_jobs)
     assert shell.line("retry", "--group", "Broken", "--yes") == "put back 5 jobs"
     assert jobs.failed() == {"Broken": 4}
 

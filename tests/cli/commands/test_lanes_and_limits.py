@@ -5,7 +5,7 @@ import pytest
 from supervisor.cli.lib.actor import user_at_host
 from supervisor.cli.lib.terminal import local_time
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import lanes, leasing, limits, workers
+from supervisor.engine.commands import lanes, leasing, limits, mailbox
 
 COLUMNS = ["lane", "waiting", "running", "stalled", "parked", "weight", "paused"]
 
@@ -341,11 +341,11 @@ def test_serve_leaves_a_request_in_redis(shell, jobs):
     worker(jobs)
     said = shell.line("serve", "web-1", "high", "email-*", "!email-bulk")
     assert said == "web-1 is told to serve high email-* !email-bulk"
-    wish = calls_of(jobs).run(workers.wish("web-1"))
+    wish = calls_of(jobs).run(mailbox.wish("web-1"))
     assert (wish.number, wish.queues, wish.order) == (1, ["high", "email-*", "!email-bulk"], None)
     said = shell.line("serve", "web-1", "high:3", "low", "--order", "weighted")
     assert said == "web-1 is told to serve high:3 low in weighted order"
-    wish = calls_of(jobs).run(workers.wish("web-1"))
+    wish = calls_of(jobs).run(mailbox.wish("web-1"))
     assert (wish.number, wish.queues, wish.order) == (2, ["high:3", "low"], "weighted")
 
 

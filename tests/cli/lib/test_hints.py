@@ -9,7 +9,7 @@ from supervisor.engine.commands import leasing, workers
 def introduce(client, name, klasses, queues):
     """Register a worker with its klasses and queues."""
     calls_of(client).call(leasing.resume, name, 1, [])
-    calls_of(client).call(workers.skills, name, klasses, queues)
+    calls_of(client).call(workers.report_skills, name, klasses, queues)
 
 
 @pytest.fixture

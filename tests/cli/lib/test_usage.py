@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.cli.commands.jobs import STATES
 from supervisor.cli.lib.parser import COMMANDS, Parser, build
-from supervisor.engine.commands import queries
+from supervisor.engine.commands import job_queries
 
 #: The shortest correct use of each command that talks to Redis and ends by itself.
 SHORTEST = {
@@ -111,7 +111,7 @@ def test_all_commands_are_looked_at_here():
         *("run", "demo", "doctor", "healthcheck", "completion", "bench", "handlers", "stubs", "outbox"),
         "adopt",  # its URL is the server's
     }
-    assert set(STATES) == {*queries.STATES, "recurring"}
+    assert set(STATES) == {*job_queries.STATES, "recurring"}
 
 
 @pytest.mark.parametrize("command", SHORTEST)

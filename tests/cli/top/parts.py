@@ -6,7 +6,8 @@ from supervisor.cli.top.controller import Controller
 from supervisor.cli.top.model import Model, Snapshot
 from supervisor.cli.top.view import UNICODE, Context, View
 from supervisor.engine.commands.batches import BatchRecord
-from supervisor.engine.commands.queries import Depths, Spread, Stats
+from supervisor.engine.commands.queue_counts import Depths
+from supervisor.engine.commands.statistics import Spread, Stats
 from supervisor.engine.commands.workers import WorkerInfo
 
 #: Times of the last snapshot: monotonic and wall time.

@@ -20,32 +20,45 @@ from typing import Any
 import redis
 
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import bulk, lanes, limits, queries
+from supervisor.engine.commands import bulk, lanes, limits
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import LeaseRecord, new_job
 
 try:
     from supervisor.engine.commands import (
-        acts,
+        deleting,
+        job_changes,
+        job_queries,
         leasing,
         mailbox,
         maintenance,
         putting,
+        queue_counts,
         recurrences,
         settings,
         settling,
+        waits,
         workers,
     )
-except ImportError:  # an engine of before, where one module has all calls that change something
-    from supervisor.engine.commands import writes
 
-    acts = leasing = maintenance = putting = settling = writes
-    mailbox = SimpleNamespace(tell=writes.tell, requests=queries.requests)
+    #: Where a call is looked for by its name in a record, and the calls that have another name here.
+    MODULES: tuple[Any, ...] = (job_changes, job_queries, mailbox, queue_counts, waits, workers)
+    RENAMED: dict[str, Any] = {
+        "forget": deleting.forget_once, "recurring": recurrences.read, "skills": workers.report_skills,
+        "tag_recurring": recurrences.tag, "timing": settings.timing, "unrecur": recurrences.unrecur,
+        "untag_recurring": recurrences.untag, "workers": workers.read,
+    }  # fmt: skip
+except ImportError:  # an engine of before, where two modules have all calls
+    from supervisor.engine.commands import queries, writes
+
+    job_changes = leasing = maintenance = putting = settling = workers = writes
+    job_queries = queue_counts = queries
+    mailbox = SimpleNamespace(tell=writes.tell, requests=queries.requests, wish=queries.wish)
     recurrences = SimpleNamespace(
-        read=queries.recurring, recur=writes.recur, spawn=writes.spawn, update_recurring=writes.update_recurring
+        read=queries.recurring, recur=writes.recur, spawn=writes.spawn, update=writes.update_recurring
     )
     settings = SimpleNamespace(read=queries.settings, configure=writes.configure)
-    workers = SimpleNamespace(deregister=writes.deregister, desire=writes.desire, wish=queries.wish)
+    MODULES, RENAMED = (writes, queries), {}
 
 try:
     from supervisor.engine.client.sync_calls import calls_of
@@ -89,6 +102,11 @@ IN_SCRIPT = re.compile(r" script: \S*,? ?on @user_script:\d+")
 OF_GRANT = ("now_unix", "next_at_unix", "leases", "due", "unreadable", "wish_number")
 #: What only newer engines show of a worker or a job: left out, so that older ones can be played beside them.
 NEW = ("release", "is_call")
+
+
+def builder_of(call: str) -> Any:
+    """Return the function that builds a call, by its name in a record."""
+    return RENAMED.get(call) or next(getattr(module, call) for module in MODULES if hasattr(module, call))
 
 
 class Player:
@@ -310,7 +328,7 @@ class Player:
     # calls of operators
 
     def do_write(self, call: str, args: list[Any], **more: Any) -> Any:
-        return self.run(getattr(acts, call)(*args, now=self.now, **more))
+        return self.run(builder_of(call)(*args, now=self.now, **more))
 
     def do_deregister(self, worker: str, own: bool) -> Any:
         return self.run(workers.deregister(worker, own=own, now=self.now))
@@ -324,8 +342,8 @@ class Player:
     def do_unfail(self, queue: str | None, **given: Any) -> Any:
         more = {"klass": given["klass"], "data": data_of(given["data"])} if "klass" in given else {}
         if "jids" in given:
-            return self.run(acts.unfail_jobs(given["jids"], queue, now=self.now, **more))
-        return self.run(acts.unfail(given["group"], queue, given["count"], now=self.now, **more))
+            return self.run(job_changes.unfail_jobs(given["jids"], queue, now=self.now, **more))
+        return self.run(job_changes.unfail(given["group"], queue, given["count"], now=self.now, **more))
 
     def do_configure(self, option: str, queue: str | None, value: Any) -> Any:
         text = None if value is None else str(int(value)) if isinstance(value, bool) else str(value)
@@ -351,7 +369,7 @@ class Player:
             return None
         if "data" in changes:
             changes = {**changes, "data": data_of(changes["data"])}
-        return self.run(recurrences.update_recurring(known, changes, now=self.now))
+        return self.run(recurrences.update(known, changes, now=self.now))
 
     def do_cancel_equal(self, queue: str, data: Any) -> Any:
         self.used.add("drop")
@@ -375,10 +393,10 @@ class Player:
         return sorted(map(dataclasses.astuple, self.client.check(repair)))
 
     def do_query(self, call: str, args: list[Any]) -> Any:
-        build = getattr(queries, call)
+        build = builder_of(call)
         timed = "now" in build.__kwdefaults__ if build.__kwdefaults__ else False
         answer = self.run(build(*args, now=self.now) if timed else build(*args))
-        return queries.parse_row(answer) if call == "row" and answer else answer  # its fields have no order
+        return job_queries.parse_row(answer) if call == "row" and answer else answer  # its fields have no order
 
     # the whole state
 
@@ -392,7 +410,7 @@ class Player:
     def see_queues(self) -> Any:
         self.used |= {"counts", "names", "lanes", "stats", "peek", "list", "recurring"}
         queues = [self.client.queue(name) for name in QUEUES]
-        states = (*queries.STATES, "recurring")
+        states = (*job_queries.STATES, "recurring")
         listed = {
             queue.name: {
                 state: [job.jid for job in queue.jobs(state, count=LISTED)] for state in states if state != "complete"
@@ -404,7 +422,7 @@ class Player:
         )
         return {
             "all": self.client.queues(),
-            "names": self.run(queries.names()),
+            "names": self.run(queue_counts.names()),
             "lanes": [queue.lanes() for queue in queues],
             "peek": [[job.jid for job in queue.peek(LISTED)] for queue in queues],
             "recurring": [self.client.recurring(jid) for jid in ("every", "cron")],
@@ -443,7 +461,7 @@ class Player:
         return {
             "workers": self.client.workers(),
             "each": [self.client.worker(name) for name in WORKERS],
-            "wishes": [self.run(workers.wish(name)) for name in WORKERS],
+            "wishes": [self.run(mailbox.wish(name)) for name in WORKERS],
             "requests": [self.run(mailbox.requests(name, now=self.now)) for name in WORKERS],
         }
 
@@ -475,13 +493,13 @@ class Player:
             self.do_tick(100)
             for queue in QUEUES:
                 for job in self.client.queue(queue).jobs("depends", count=1000):
-                    self.run(acts.undepend(job.jid, None, now=self.now))
+                    self.run(job_changes.undepend(job.jid, None, now=self.now))
             grant = self.run(leasing.lease("x", QUEUES, 1000, now=self.now))
             self.take(grant)
             rounds.append([lease.jid for lease in grant.leases])
             endless = [lease.jid for lease in grant.leases if lease.persistent]
             if endless:
-                self.run(acts.cancel(endless, now=self.now))
+                self.run(job_changes.cancel(endless, now=self.now))
             ends = [Completed(lease) for lease in grant.leases if not lease.persistent]
             assert set(self.run(settling.settle("x", ends, now=self.now))) <= {True}
             if not grant.leases and not any(counts.total for counts in self.client.queues().values()):

@@ -14,7 +14,7 @@ from supervisor.child import context
 from supervisor.cli.lib import parser
 from supervisor.engine.client import async_client, sync_client, sync_config, sync_handles, sync_queues
 from supervisor.engine.client.event_stream import STREAM_EVENTS
-from supervisor.engine.commands import lanes, limits, queries
+from supervisor.engine.commands import deleting, lanes, limits, queue_counts, statistics
 from supervisor.engine.model import errors
 from supervisor.engine.model.jobs import PutOptions
 from supervisor.engine.model.options import OPTIONS
@@ -37,9 +37,9 @@ NUMBER = re.compile(r"\b[A-F]\d+(?:\.\d+)?")
 CLASSES = {
     "Client": sync_client.Client, "Queue": sync_queues.Queue, "Config": sync_config.Config, "Lease": sync_handles.Lease,
     "Job": sync_handles.Job, "RecurringJob": sync_handles.RecurringJob, "AsyncClient": async_client.AsyncClient,
-    "Stats": queries.Stats, "Spread": queries.Spread, "Lane": sync_queues.Lane,
-    "LaneCounts": lanes.LaneCounts, "Deleted": lanes.Deleted,
-    "Limit": limits.Limit, "Counts": queries.Counts, "JobFailed": errors.JobFailed, "job": context.JobContext,
+    "Stats": statistics.Stats, "Spread": statistics.Spread, "Lane": sync_queues.Lane,
+    "LaneCounts": lanes.LaneCounts, "Deleted": deleting.Deleted,
+    "Limit": limits.Limit, "Counts": queue_counts.Counts, "JobFailed": errors.JobFailed, "job": context.JobContext,
 }  # fmt: skip
 OPTIONS_OF = {
     "put": PutOptions,

@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import acts, bulk
+from supervisor.engine.commands import bulk, job_changes
 from supervisor.engine.commands.bulk import BulkResult, Choice
 from tests.engine.invariants import misplaced, read_namespace
 
@@ -161,9 +161,9 @@ def test_failed_jobs_of_the_group_are_put_back_by_jid(client, queue):
     for jid, group in (("a", "Broken"), ("b", "Broken"), ("c", "Other")):
         queue.put("k", jid=jid)
         queue.lease("w")[0].fail(group, "m")
-    assert calls_of(client).call(acts.unfail_jobs, ["a", "c", "nobody"], group="Broken") == 1
+    assert calls_of(client).call(job_changes.unfail_jobs, ["a", "c", "nobody"], group="Broken") == 1
     assert [client.job(jid).state for jid in "abc"] == ["waiting", "failed", "failed"]
-    assert calls_of(client).call(acts.unfail_jobs, ["a", "b", "c"]) == 2
+    assert calls_of(client).call(job_changes.unfail_jobs, ["a", "b", "c"]) == 2
 
 
 def test_jobs_that_failed_elsewhere_meanwhile_stay_failed(client, queue):

@@ -18,8 +18,8 @@ from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Lease
-from supervisor.engine.commands import acts, leasing, mailbox, recurrences, waits
 from supervisor.engine.commands import check as checks
+from supervisor.engine.commands import job_changes, leasing, mailbox, recurrences, waits
 from supervisor.engine.commands.check import KINDS, SLICE, Violation, of_keys
 from supervisor.engine.commands.command import Command
 from supervisor.engine.model import scripts
@@ -126,9 +126,9 @@ def fill(ns: Namespace) -> None:
     q.put("k", jid="child", depends=["parent", "running"], on_parent_failure="wait", delay=500)
     q.put("k", jid="heir", depends=["failing"], on_parent_failure="wait")
     q.put("k", jid="expired")
-    ns.run(acts.track("expired", now=START))
+    ns.run(job_changes.track("expired", now=START))
     ns.client.cancel("expired")
-    ns.run(acts.track("ahead", now=START))
+    ns.run(job_changes.track("ahead", now=START))
     ns.run(recurrences.recur("r", "k", {"again": 1}, {"jid": "again", "every": 60, "tags": ["red"]}, now=START))
     ns.run(mailbox.tell("w", "hint"))
     assert ns.states("completed", "failing", "released", "running", "ahead", "waiting", "later", "child", "heir") == [

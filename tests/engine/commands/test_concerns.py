@@ -20,7 +20,7 @@ def serve(client, *queues):
     """Be one more living worker, of these queues."""
     worker = f"worker-{next(NUMBERS)}"
     calls_of(client).call(leasing.resume, worker, 1, [])
-    assert calls_of(client).call(workers.skills, worker, ["k"], queues)
+    assert calls_of(client).call(workers.report_skills, worker, ["k"], queues)
 
 
 def of_queue(client, queue="q"):

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import queries
+from supervisor.engine.commands import queue_counts
 
 
 @pytest.fixture
@@ -15,11 +15,11 @@ def q(client):
 
 @pytest.fixture
 def depth(client):
-    return lambda queue="q": calls_of(client).call(queries.depths, [queue])[queue]
+    return lambda queue="q": calls_of(client).call(queue_counts.depths, [queue])[queue]
 
 
 def test_an_empty_queue_has_no_oldest(client, depth):
-    assert depth("nobody") == queries.Depths(0, 0, 0, 0, 0, 0, 0, False, 0, 0, 0, None)
+    assert depth("nobody") == queue_counts.Depths(0, 0, 0, 0, 0, 0, 0, False, 0, 0, 0, None)
 
 
 def test_jobs_that_wait_for_others_for_a_day_are_counted(q, clock, depth):
@@ -152,7 +152,7 @@ def test_beside_a_model_of_random_puts_leases_and_returns(client, q, clock, dept
 def test_depths_cost_no_more_the_more_there_is(client, server, measured):
     def calls(queue):
         before = server.redis.info("commandstats")
-        calls_of(client).call(queries.depths, [queue])
+        calls_of(client).call(queue_counts.depths, [queue])
         after = server.redis.info("commandstats")
         inside = ("cmdstat_hmget", "cmdstat_zrange", "cmdstat_zrangebyscore")
         return sum(after.get(name, {"calls": 0})["calls"] - before.get(name, {"calls": 0})["calls"] for name in inside)

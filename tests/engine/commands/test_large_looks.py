@@ -7,7 +7,7 @@ import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import queries
+from supervisor.engine.commands import job_queries
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.outcomes import Completed, Failed
 
@@ -146,7 +146,7 @@ def test_data_replaced_during_the_read_is_read_again(client):
 
 
 def test_a_piece_of_nothing_is_nothing(client):
-    assert calls_of(client).run(queries.piece("data", "nobody", 0)) == (-1, b"")
+    assert calls_of(client).run(job_queries.piece("data", "nobody", 0)) == (-1, b"")
 
 
 @pytest.mark.parametrize("kind", LISTS)

@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import leasing, queries, settings, workers
+from supervisor.engine.commands import job_queries, leasing, queue_counts, settings, statistics, workers
 from supervisor.engine.commands.lanes import LaneCounts
 from supervisor.engine.model.errors import JobNotFound
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried
@@ -125,7 +125,7 @@ def test_bad_arguments_of_a_list_are_refused(client, arguments, error, said):
 
 def test_only_ended_jobs_are_listed_without_a_queue():
     with pytest.raises(ValueError, match="state must be complete or failed without a queue: 'waiting'"):
-        queries.listed("waiting")
+        job_queries.listed("waiting")
 
 
 # Peek.
@@ -192,7 +192,7 @@ def test_counts_cover_every_state_and_the_pause(client, clock, server, namespace
     server.redis.lpush(f"{{{namespace}}}:in:q", '{"klass": "k"}')
     clock.tick(10)
     counts = q.counts()
-    assert counts == queries.Counts(
+    assert counts == queue_counts.Counts(
         waiting=6, running=1, stalled=1, scheduled=1, depends=1, parked=1, recurring=1, paused=False
     )
     assert (counts.total, q.length()) == (12, 7)
@@ -207,7 +207,7 @@ def test_queues_are_listed_in_the_order_of_their_first_put(client, clock):
     for name in ("b", "a", "c"):
         client.queue(name).put("k")
         clock.tick(1)
-    assert client._store.run(queries.names()) == ["b", "a", "c"]
+    assert client._store.run(queue_counts.names()) == ["b", "a", "c"]
     assert list(client.queues()) == ["b", "a", "c"]
 
 
@@ -218,7 +218,7 @@ def test_queues_beyond_one_call_are_listed_too(client, server, namespace):
 
 
 def test_an_unknown_queue_has_nothing(client):
-    assert client.queue("nobody").counts() == queries.Counts(0, 0, 0, 0, 0, 0, 0, False)
+    assert client.queue("nobody").counts() == queue_counts.Counts(0, 0, 0, 0, 0, 0, 0, False)
 
 
 # Workers.
@@ -554,7 +554,7 @@ def test_statistics_of_a_day_have_what_was_measured(client, clock):
     assert stats.wait.std == pytest.approx(7.0**0.5)
     assert {i: n for i, n in enumerate(stats.wait.histogram) if n} == {1: 1, 2: 1, 6: 1}
     assert len(stats.wait.histogram) == 287
-    assert stats.run == queries.Spread(0, 0.0, 0.0, 0.0, [0] * 287)
+    assert stats.run == statistics.Spread(0, 0.0, 0.0, 0.0, [0] * 287)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from supervisor.engine.client.answers import checked_many
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import acts, bulk, leasing, limits, maintenance, putting, settling
+from supervisor.engine.commands import bulk, job_changes, leasing, limits, maintenance, putting, settling
 from supervisor.engine.model.errors import DependencyError, LeaseholdError
 from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import LATER, REFUSED, Completed, Failed, Released
@@ -389,11 +389,11 @@ def test_record_with_a_damaged_owner_can_be_cancelled(client, server, namespace,
     server.redis.hset(f"{{{namespace}}}:job:j", "owner", "1e+14:w")
     server.redis.delete(f"{{{namespace}}}:held:w")
     run = {
-        "cancel": acts.cancel(["j"], now=calls_of(client).clock()),
+        "cancel": job_changes.cancel(["j"], now=calls_of(client).clock()),
         "put": putting.put([new_job("put", "q", "k", None, {"jid": "j"})], now=calls_of(client).clock()),
-        "fail": acts.fail("j", "g", "m", now=calls_of(client).clock()),
-        "release": acts.release(["j"], now=calls_of(client).clock()),
-        "move": acts.move("j", "other", now=calls_of(client).clock()),
+        "fail": job_changes.fail("j", "g", "m", now=calls_of(client).clock()),
+        "release": job_changes.release(["j"], now=calls_of(client).clock()),
+        "move": job_changes.move("j", "other", now=calls_of(client).clock()),
     }
     assert client.job("j").token is None
     assert calls_of(client).run(run[act])

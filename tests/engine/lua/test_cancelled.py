@@ -4,8 +4,8 @@ import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import bulk, leasing
+from supervisor.engine.commands.job_queries import Cancelled
 from supervisor.engine.commands.leasing import GONE, Renewal
-from supervisor.engine.commands.queries import Cancelled
 
 WEEK_S = 7 * 86400
 

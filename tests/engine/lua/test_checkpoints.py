@@ -7,7 +7,7 @@ import pytest
 
 from supervisor import AsyncClient, LeaseLost
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import acts, leasing
+from supervisor.engine.commands import job_changes, leasing
 from supervisor.engine.commands.leasing import Renewal
 from supervisor.engine.model.errors import LeaseholdError
 
@@ -81,7 +81,7 @@ def test_a_persistent_job_that_comes_back_has_its_checkpoint(client, clock):
     leased(client, persistent=True).checkpoint([1])
     clock.now += 20
     lease = client.job("j")
-    calls_of(client).call(acts.release, [lease.jid])
+    calls_of(client).call(job_changes.release, [lease.jid])
     clock.now += 20
     assert again(client, "v").saved == [1]
 

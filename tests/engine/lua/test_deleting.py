@@ -10,8 +10,8 @@ import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import lanes
-from supervisor.engine.commands.lanes import Deleted
+from supervisor.engine.commands import deleting
+from supervisor.engine.commands.deleting import Deleted
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.engine.model.outcomes import Completed, Released, Retried
 
@@ -81,9 +81,9 @@ def test_an_unknown_queue_has_nothing_to_delete(client, server, namespace):
 
 def test_more_jobs_than_one_call_takes_are_all_deleted(client):
     q = client.queue("q")
-    q.put_many({"klass": "k", "lane": f"lane-{i % 3}" if i % 2 else None} for i in range(5 * lanes.SLICE))
-    q.put_many({"klass": "k", "delay": 60} for _ in range(2 * lanes.SLICE + 1))
-    assert q.delete() == Deleted(7 * lanes.SLICE + 1, 0)
+    q.put_many({"klass": "k", "lane": f"lane-{i % 3}" if i % 2 else None} for i in range(5 * deleting.SLICE))
+    q.put_many({"klass": "k", "delay": 60} for _ in range(2 * deleting.SLICE + 1))
+    assert q.delete() == Deleted(7 * deleting.SLICE + 1, 0)
     assert client.queues() == {}
 
 
@@ -234,9 +234,9 @@ def test_entry_with_a_lane_is_deleted_with_that_lane(client, server, namespace):
 
 def test_more_than_one_call_takes_are_all_cancelled(client):
     q = client.queue("q")
-    q.put_many({"klass": "k", "data": i % 2} for i in range(4 * lanes.SLICE))
-    assert len(q.cancel(1)) == 2 * lanes.SLICE
-    assert q.length() == 2 * lanes.SLICE
+    q.put_many({"klass": "k", "data": i % 2} for i in range(4 * deleting.SLICE))
+    assert len(q.cancel(1)) == 2 * deleting.SLICE
+    assert q.length() == 2 * deleting.SLICE
 
 
 def test_the_async_client_deletes_and_cancels_the_same(server, namespace, clock):

@@ -21,7 +21,7 @@ class Member:
     def shape(self, shapes):
         """Report handlers with the shapes of data that they take, by klass."""
         self.klasses, self.shapes = set(shapes), shapes
-        calls_of(self.client).call(workers.skills, self.name, sorted(shapes), self.queues, shapes)
+        calls_of(self.client).call(workers.report_skills, self.name, sorted(shapes), self.queues, shapes)
 
     def misfits(self, count=10):
         """Lease jobs, and refuse each whose data name another shape. Return the jids of the others."""
@@ -36,7 +36,7 @@ class Member:
 
     def tell(self, klasses):
         self.klasses = set(klasses)
-        calls_of(self.client).call(workers.skills, self.name, sorted(klasses), self.queues)
+        calls_of(self.client).call(workers.report_skills, self.name, sorted(klasses), self.queues)
 
     def lease(self, count=1, **more):
         self.number += 1
@@ -326,7 +326,7 @@ def test_reported_klasses_are_shown(client, old, new):
 
 
 def test_an_unknown_worker_tells_nothing(client, keys):
-    assert calls_of(client).call(workers.skills, "nobody", ["a"], ["q"]) is False
+    assert calls_of(client).call(workers.report_skills, "nobody", ["a"], ["q"]) is False
     assert not [key for key in keys() if key.startswith("skills:")]
 
 
@@ -513,5 +513,5 @@ def test_worker_that_lacks_the_klass_leaves_both_shapes(client, q, old, new):
 
 
 def test_release_is_shown(client, old):
-    calls_of(client).call(workers.skills, "old", ["k"], ["q"], {"k": "one"}, "v1.7")
+    calls_of(client).call(workers.report_skills, "old", ["k"], ["q"], {"k": "one"}, "v1.7")
     assert [worker.release for worker in client.workers() if worker.name == "old"] == ["v1.7"]

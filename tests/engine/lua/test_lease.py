@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.engine.commands import leasing, queries
+from supervisor.engine.commands import leasing, settings
 from supervisor.engine.model.errors import LeaseLost
 
 
@@ -75,7 +75,7 @@ def test_a_lease_lasts_for_the_heartbeat_of_its_queue(client, clock, config):
     config(heartbeat=20, **{"heartbeat-other": 7.5})
     leases = client.lease("w", ["q", "other"], 2)
     assert [lease.expires_unix for lease in leases] == [clock.now + 20, clock.now + 7.5]
-    timing = run(client, queries.timing(["q", "other"]))
+    timing = run(client, settings.timing(["q", "other"]))
     assert (timing.heartbeat_s, timing.grace_s) == (7.5, 5.0)
 
 

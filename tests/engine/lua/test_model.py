@@ -673,7 +673,7 @@ class Machine(RuleBasedStateMachine):
         self.join(worker)
         told = dict.fromkeys(klasses, shape) if shape else {}
         self.agree(
-            lambda: calls_of(self.client).call(workers.skills, worker, klasses, queues, told),
+            lambda: calls_of(self.client).call(workers.report_skills, worker, klasses, queues, told),
             lambda model: model.report_skills(worker, klasses, queues, told),
         )
 

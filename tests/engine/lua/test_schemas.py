@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import leasing, maintenance, workers
+from supervisor.engine.commands import data_schemas, leasing, maintenance, workers
 
 DAY_MS = 86_400_000
 
@@ -20,20 +20,20 @@ def told(client):
     def tell(worker, queues=("q",), **shapes):
         calls = calls_of(client)
         calls.call(leasing.resume, worker, next(numbers[worker]), [])
-        calls.call(workers.skills, worker, list(shapes), queues, shapes)
-        return calls.run(workers.describe(shapes.values()))
+        calls.call(workers.report_skills, worker, list(shapes), queues, shapes)
+        return calls.run(data_schemas.describe(shapes.values()))
 
     return tell
 
 
 @pytest.fixture
 def store(client):
-    return lambda **schemas: calls_of(client).run(workers.describe((), schemas))
+    return lambda **schemas: calls_of(client).run(data_schemas.describe((), schemas))
 
 
 @pytest.fixture
 def found(client):
-    return lambda queue="q", klass="k": calls_of(client).call(workers.schemas, queue, klass)
+    return lambda queue="q", klass="k": calls_of(client).call(data_schemas.read, queue, klass)
 
 
 def test_worker_is_told_what_is_lacking_and_stores_it(told, store, found):
@@ -95,7 +95,9 @@ def test_lifetime_is_that_of_workers(client, server, namespace, store):
     assert 0 < server.redis.pttl(f"{{{namespace}}}:schema:one") <= 7000
 
 
-@pytest.mark.parametrize("call", [lambda: workers.describe([""]), lambda: workers.describe((), {"a\nb": "{}"})])
+@pytest.mark.parametrize(
+    "call", [lambda: data_schemas.describe([""]), lambda: data_schemas.describe((), {"a\nb": "{}"})]
+)
 def test_shape_that_is_no_name_is_refused(call):
     with pytest.raises(ValueError, match=r"^s\w+s must"):
         call()

@@ -15,25 +15,29 @@ import redis
 
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import (
-    acts,
     audit,
     batches,
     bulk,
     check,
     concerns,
+    data_schemas,
+    deleting,
     doors,
     facts,
+    job_changes,
+    job_queries,
     lanes,
     leasing,
     limits,
     mailbox,
     maintenance,
     putting,
-    queries,
+    queue_counts,
     recent,
     recurrences,
     settings,
     settling,
+    statistics,
     upgrade,
     waits,
     workers,
@@ -324,7 +328,7 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     run(settling.settle("gone", [Returned(one) if one.persistent else Released(one) for one in lost[:2]], now=time[0]))
     s.put("k", jid="has-failed", lane="e", unique="failed", limit="few")
     run(waits.follow("has-failed", now=time[0]))
-    run(acts.fail("has-failed", "g", "m", now=time[0]))
+    run(job_changes.fail("has-failed", "g", "m", now=time[0]))
     # In front of a lane that is paused; set aside in it; parked in turn.
     lane = s.lane("c")
     lane.put_many({"klass": "k", "jid": f"aside-{i}", "limit": "few" if i > 2 else None} for i in range(5))
@@ -350,8 +354,8 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     # A klass that a worker lacks and a peer has: apart, in its place, and held by that worker.
     for worker, klasses in (("peer", ["k", "odd"]), ("lacker", ["k"])):
         run(leasing.resume(worker, 1, [], now=time[0]))
-        run(workers.skills(worker, klasses, ["z", "s"], {"k": "known"}, now=time[0]))
-    run(workers.describe([], {"known": "{}"}))
+        run(workers.report_skills(worker, klasses, ["z", "s"], {"k": "known"}, now=time[0]))
+    run(data_schemas.describe([], {"known": "{}"}))
     z = client.queue("z")
     z.put_many({"klass": "odd", "jid": f"odd-{i}", "lane": "a" if i % 2 else None} for i in range(4))
     odd = run(leasing.lease("lacker", ["z"], 4, number=2, ttl_s=1000, now=time[0])).leases
@@ -395,7 +399,7 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     server.redis.zadd(f"{prefix}limited:few\ns\na", {f"{0:013x}ghost-limited": 0})
     server.redis.zadd(f"{prefix}expiring", {"ghost-expiring": 0})
     run(settling.settle("w", [], number=1, now=time[0]))
-    run(workers.serve("w", ["s"], now=time[0]))
+    run(mailbox.serve("w", ["s"], now=time[0]))
     run(mailbox.ask("first", "w", "stacks", now=time[0]))
     client.close()
     held = [*held, *members[2:]]
@@ -447,7 +451,7 @@ def fill_plain(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     q.recur("k", every=1000, offset=10, jid="named", tags=["t"], backlog=1)
     q.put("k", jid="tagged", tags=["t"])
     q.put("k", jid="failed")
-    run(acts.fail("failed", "g", "m", now=time[0]))
+    run(job_changes.fail("failed", "g", "m", now=time[0]))
     client.log("waiting-8", "a line")
     client.track("held-8")
     members = server.redis.zrange(f"{prefix}queue:q:waiting", 0, -1)
@@ -613,7 +617,7 @@ def renewals(stage: Stage) -> Command[Any]:
 
 def updates(stage: Stage) -> Command[Any]:
     known = stage.client.recurring("came-again")
-    return recurrences.update_recurring(known, {"every": 9, "queue": "fresh", "tags": [], "data": b"x"}, now=NOW)
+    return recurrences.update(known, {"every": 9, "queue": "fresh", "tags": [], "data": b"x"}, now=NOW)
 
 
 class Raw(Command[Any]):
@@ -681,8 +685,8 @@ GHOST = [b"0" * 13 + b"ghost-waiting"]
 # Commands of each script. The names begin with the script's.
 SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "put": puts,
-    "move": lambda _: acts.move("held-0", "fresh", 5, by="kim", now=NOW),
-    "move: what waits": lambda _: acts.move("child", "p", now=NOW),
+    "move": lambda _: job_changes.move("held-0", "fresh", 5, by="kim", now=NOW),
+    "move: what waits": lambda _: job_changes.move("child", "p", now=NOW),
     "lease": lambda _: leasing.lease("w", ["q", "p"], 7, number=2, now=NOW),
     "lease: all": lambda _: leasing.lease("new", ["p", "empty", "q", "r"], 100, now=NOW),
     "lease: none": lambda _: leasing.lease("new", ["q", "p"], 0, now=NOW),
@@ -698,27 +702,27 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "deregister": lambda _: workers.deregister("w", now=NOW),
     "deregister: itself": lambda _: workers.deregister("w", own=True, now=NOW),
     "tell": lambda _: mailbox.tell("w", "hint"),
-    "cancel": lambda _: acts.cancel([*EVERYONE, *WAITING], by="kim", now=NOW),
-    "fail": lambda _: acts.fail("held-0", "g", "m", now=NOW),
-    "fail: what waits": lambda _: acts.fail("child", "fresh", "m", now=NOW),
-    "unfail": lambda _: acts.unfail("g", "fresh", now=NOW),
-    "release": lambda _: acts.release(EVERYONE, now=NOW),
-    "priority": lambda _: acts.set_priority("waiting-1", 9, now=NOW),
-    "tag": lambda _: acts.tag("held-3", ["t", "u"], now=NOW),
-    "tag: off": lambda _: acts.untag("held-3", ["t", "t3", "u"], now=NOW),
-    "track": lambda _: acts.track("held-3", now=NOW),
-    "track: off": lambda _: acts.untrack("held-2", now=NOW),
-    "log": lambda _: acts.log("held-3", "half done", {"n": 1}, now=NOW),
-    "depend": lambda _: acts.depend("child", ["held-1", "waiting-1"], now=NOW),
-    "depend: on what failed": lambda _: acts.depend("grandchild", ["old-failed"], now=NOW),
-    "depend: off": lambda _: acts.undepend("child", None, now=NOW),
-    "drop: recurring": lambda _: lanes.drop("q", "recurring", 0, now=NOW),
-    "forget": lambda _: lanes.forget("empty", now=NOW),
+    "cancel": lambda _: job_changes.cancel([*EVERYONE, *WAITING], by="kim", now=NOW),
+    "fail": lambda _: job_changes.fail("held-0", "g", "m", now=NOW),
+    "fail: what waits": lambda _: job_changes.fail("child", "fresh", "m", now=NOW),
+    "unfail": lambda _: job_changes.unfail("g", "fresh", now=NOW),
+    "release": lambda _: job_changes.release(EVERYONE, now=NOW),
+    "priority": lambda _: job_changes.set_priority("waiting-1", 9, now=NOW),
+    "tag": lambda _: job_changes.tag("held-3", ["t", "u"], now=NOW),
+    "tag: off": lambda _: job_changes.untag("held-3", ["t", "t3", "u"], now=NOW),
+    "track": lambda _: job_changes.track("held-3", now=NOW),
+    "track: off": lambda _: job_changes.untrack("held-2", now=NOW),
+    "log": lambda _: job_changes.log("held-3", "half done", {"n": 1}, now=NOW),
+    "depend": lambda _: job_changes.depend("child", ["held-1", "waiting-1"], now=NOW),
+    "depend: on what failed": lambda _: job_changes.depend("grandchild", ["old-failed"], now=NOW),
+    "depend: off": lambda _: job_changes.undepend("child", None, now=NOW),
+    "drop: recurring": lambda _: deleting.drop("q", "recurring", 0, now=NOW),
+    "forget": lambda _: deleting.forget_once("empty", now=NOW),
     "recur": lambda _: recurrences.recur("fresh", "k", {"n": 1}, {"every": 5, "jid": "came-again"}, now=NOW),
     "recur: update": updates,
     "unrecur": lambda _: recurrences.unrecur("came-again", now=NOW),
-    "recurtag": lambda _: recurrences.tag_recurring("came-again", ["t", "u"], now=NOW),
-    "recurtag: off": lambda _: recurrences.untag_recurring("came-again", ["t"], now=NOW),
+    "recurtag": lambda _: recurrences.tag("came-again", ["t", "u"], now=NOW),
+    "recurtag: off": lambda _: recurrences.untag("came-again", ["t"], now=NOW),
     "spawn": lambda _: recurrences.spawn(CRON, [CRON_MS / 1000], NOW + 20, now=NOW),
     "spawn: for the last time": lambda _: recurrences.spawn(CRON, [NOW - 60, NOW], None, now=NOW),
     "configure": lambda _: settings.configure("max-concurrency", None, "7", now=NOW),
@@ -726,26 +730,27 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "configure: unset": lambda _: settings.configure("grace", None, None, now=NOW),
     "check": lambda _: check.of_keys(PLACES, repair=True, now=NOW),
     "check: members": lambda _: check.of_members(b"queue:q:waiting", GHOST, repair=True, now=NOW),
-    "job": lambda _: queries.jobs(EVERYONE, now=NOW),
-    "failed": lambda _: queries.failed_jobs("g", now=NOW),
-    "failed: groups": lambda _: queries.failed_groups(now=NOW),
-    "counts": lambda _: queries.counts(now=NOW),
+    "job": lambda _: job_queries.jobs(EVERYONE, now=NOW),
+    "failed": lambda _: job_queries.failed_jobs("g", now=NOW),
+    "failed: groups": lambda _: job_queries.failed_groups(now=NOW),
+    "counts": lambda _: queue_counts.counts(now=NOW),
     "concerns": lambda _: concerns.read(now=NOW),
-    "timing": lambda _: queries.timing(["q"]),
-    "names": lambda _: queries.names(),
+    "timing": lambda _: settings.timing(["q"]),
+    "names": lambda _: queue_counts.names(),
     **{
-        f"list: {state}": lambda _, state=state: queries.listed(state, "q", 1, 100, now=NOW) for state in queries.STATES
+        f"list: {state}": lambda _, state=state: job_queries.listed(state, "q", 1, 100, now=NOW)
+        for state in job_queries.STATES
     },
-    "list: of all queues": lambda _: queries.listed("failed", None, now=NOW),
-    "peek": lambda _: queries.peek("q", 100, now=NOW),
-    "tagged": lambda _: queries.tagged("t", now=NOW),
-    "tags": lambda _: queries.tags(),
-    "tracked": lambda _: queries.tracked(now=NOW),
+    "list: of all queues": lambda _: job_queries.listed("failed", None, now=NOW),
+    "peek": lambda _: job_queries.peek("q", 100, now=NOW),
+    "tagged": lambda _: job_queries.tagged("t", now=NOW),
+    "tags": lambda _: job_queries.tags(),
+    "tracked": lambda _: job_queries.tracked(now=NOW),
     "workers": lambda _: workers.read(now=NOW),
     "worker": lambda _: workers.jobs_of("w", now=NOW),
-    "stats": lambda _: queries.stats("q", now=NOW),
+    "stats": lambda _: statistics.read("q", now=NOW),
     "recent": lambda _: recent.read("q", now=NOW),
-    "data": lambda _: queries.piece("data", "old-done", 0),
+    "data": lambda _: job_queries.piece("data", "old-done", 0),
     "recurring": lambda _: recurrences.in_queue("q"),
     "settings": lambda _: settings.read(),
     "door": lambda stage: doors.add(door(stage, "rwq"), "rwq", "other", "fresh", "k", now=NOW),
@@ -784,15 +789,15 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "settle: what is special": special_outcomes,
     "resume: what is special": lambda _: leasing.resume("w", 2, [], now=NOW),
     "sweep: dates": lambda _: maintenance.sweep(1_000, now=NOW + 2_000),
-    "cancel: what is special": lambda _: acts.cancel([*SPECIAL, "waits-for-special"], now=NOW),
-    "release: what is special": lambda _: acts.release(SPECIAL, now=NOW),
-    "fail: what is parked": lambda _: acts.fail("few-0", "g", "m", now=NOW),
-    "fail: what is aside": lambda _: acts.fail("aside-0", "g", "m", now=NOW),
-    "fail: what has a slot": lambda _: acts.fail("persistent-0", "g", "m", now=NOW),
-    "signal: what waits for it": lambda _: acts.signal("suspended-0", "approval", {"n": 1}, now=NOW),
-    "signal: again, and another": lambda _: acts.signal("suspended-1", "other", 2, now=NOW),
-    "signal: in a lane": lambda _: acts.signal("a-1", "approval", now=NOW),
-    "cancel: suspended": lambda _: acts.cancel(["suspended-0", "suspended-1"], now=NOW),
+    "cancel: what is special": lambda _: job_changes.cancel([*SPECIAL, "waits-for-special"], now=NOW),
+    "release: what is special": lambda _: job_changes.release(SPECIAL, now=NOW),
+    "fail: what is parked": lambda _: job_changes.fail("few-0", "g", "m", now=NOW),
+    "fail: what is aside": lambda _: job_changes.fail("aside-0", "g", "m", now=NOW),
+    "fail: what has a slot": lambda _: job_changes.fail("persistent-0", "g", "m", now=NOW),
+    "signal: what waits for it": lambda _: job_changes.signal("suspended-0", "approval", {"n": 1}, now=NOW),
+    "signal: again, and another": lambda _: job_changes.signal("suspended-1", "other", 2, now=NOW),
+    "signal: in a lane": lambda _: job_changes.signal("a-1", "approval", now=NOW),
+    "cancel: suspended": lambda _: job_changes.cancel(["suspended-0", "suspended-1"], now=NOW),
     "put: suspended": lambda _: putting.put([new_job("put", "s", "k", 1, {"jid": "suspended-0"})], now=NOW),
     "lease: signals and steps": lambda _: leasing.lease("new", ["v"], 3, now=NOW + 60),
     "check: signals and steps": lambda _: check.of_keys(
@@ -808,7 +813,7 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "batchpause": lambda _: batches.paused("outer", "kim", now=NOW),
     "batchpause: go on": lambda _: batches.resumed("held", now=NOW),
     "lease: of a paused batch": lambda _: leasing.lease("new", ["paused"], 10, now=NOW),
-    "cancel: of a paused batch": lambda _: acts.cancel(["paused-0", "paused-1"], now=NOW),
+    "cancel: of a paused batch": lambda _: job_changes.cancel(["paused-0", "paused-1"], now=NOW),
     "batch": lambda _: batches.look("outer", 0, 10),
     "batches": lambda _: batches.listed(0, 10, now=NOW),
     "settle: the end of batches": lambda stage: settling.settle(
@@ -822,9 +827,9 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "put: into a batch": lambda _: putting.put(
         [new_job("put", "y", "k", 1, {"jid": jid, "batch": "open"}) for jid in ("new", "member-1", "open-0")], now=NOW
     ),
-    "unfail: of a batch": lambda _: acts.unfail_jobs(["member-1"], now=NOW),
-    "fail: of a batch": lambda _: acts.fail("member-0", "g", "m", now=NOW),
-    "cancel: of a batch": lambda _: acts.cancel(["member-1", "member-2", "member-3", "inner-0"], now=NOW),
+    "unfail: of a batch": lambda _: job_changes.unfail_jobs(["member-1"], now=NOW),
+    "fail: of a batch": lambda _: job_changes.fail("member-0", "g", "m", now=NOW),
+    "cancel: of a batch": lambda _: job_changes.cancel(["member-1", "member-2", "member-3", "inner-0"], now=NOW),
     "sweep: batches": lambda _: maintenance.sweep(now=NOW + 61),
     "check: batches": lambda _: check.of_keys(
         [
@@ -834,12 +839,12 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
         repair=True,
         now=NOW + 4000,
     ),
-    "priority: in a lane": lambda _: acts.set_priority("a-1", 9, now=NOW),
-    "priority: parked": lambda _: acts.set_priority("few-1", -9, now=NOW),
-    "priority: aside": lambda _: acts.set_priority("aside-1", -9, now=NOW),
-    "unfail: broken": lambda _: acts.unfail("broken", "t", now=NOW),
-    "unfail: with data": lambda _: acts.unfail("broken", "s", klass="k", data={"n": 1}, now=NOW),
-    "unfail: one": lambda _: acts.unfail_job("has-failed", "t", data=b"x", now=NOW),
+    "priority: in a lane": lambda _: job_changes.set_priority("a-1", 9, now=NOW),
+    "priority: parked": lambda _: job_changes.set_priority("few-1", -9, now=NOW),
+    "priority: aside": lambda _: job_changes.set_priority("aside-1", -9, now=NOW),
+    "unfail: broken": lambda _: job_changes.unfail("broken", "t", now=NOW),
+    "unfail: with data": lambda _: job_changes.unfail("broken", "s", klass="k", data={"n": 1}, now=NOW),
+    "unfail: one": lambda _: job_changes.unfail_job("has-failed", "t", data=b"x", now=NOW),
     "limit": lambda _: limits.limit("few", 20, now=NOW),
     "limit: new": lambda _: limits.limit("other", 1, "5/s", now=NOW),
     "limit: rate": lambda _: limits.limit("slow", rate="1/s", now=NOW),
@@ -855,19 +860,19 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "lanes": lambda _: lanes.read("s", now=NOW),
     "lanes: one": lambda _: lanes.read("s", "c", now=NOW),
     **{
-        f"drop: {place}": lambda _, place=place: lanes.drop("s", place, 0, now=NOW)
+        f"drop: {place}": lambda _, place=place: deleting.drop("s", place, 0, now=NOW)
         for place in ("waiting", "front", "scheduled", "depends", "parked", "running", "in", "lane:a", "lane:c")
     },
-    "drop: one lane": lambda _: lanes.drop("s", "running", 0, lane="a", now=NOW),
-    "drop: by content": lambda _: lanes.drop("s", "lane:a", 1, content=lanes.Content("json", b"null"), now=NOW),
-    "drop: entries by content": lambda _: lanes.drop("s", "in", 0, content=lanes.Content("json", b"1"), now=NOW),
+    "drop: one lane": lambda _: deleting.drop("s", "running", 0, lane="a", now=NOW),
+    "drop: by content": lambda _: deleting.drop("s", "lane:a", 1, content=deleting.Content("json", b"null"), now=NOW),
+    "drop: entries by content": lambda _: deleting.drop("s", "in", 0, content=deleting.Content("json", b"1"), now=NOW),
     "await": lambda _: waits.wait_for("awaited-1", now=NOW),
     "await: once more": lambda _: waits.wait_for("awaited-0", now=NOW),
     "follow": lambda _: waits.follow("awaited-1", now=NOW),
     "stream: of special ones": special_streams,
-    "serve": lambda _: workers.serve("w", ["q", "s"], "round-robin", now=NOW),
-    "wish": lambda _: workers.wish("w"),
-    "cancelled": lambda _: queries.cancelled("x"),
+    "serve": lambda _: mailbox.serve("w", ["q", "s"], "round-robin", now=NOW),
+    "wish": lambda _: mailbox.wish("w"),
+    "cancelled": lambda _: job_queries.cancelled("x"),
     "audit": lambda _: audit.read("held-0"),
     "why": lambda _: facts.of_job("x"),
     "ask": lambda _: mailbox.ask("second", ["w"], "stacks", {"n": 1}, now=NOW),
@@ -889,15 +894,15 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
         [declared(klass, {"every": 60, "tags": ["t"]}, NOW) for klass in ("declared-1", "declared-new")],
         now=NOW,
     ),
-    "describe": lambda _: workers.describe(["known", "lacking"], {"known": '{"type":"object"}', "new": "{}"}),
-    "schemas": lambda _: workers.schemas("z", "k", now=NOW),
+    "describe": lambda _: data_schemas.describe(["known", "lacking"], {"known": '{"type":"object"}', "new": "{}"}),
+    "schemas": lambda _: data_schemas.read("z", "k", now=NOW),
     "sweep: by one with schemas": lambda _: maintenance.sweep(worker="peer", now=NOW),
     "check: a schema": lambda _: check.of_keys([b"schema:known"], repair=True, now=NOW),
-    "skills": lambda _: workers.skills("w", ["odd", "k"], ["z", "s"], {"odd": "one", "k": "any"}, "v1", now=NOW),
+    "skills": lambda _: workers.report_skills("w", ["odd", "k"], ["z", "s"], {"odd": "one", "k": "any"}, "v1", now=NOW),
     "settle: what a peer takes": lambda stage: settling.settle(
         "lacker", [Misfit(one, "one", "m") for jid, one in stage.held.items() if "lacker" in jid], number=5, now=NOW
     ),
-    "skills: fewer": lambda _: workers.skills("peer", ["k"], ["z"], now=NOW),
+    "skills: fewer": lambda _: workers.report_skills("peer", ["k"], ["z"], now=NOW),
     "lease: what it lacks": lambda _: leasing.lease("lacker", ["z"], 9, number=5, now=NOW),
     "lease: what lies apart": lambda _: leasing.lease("peer", ["z"], 9, number=5, now=NOW),
     "lease: what nobody has any more": lambda _: leasing.lease("lacker", ["z"], 9, number=5, now=NOW + 99),
@@ -906,13 +911,13 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     ),
     "sweep: what nobody has any more": lambda _: maintenance.sweep(now=NOW + 99),
     "deregister: a peer": lambda _: workers.deregister("peer", now=NOW),
-    "drop: apart": lambda _: lanes.drop("z", "apart", 0, now=NOW),
+    "drop: apart": lambda _: deleting.drop("z", "apart", 0, now=NOW),
     "find: apart": lambda _: bulk.find(bulk.Choice("z"), "apart", now=NOW),
-    "cancel: apart": lambda _: acts.cancel(["odd-0", "odd-1"], now=NOW),
-    "priority: apart": lambda _: acts.set_priority("odd-1", 7, now=NOW),
+    "cancel: apart": lambda _: job_changes.cancel(["odd-0", "odd-1"], now=NOW),
+    "priority: apart": lambda _: job_changes.set_priority("odd-1", 7, now=NOW),
     "retire": lambda _: workers.retire("idle", ["nothing"], 60, now=NOW),
     "desire": lambda _: workers.desire("pool", 3, {"ready": 9}),
-    "counts: in depth": lambda _: queries.depths(["q", "s"], now=NOW),
+    "counts: in depth": lambda _: queue_counts.depths(["q", "s"], now=NOW),
 }  # fmt: skip
 
 
@@ -979,14 +984,14 @@ EVERY_PLAIN = [f"{place}-{i}" for place in PLAIN for i in range(3)]
 OF_Q, OF_HELD = bulk.Choice("q"), bulk.Choice("held")
 #: What a call of an operator does to one job.
 ON_ONE: dict[str, Callable[[str], Command[Any]]] = {
-    "move": lambda jid: acts.move(jid, "fresh", 5, now=NOW),
-    "fail": lambda jid: acts.fail(jid, "g", "m", now=NOW),
-    "priority": lambda jid: acts.set_priority(jid, -9, now=NOW),
-    "tag": lambda jid: acts.tag(jid, ["t", "new"], now=NOW),
-    "track": lambda jid: acts.track(jid, now=NOW),
-    "log": lambda jid: acts.log(jid, "a line", now=NOW),
+    "move": lambda jid: job_changes.move(jid, "fresh", 5, now=NOW),
+    "fail": lambda jid: job_changes.fail(jid, "g", "m", now=NOW),
+    "priority": lambda jid: job_changes.set_priority(jid, -9, now=NOW),
+    "tag": lambda jid: job_changes.tag(jid, ["t", "new"], now=NOW),
+    "track": lambda jid: job_changes.track(jid, now=NOW),
+    "log": lambda jid: job_changes.log(jid, "a line", now=NOW),
     "await": lambda jid: waits.wait_for(jid, now=NOW),
-    "data": lambda jid: queries.piece("data", jid, 1),
+    "data": lambda jid: job_queries.piece("data", jid, 1),
 }
 # These scenes begin where fill_plain() was.
 PLAIN_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
@@ -1011,11 +1016,11 @@ PLAIN_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "sweep: plain": lambda _: maintenance.sweep(now=NOW),
     "sweep: plain, much later": lambda _: maintenance.sweep(1_000, now=NOW + 9 * DAY),
     "deregister: plain": lambda _: workers.deregister("w", now=NOW),
-    "cancel: plain": lambda _: acts.cancel([*EVERY_PLAIN, "child"], now=NOW),
-    "release: plain": lambda _: acts.release(EVERY_PLAIN, now=NOW),
-    "unfail: what is not failed": lambda _: acts.unfail_jobs([*EVERY_PLAIN, "failed"], "p", now=NOW),
-    "depend: on plain ones": lambda _: acts.depend("child", [*EVERY_PLAIN, "tagged"], now=NOW),
-    "depend: a plain one": lambda _: acts.depend("child", ["held-0"], now=NOW),
+    "cancel: plain": lambda _: job_changes.cancel([*EVERY_PLAIN, "child"], now=NOW),
+    "release: plain": lambda _: job_changes.release(EVERY_PLAIN, now=NOW),
+    "unfail: what is not failed": lambda _: job_changes.unfail_jobs([*EVERY_PLAIN, "failed"], "p", now=NOW),
+    "depend: on plain ones": lambda _: job_changes.depend("child", [*EVERY_PLAIN, "tagged"], now=NOW),
+    "depend: a plain one": lambda _: job_changes.depend("child", ["held-0"], now=NOW),
     "recur: plain": lambda _: recurrences.recur("q", "k", 1, {"every": 5, "jid": "waiting"}, now=NOW),
     **{
         f"{verb}: {place}": lambda _, act=act, place=place: act(f"{place}-2")
@@ -1024,11 +1029,13 @@ PLAIN_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
         if (verb, place) != ("await", "done")  # it writes nothing
     },
     **{
-        f"drop: plain {queue} {place}": lambda _, queue=queue, place=place: lanes.drop(queue, place, 0, now=NOW)
+        f"drop: plain {queue} {place}": lambda _, queue=queue, place=place: deleting.drop(queue, place, 0, now=NOW)
         for queue, place in (("q", "waiting"), ("q", "lane:a"), ("held", "running"), ("lost", "running"), ("u", "in"))
     },
-    "drop: plain by content": lambda _: lanes.drop("q", "waiting", 0, content=lanes.Content("json", b"null"), now=NOW),
-    "drop: given": lambda _: lanes.drop_given("q", ["waiting-0", "waiting-1", "held-0", "done-0"], now=NOW),
+    "drop: plain by content": lambda _: deleting.drop(
+        "q", "waiting", 0, content=deleting.Content("json", b"null"), now=NOW
+    ),
+    "drop: given": lambda _: deleting.drop_given("q", ["waiting-0", "waiting-1", "held-0", "done-0"], now=NOW),
     "each: cancel plain": lambda _: bulk.cancel(OF_Q, EVERY_PLAIN, now=NOW),
     "each: fail plain": lambda _: bulk.fail(OF_HELD, EVERY_PLAIN, "g", "m", now=NOW),
     "each: move plain": lambda _: bulk.move(OF_Q, EVERY_PLAIN, "p", now=NOW),
@@ -1038,13 +1045,13 @@ PLAIN_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
         for choice, place in ((OF_Q, "waiting"), (OF_Q, "lane:a"), (OF_HELD, "running"))
     },
     **{
-        f"list: plain {state}": lambda _, state=state, queue=queue: queries.listed(state, queue, 0, 100, now=NOW)
+        f"list: plain {state}": lambda _, state=state, queue=queue: job_queries.listed(state, queue, 0, 100, now=NOW)
         for state, queue in (("waiting", "q"), ("running", "held"), ("stalled", "lost"), ("complete", "done"))
     },
-    "peek: plain": lambda _: queries.peek("q", 100, now=NOW),
-    "job: plain": lambda _: queries.jobs([*EVERY_PLAIN, "child", "tagged"], now=NOW),
+    "peek: plain": lambda _: job_queries.peek("q", 100, now=NOW),
+    "job: plain": lambda _: job_queries.jobs([*EVERY_PLAIN, "child", "tagged"], now=NOW),
     "worker: plain": lambda _: workers.jobs_of("w", now=NOW),
-    "counts: plain, in depth": lambda _: queries.depths(["q", "held", "lost", "done"], now=NOW),
+    "counts: plain, in depth": lambda _: queue_counts.depths(["q", "held", "lost", "done"], now=NOW),
     "lanes: plain": lambda _: lanes.read("held", now=NOW),
     "check: plain": lambda _: check.of_keys(
         [f"job:{jid}".encode() for jid in (*EVERY_PLAIN, "damaged-0", "damaged-1")], repair=True, now=NOW
@@ -1257,7 +1264,7 @@ def taken_over(client: Client) -> Command[Any]:
 
 def unfailed(client: Client) -> Command[Any]:
     failed(client)
-    return acts.unfail("g", "p", 1_000, now=NOW)
+    return job_changes.unfail("g", "p", 1_000, now=NOW)
 
 
 def pruned(client: Client) -> Command[Any]:
@@ -1268,7 +1275,7 @@ def pruned(client: Client) -> Command[Any]:
 
 def cancelled(client: Client) -> Command[Any]:
     thousand(client)
-    return acts.cancel(JIDS, now=NOW)
+    return job_changes.cancel(JIDS, now=NOW)
 
 
 def spawned(client: Client) -> Command[Any]:
@@ -1311,8 +1318,8 @@ THOUSANDS: dict[str, Callable[[Client], Command[Any]]] = {
     "fail each": lambda client: (thousand(client), bulk.fail(EVERYTHING, JIDS[:500], "g", "m", now=NOW))[1],
     "move each": lambda client: (thousand(client), bulk.move(EVERYTHING, JIDS[:500], "p", now=NOW))[1],
     "change each priority": lambda client: (thousand(client), bulk.set_priority(EVERYTHING, JIDS[:500], 3, now=NOW))[1],
-    "unfail each": lambda client: (failed(client), acts.unfail_jobs(JIDS, "p", now=NOW))[1],
-    "release by hand": lambda client: (thousand(client), acts.release(JIDS, now=NOW))[1],
+    "unfail each": lambda client: (failed(client), job_changes.unfail_jobs(JIDS, "p", now=NOW))[1],
+    "release by hand": lambda client: (thousand(client), job_changes.release(JIDS, now=NOW))[1],
     "deregister": lambda client: (thousand(client), workers.deregister("w", now=NOW))[1],
     "renew": lambda client: leasing.renew(
         "w", [leasing.Renewal(it.jid, it.token, True, 1) for it in thousand(client)], now=NOW

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from supervisor.engine.commands import lanes
+from supervisor.engine.commands import deleting
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.engine.model.outcomes import Completed, Returned
 
@@ -287,7 +287,7 @@ def test_queue_is_deleted_with_its_waiting_jobs(client):
     q = client.queue("Q1")
     q.put_many({"klass": "task"} for _ in range(5))
     (process,) = q.lease("W1")
-    assert q.delete() == lanes.Deleted(dropped=4, running=1)
+    assert q.delete() == deleting.Deleted(dropped=4, running=1)
     assert process.complete() is True
     assert q.lease("W1") == []
 

@@ -15,8 +15,20 @@ import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import acts, bulk, check, lanes, leasing, maintenance, putting, queries, workers
-from supervisor.engine.commands.steps import delete
+from supervisor.engine.commands import (
+    bulk,
+    check,
+    data_schemas,
+    job_changes,
+    job_queries,
+    lanes,
+    leasing,
+    maintenance,
+    putting,
+    queue_counts,
+    workers,
+)
+from supervisor.engine.commands.deleting import delete
 from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Unknown
 from tests.engine.conftest import Clock
@@ -59,7 +71,7 @@ class Stage:
 
     def __init__(self, client, server, prefix):
         self.client, self.redis, self.prefix = client, server.redis, prefix
-        calls_of(client).call(queries.counts, [])  # the script is loaded
+        calls_of(client).call(queue_counts.counts, [])  # the script is loaded
         self.meter = Meter(client, server)
 
     def configure(self, **options) -> None:
@@ -169,7 +181,7 @@ def test_full_batches_with_everything_on_are_within_the_bound(judged, seed):
             lambda some: bulk.set_priority(bulk.Choice("q"), some, 7, now=calls_of(client).clock()),
             lambda some: bulk.move(bulk.Choice("q"), some, "other", now=calls_of(client).clock()),
             lambda some: bulk.fail(bulk.Choice("other"), some, "g", "m", now=calls_of(client).clock()),
-            lambda some: acts.unfail_jobs(some, "q", now=calls_of(client).clock()),
+            lambda some: job_changes.unfail_jobs(some, "q", now=calls_of(client).clock()),
             lambda some: bulk.cancel(bulk.Choice("q"), some, now=calls_of(client).clock()),
         ):
             calls_of(client).run(act(jids[: bulk.MOST_CHANGED]))
@@ -301,7 +313,7 @@ def a_cancel_of_parents_of_many(stage):
     put(stage, plain=True, n=5)
     for i in range(5):
         put(stage, queue="o", first=1_000 + i * 1_000, depends=[f"j{i}"], on_parent_failure="fail")
-    calls_of(stage.client).call(acts.cancel, NAMES[:5])
+    calls_of(stage.client).call(job_changes.cancel, NAMES[:5])
     for _ in range(6):
         stage.client.sweep(100)
 
@@ -337,7 +349,7 @@ def jobs_that_wait_for_many(stage):
     names = [f"c{i}" for i in range(20)]
     calls_of(stage.client).run(putting.put([new_job("put", "q", "k", None, {"jid": one}) for one in names[:5]],
                                   now=calls_of(stage.client).clock()))  # fmt: skip
-    calls_of(stage.client).call(acts.cancel, names[5:10])
+    calls_of(stage.client).call(job_changes.cancel, names[5:10])
     left = names[10:]
     while left:
         left = (
@@ -358,7 +370,7 @@ def a_job_that_waits_for_five_thousand(stage):
             job = stage.client.job("child")
         else:
             job.depend(*(f"j{i}" for i in range(first, first + MANY)))
-    calls_of(stage.client).call(acts.cancel, ["child"])
+    calls_of(stage.client).call(job_changes.cancel, ["child"])
 
 
 def jobs_with_many_tags(stage):
@@ -377,7 +389,7 @@ def jobs_that_are_left_to_others(stage):
     client = stage.client
     for worker, klasses in (("has", ["k"]), ("lacks", ["l"])):
         calls_of(client).call(leasing.resume, worker, 1, ())
-        calls_of(client).call(workers.skills, worker, klasses, ["q"])
+        calls_of(client).call(workers.report_skills, worker, klasses, ["q"])
     put(stage)
     leases = client.lease("lacks", ["q"], MANY)
     client.settle([Unknown(lease, 10) for lease in leases])
@@ -403,7 +415,7 @@ def leases_that_are_given_back(stage):
     stage.client.lease("w", ["q"], MANY)
     calls_of(stage.client).call(leasing.resume, "w", 1, ())
     stage.client.lease("w", ["q"], MANY)
-    calls_of(stage.client).call(acts.release, NAMES)
+    calls_of(stage.client).call(job_changes.release, NAMES)
     stage.client.lease("w", ["q"], MANY)
     calls_of(stage.client).call(workers.deregister, "w")
 
@@ -423,10 +435,10 @@ def handlers_with_schemas(stage):
     schemas = {f"{i:016x}": f"{i:x<16384}" for i in range(MANY)}
     calls = calls_of(stage.client)
     calls.call(leasing.resume, "w", 1, ())
-    calls.call(workers.skills, "w", schemas, ["q"], dict(zip(schemas, schemas, strict=True)))
+    calls.call(workers.report_skills, "w", schemas, ["q"], dict(zip(schemas, schemas, strict=True)))
     for first in range(0, MANY, 8):
-        calls.run(workers.describe((), dict(list(schemas.items())[first : first + 8])))
-    assert calls.run(workers.describe(schemas)) == []
+        calls.run(data_schemas.describe((), dict(list(schemas.items())[first : first + 8])))
+    assert calls.run(data_schemas.describe(schemas)) == []
     calls.call(maintenance.sweep, worker="w")
     found = [f"schema:{shape}".encode() for shape in schemas][: check.SLICE]
     assert calls.call(check.of_keys, found).violations
@@ -494,9 +506,9 @@ def test_queries_of_long_queues_are_within_the_bound(judged):
                 q.jobs("waiting", offset, count)
                 client.tagged("t", offset, count)
                 client.failed("g", offset, count)
-                calls_of(client).call(queries.listed, "failed", "q", offset, count)
+                calls_of(client).call(job_queries.listed, "failed", "q", offset, count)
         q.peek(1_000)
-        calls_of(client).call(queries.depths, (), 0)
+        calls_of(client).call(queue_counts.depths, (), 0)
         calls_of(client).call(lanes.read, "q", None, 0)
         calls_of(client).call(bulk.find, bulk.Choice("q"), "waiting", JOBS // 2)
         q.stats()

@@ -277,7 +277,7 @@ def apart(server, namespace):
         client.queue("q").put_many({"klass": "k", "jid": jid, "lane": f"l{i % 2}"} for i, jid in enumerate(jids))
         for worker, klasses in (("lacks", ["other"]), ("has", ["k"])):
             calls_of(client).call(leasing.resume, worker, 1, [])
-            calls_of(client).call(workers.skills, worker, klasses, ["q"])
+            calls_of(client).call(workers.report_skills, worker, klasses, ["q"])
         number = 1
         while calls_of(client).follow(upgrade.look_at_all(calls_of(client).clock)).apart < len(jids):
             leases = calls_of(client).call(leasing.lease, "lacks", ["q"], 500, number=(number := number + 1)).leases
@@ -305,7 +305,7 @@ def test_the_way_back_takes_misfits_and_declared_jobs_along(server, namespace, o
         client.queue("q").put_many({"klass": "k", "jid": jid} for jid in jids)
         for worker in ("one", "two"):
             calls.call(leasing.resume, worker, 1, [])
-            calls.call(workers.skills, worker, ["k"], ["q"], {"k": f"shape of {worker}"})
+            calls.call(workers.report_skills, worker, ["k"], ["q"], {"k": f"shape of {worker}"})
         leases = calls.call(leasing.lease, "one", ["q"], 2, number=2).leases
         calls.call(settling.settle, "one", [Misfit(lease, "shape of one", "m") for lease in leases], number=3)
         calls.call(recurrences.declare, [], [declared("each", {"every": 86_400, "offset": 86_400}, NOW)])

@@ -23,7 +23,7 @@ class World(NamedTuple):
     def join(self, name="w", klasses=("k",), queues=("q",), shapes=None):
         call = calls_of(self.client).call
         call(leasing.resume, name, 1, [])
-        call(workers.skills, name, klasses, queues, shapes)
+        call(workers.report_skills, name, klasses, queues, shapes)
 
     def settle(self, name, outcome):
         calls_of(self.client).call(settling.settle, name, [outcome], number=2)

@@ -6,7 +6,7 @@ import hiredis
 import pytest
 
 from supervisor import clock
-from supervisor.engine.commands import queries
+from supervisor.engine.commands import queue_counts
 from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.transport.dialer import ServerPatience
@@ -28,7 +28,7 @@ def acknowledging(times) -> Acknowledging:
 
 
 def part(again: bool = True) -> Part:
-    return Part(queries.names(), again=again)
+    return Part(queue_counts.names(), again=again)
 
 
 def exchange(acknowledging: Acknowledging, parts: Sequence[Part], acknowledged: object) -> Sequence[Part]:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from supervisor.engine.commands.mailbox import OperatorRequest
-from supervisor.engine.commands.workers import Wish
+from supervisor.engine.commands.mailbox import OperatorRequest, Wish
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.worker.served_queues import Changed, Found, ServedQueues
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from supervisor.engine.commands.queries import Depths
+from supervisor.engine.commands.queue_counts import Depths
 from supervisor.master.redis import backlog as module
 from supervisor.master.redis.backlog import FRESH_S, MOST_DESIRED, Backlog
 from supervisor.messages import HandlerSettings

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import workers
+from supervisor.engine.commands import data_schemas
 from tests.lengths import SOON_S
 from tests.process.apps import start_app, write_app
 
@@ -70,7 +70,7 @@ def failed(stage, klass="welcome", **data):
 
 
 def schemas(stage):
-    return calls_of(stage.client).call(workers.schemas, "default", "welcome")
+    return calls_of(stage.client).call(data_schemas.read, "default", "welcome")
 
 
 def send(browser, jid, **fields):
@@ -115,7 +115,7 @@ def test_handler_that_collects_is_given_a_list(stage, web):
     pool = start_app(stage, SHOP, processes=1)
     jid = stage.queue.put("clicks", [-1], retries=0)
     stage.wait_until_ended([jid])
-    stage.wait_until(lambda: calls_of(stage.client).call(workers.schemas, "default", "clicks"), "the schema")
+    stage.wait_until(lambda: calls_of(stage.client).call(data_schemas.read, "default", "clicks"), "the schema")
     assert wrong(send(web, jid, data='{"rows": [1]}')) == [("the data", "must be array, not object")]
     assert wrong(send(web, jid, data='[1, "x"]')) == [("[1]", "must be integer, not string")]
     assert send(web, jid, data="[1, 2]").status_code == 200

@@ -10,7 +10,7 @@ import pytest
 from supervised import HERE, ROOT, Pool, Stage
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import workers
+from supervisor.engine.commands import data_schemas
 from tests.lengths import LONG, PATIENCE
 
 #: The code before the addresses of sentinels and Clusters. It has layout 2, as this code has.
@@ -97,7 +97,7 @@ def test_reader_of_a_stream_sees_the_end_of_a_job_that_the_release_before_runs(s
 
 def test_check_of_the_release_before_leaves_schemas_alone(stage, before):
     stage.client.queue("default").put("k", jid="a")
-    calls_of(stage.client).run(workers.describe((), {"bf21a9e8fbc5a384": "{}"}))
+    calls_of(stage.client).run(data_schemas.describe((), {"bf21a9e8fbc5a384": "{}"}))
     words = [sys.executable, "-P", "-m", "supervisor", "check", "--repair"]
     named = {"LEASEHOLD_REDIS_URL": stage.server.url, "LEASEHOLD_NAMESPACE": stage.namespace}
     named["PYTHONPATH"] = str(before)

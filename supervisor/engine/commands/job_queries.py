@@ -1,12 +1,10 @@
-"""Builds the commands that read jobs and queues, and parses their replies. Runs in every process that speaks to Redis.
+"""Builds the commands that read jobs, and parses their replies. Runs in every process that speaks to Redis.
 
 Must not do I/O, nor change anything.
 """
 
-import datetime
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import orjson
@@ -15,23 +13,25 @@ from supervisor.engine.commands.command import (
     Command,
     checked_batch,
     checked_page,
-    checked_queues,
     now_ms,
-    parse_by,
     parse_fields,
     parse_names,
+    parse_numbers,
 )
+from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model import scripts
-from supervisor.engine.model.bins import histogram, parse_counters, runs_in, waits_in
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.entries import payload_of_kind
+from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import DEFAULT_RETRIES, JobRecord, Progress, limits_in
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
 from supervisor.engine.model.replay import NEVER_MS
-from supervisor.engine.model.validation import checked_int, in_unix_seconds, milliseconds
+from supervisor.engine.model.validation import checked_int
 
 #: The states by which the jobs of a queue are listed. parked: waiting for room in a limit, or for a paused batch.
 STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "parked", "complete", "failed")
+#: A text that is replaced while it is read is read again, so many times.
+_READINGS: Final = 5
 _SHOWN_HISTORY = 100  # entries of a job's history, including the first
 #: The most data that one call reads. The server copies it three times and does nothing else meanwhile.
 PIECE_BYTES: Final = 8 * 2**20
@@ -40,67 +40,6 @@ LARGE: Final = {
     "raw": (5, "data"), "failure": (6, "failure"), "result": (7, "result"), "history": (9, "history"),
     "dependencies": (10, "dependencies"), "dependents": (11, "dependents"), "saved": (14, "saved"),
 }  # fmt: skip
-_DAY_S = 86400
-_COUNTED = ("failures", "failed", "retries", "deaths", "interruptions")
-_LAST_DAY_S = 253402300799  # the last second of the year 9999
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How many jobs of a queue are in each state.
-
-    `waiting` includes due jobs, all lanes, entries pushed by other programs, and jobs left to a worker that knows their
-    klass. The leases of `stalled` jobs have expired without a takeover. `parked` jobs wait for room in their limit,
-    or for their paused batch. `paused`: nothing new is leased; `paused_unix` and `paused_by` are None if unknown.
-    """
-
-    waiting: int
-    running: int
-    stalled: int
-    scheduled: int
-    depends: int
-    parked: int
-    recurring: int
-    paused: bool
-    paused_by: str | None = field(default=None, kw_only=True, compare=False)
-    paused_unix: float | None = field(default=None, kw_only=True, compare=False)
-
-    @property
-    def total(self) -> int:
-        """Return the number of jobs in all these states."""
-        return self.waiting + self.running + self.stalled + self.scheduled + self.depends + self.parked + self.recurring
-
-
-@dataclass(frozen=True, slots=True)
-class Depths(Counts):
-    """The counts, and how many of the waiting jobs could be leased now.
-
-    `front` and `entries` are parts of `waiting`. `ready` jobs are not held back by a pause, a paused lane or
-    max-concurrency. `oldest_s` is the age of the oldest job that could be leased, None without one; entries have no
-    age, and a pause of the queue does not count. `old_depends` is the part of `depends` that has waited for other jobs
-    for more than a day. The query reads 100 jobs of the front, and of 100 lanes the first job
-    of each of 16 priorities.
-    """
-
-    front: int
-    entries: int
-    ready: int
-    oldest_s: float | None
-    old_depends: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """The shortest heartbeat of some queues, their longest grace and their shortest grace, in seconds.
-
-    Of the namespace: how many replicas must acknowledge what is durable, and within which time.
-    """
-
-    heartbeat_s: float
-    grace_s: float
-    shortest_grace_s: float
-    acknowledge_timeout_s: float
-    acknowledge: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,49 +63,6 @@ class Tracked(Generic[J]):
 
     jobs: Sequence[J]
     expired: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """The distribution of a duration in seconds; `variance` and `std` are the sample's.
-
-    The histogram has cells for seconds to a minute (0 to 59), minutes to an hour (60 to 118), quarters of an hour to a
-    day (119 to 210), hours to three days (211 to 258) and days (259 to 286: 30 days and more). Older days have no
-    histogram: all cells are 0.
-    """
-
-    count: int
-    mean: float
-    variance: float
-    std: float
-    histogram: list[int] = field(repr=False)
-
-    @property
-    def total(self) -> int:
-        """Return the count, under qless's name."""
-        return self.count
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """The statistics of a queue for one UTC day.
-
-    `wait` lasts from a job's put or return to its lease, `run` from its lease to its completion. `failures` counts
-    every failure, `retries` those that were tried again, `failed` those whose jobs are still failed.
-    """
-
-    queue: str
-    date: datetime.date
-    wait: Spread
-    run: Spread
-    failures: int
-    failed: int
-    retries: int
-    deaths: int
-    interruptions: int
-
-
-# Queries of jobs.
 
 
 def cancelled(jid: str) -> Command[Cancelled | None]:
@@ -201,7 +97,7 @@ def elements(kind: str, jid: str) -> Command[list[bytes]]:
 
 def failed_groups(*, now: float | None = None) -> Command[dict[str, int]]:
     """Count the failed jobs of each group."""
-    return Command(scripts.FAILED, (now_ms(now), "", 0, 0), _parse_numbers)
+    return Command(scripts.FAILED, (now_ms(now), "", 0, 0), parse_numbers)
 
 
 def failed_jobs(
@@ -245,95 +141,12 @@ def tagged(
 
 def tags(offset: int = 0, count: int = 25) -> Command[dict[str, int]]:
     """Read up to `count` (0 to 1,000) tags with their numbers of jobs, most used first."""
-    return Command(scripts.TAGS, checked_page(offset, count), _parse_numbers)
+    return Command(scripts.TAGS, checked_page(offset, count), parse_numbers)
 
 
 def tracked(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Command[Tracked[JobRecord]]:
     """Read up to `count` (0 to 1,000) of the tracked jobs, the last tracked first."""
     return Command(scripts.TRACKED, (now_ms(now), *checked_page(offset, count)), _parse_tracked)
-
-
-# Queries of queues.
-
-
-def names() -> Command[list[str]]:
-    """Read the names of all queues that are known and not forgotten, in the order of their first put."""
-    return Command(scripts.NAMES, (), _parse_queues)
-
-
-def counts(queues: Sequence[str] = (), offset: int = 0, *, now: float | None = None) -> Command[dict[str, Counts]]:
-    """Count the jobs of these queues, or of 1,000 known queues in the order of `names`, from `offset` on."""
-    return Command(scripts.COUNTS, _counting(queues, offset, now, ""), _parse_counts)
-
-
-def depths(queues: Sequence[str] = (), offset: int = 0, *, now: float | None = None) -> Command[dict[str, Depths]]:
-    """Count as `counts` does, with what could be leased now and its age."""
-    return Command(scripts.COUNTS, _counting(queues, offset, now, "1"), _parse_depths)
-
-
-def _counting(queues: Sequence[str], offset: int, now: float | None, in_depth: str) -> tuple[Any, ...]:
-    return now_ms(now), checked_int("offset", offset, 0), in_depth, *(checked_queues(queues) if queues else ())
-
-
-def timing(queues: Sequence[str]) -> Command[Timing]:
-    """Read the heartbeat and grace of these queues, and what replicas must acknowledge, from the configuration."""
-    return Command(scripts.TIMING, checked_queues(queues), _parse_timing)
-
-
-def _parse_timing(reply: list[int]) -> Timing:
-    heartbeat_ms, grace_ms, shortest_grace_ms, timeout_ms, acknowledge = reply
-    return Timing(heartbeat_ms / 1000, grace_ms / 1000, shortest_grace_ms / 1000, timeout_ms / 1000, acknowledge)
-
-
-def stats(queue: str, date: object = None, *, now: float | None = None) -> Command[Stats]:
-    """Read a queue's statistics of one UTC day: a date, "YYYY-MM-DD" or unix seconds; None = today."""
-    day = "" if date is None else _day_s(date)
-    name = checked_name("queue", queue)
-    return Command(scripts.STATS, (now_ms(now), name, day), lambda reply: _parse_stats(name, reply))
-
-
-# Queries of workers.
-
-
-# Queries of the configuration.
-
-
-# Arguments.
-
-
-def _day_s(date: object) -> int:
-    """Return midnight UTC of the day, in unix seconds."""
-    date = in_unix_seconds("date", date)
-    if isinstance(date, str):
-        try:
-            date = datetime.date.fromisoformat(date)
-        except ValueError:
-            raise ValueError(f"date must be YYYY-MM-DD: {date!r:.100}") from None
-    if isinstance(date, datetime.date):
-        return (date - datetime.date(1970, 1, 1)).days * _DAY_S
-    if not isinstance(date, int | float):
-        raise TypeError(
-            f"date must be a date, YYYY-MM-DD, unix seconds or a datetime, not {type(date).__name__}: {date!r:.100}"
-        )
-    second = milliseconds("date", date, least=0) // 1000
-    if second > _LAST_DAY_S:
-        raise ValueError(f"date must be before the year 10000: {date!r}")
-    return second - second % _DAY_S
-
-
-# Replies.
-
-
-def _parse_numbers(reply: list[Any]) -> dict[str, int]:
-    return {reply[i].decode(): int(reply[i + 1]) for i in range(0, len(reply), 2)}
-
-
-def _parse_cancelled(jid: str, reply: list[Any] | None) -> Cancelled | None:
-    return Cancelled(jid, reply[0] / 1000, reply[1].decode() if reply[1] else None) if reply else None
-
-
-def _unix(ms: int | str | None) -> float | None:
-    return int(ms) / 1000 if ms else None
 
 
 def parse_row(row: list[Any]) -> JobRecord:
@@ -398,6 +211,52 @@ def parse_row(row: list[Any]) -> JobRecord:
     )
 
 
+def read_whole(jid: str, now: Callable[[], float | None]) -> Steps[JobRecord | None]:
+    """Read a job completely. Attributes that are too large for one reply come in pieces."""
+    found = yield row(jid, now=now())
+    if found is None:
+        return None
+    record = yield from whole(jid, found, LARGE)
+    is_gone = not record.raw and (yield row(jid, now=now())) is None
+    return None if is_gone else record
+
+
+def whole(jid: str, row: list[Any], names: Iterable[str]) -> Steps[JobRecord]:
+    """Return the job of a row, after reading the attributes `names` that were left out.
+
+    They are empty if the job has gone.
+    """
+    for name in names:
+        column, kind = LARGE[name]
+        if isinstance(row[column], int):
+            is_text = kind not in ("history", "dependencies", "dependents")
+            row[column] = (yield from text_of(kind, jid)) if is_text else (yield elements(kind, jid))
+    return parse_row(row)
+
+
+def text_of(kind: str, jid: str) -> Steps[bytes | None]:
+    """Return all pieces of a text, or None if there is none.
+
+    Reading begins again if the text's size changes meanwhile.
+    """
+    for _ in range(_READINGS):
+        size, stored = yield piece(kind, jid, 0)
+        pieces, read, is_same = [stored], len(stored), True
+        while is_same and read < size:
+            new_size, more = yield piece(kind, jid, read)
+            pieces.append(more)
+            read, is_same = read + len(more), new_size == size
+        if size < 0:
+            return None
+        if is_same:
+            return b"".join(pieces)
+    raise LeaseholdError(f"the {kind} of job {jid} was replaced again and again while it was read: ask again")
+
+
+def _parse_cancelled(jid: str, reply: list[Any] | None) -> Cancelled | None:
+    return Cancelled(jid, reply[0] / 1000, reply[1].decode() if reply[1] else None) if reply else None
+
+
 def _claim(key: str | None) -> str | bool | None:
     """Parse a claim. Only claims by content begin with a control character."""
     return True if key and key[0] == "\1" else key
@@ -408,17 +267,6 @@ def _progress(stored: bytes) -> Progress | None:
         case [int() | float() as fraction, str() as text, int() | float() as when_unix]:
             return Progress(fraction, text, when_unix)
     return None  # another program has written something else
-
-
-def _parse_queues(reply: list[bytes]) -> list[str]:
-    """Return the valid names. A damaged one must not hide the others."""
-    names = []
-    for raw in reply:
-        try:
-            names.append(checked_name("queue", raw.decode()))
-        except ValueError:
-            continue
-    return names
 
 
 def _decoded(text: bytes) -> Any:
@@ -464,43 +312,5 @@ def _parse_tracked(reply: list[Any]) -> Tracked[JobRecord]:
     return Tracked(_parse_list(reply[0]), parse_names(reply[1]))
 
 
-def _parse_counts(reply: list[Any]) -> dict[str, Counts]:
-    return {row[0].decode(): Counts(*(*row[1:8], row[8] != 0), **_parse_pause(row[8])) for row in reply}
-
-
-def _parse_depths(reply: list[Any]) -> dict[str, Depths]:
-    return {row[0].decode(): _parse_depth(*row[1:]) for row in reply}
-
-
-def _parse_depth(*row: Any) -> Depths:
-    oldest_s = row[11] / 1000 if row[11] >= 0 else None
-    return Depths(*(*row[:7], row[7] != 0, *row[8:11], oldest_s, row[12]), **_parse_pause(row[7]))
-
-
-def _parse_pause(reply: object) -> dict[str, Any]:
-    by, since_unix = parse_by(reply)
-    return {"paused_by": by, "paused_unix": since_unix}
-
-
-def _parse_stats(queue: str, reply: list[Any]) -> Stats:
-    day_s, figures, counters = reply[0], parse_fields(reply[1]), parse_counters(filter(None, reply[3:]))
-    cells = _parse_numbers(reply[2])  # counted by the release before this one
-    return Stats(
-        queue=queue,
-        date=datetime.date(1970, 1, 1) + datetime.timedelta(seconds=day_s),
-        wait=_spread("wait", figures, cells, waits_in(counters)),
-        run=_spread("run", figures, cells, runs_in(counters)),
-        **{count: int(figures.get(count, 0)) for count in _COUNTED},
-    )
-
-
-def _spread(kind: str, figures: dict[str, str], cells: dict[str, int], bins: Sequence[int]) -> Spread:
-    n = int(figures.get(f"{kind}.n", 0))
-    variance = float(figures.get(f"{kind}.m2", 0)) / 1e6 / (n - 1) if n > 1 else 0.0
-    return Spread(
-        count=n,
-        mean=float(figures.get(f"{kind}.mean", 0)) / 1000,
-        variance=variance,
-        std=math.sqrt(variance),
-        histogram=[cells.get(f"{kind[0]}{cell}", 0) + times for cell, times in enumerate(histogram(bins))],
-    )
+def _unix(ms: int | str | None) -> float | None:
+    return int(ms) / 1000 if ms else None

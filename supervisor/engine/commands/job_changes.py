@@ -1,6 +1,6 @@
-"""Builds the commands that change jobs from outside, for operators and programs. Runs in applications and commands.
+"""Builds the commands that change a job from outside, for operators and programs. Runs in applications and commands.
 
-Must not do I/O. bulk.py acts on many jobs.
+Must not do I/O. bulk.py changes many jobs.
 """
 
 from collections.abc import Sequence
