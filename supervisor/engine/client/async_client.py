@@ -375,6 +375,8 @@ class AsyncClient:
         """Return how many batches there are."""
         return (await self._calls.call(batches.listed, 0, 0)).counts
 
+    # marks of jobs
+
     async def log(self, jid: str, message: str, data: Any = None) -> None:
         """Write a line into a job's history. Raises JobNotFound."""
         found(jid, await self._calls.call(job_changes.log, jid, message, data))
@@ -405,9 +407,9 @@ class AsyncClient:
     def _acting(self, records: Sequence[JobRecord]) -> list[AsyncJob]:
         return [AsyncJob(record, self._calls) for record in records]
 
-    # queues and workers
+    # queues
 
-    def queue(self, name: str) -> "AsyncQueue":
+    def queue(self, name: str) -> AsyncQueue:
         """Return a queue by its name, without a round trip. A queue comes into being with its first put."""
         return AsyncQueue(self._calls, self, name)
 
@@ -422,6 +424,8 @@ class AsyncClient:
         limits of 0, and the server's memory. One round trip for each 1,000 queues; fewer where many workers live.
         """
         return await self._calls.follow(concerns.read_all(self._calls.clock))
+
+    # recurring jobs and limits
 
     async def recurring(self, jid: str) -> AsyncRecurringJob | None:
         """Return a recurring job; None if there is none."""
@@ -467,6 +471,8 @@ class AsyncClient:
         """
         return await self._calls.run(limits.jobs(key, offset, count))
 
+    # workers
+
     async def workers(self) -> list[WorkerInfo]:
         """Return the known workers, most recently active first; at most 1,000."""
         return await self._calls.call(workers.read)
@@ -501,6 +507,8 @@ class AsyncClient:
         nobody, if a named worker does not exist.
         """
         return await self._calls.ask(workers, what, checked_wait_s("timeout", timeout), argument)
+
+    # the whole namespace, and what happens in it
 
     async def check(self, repair: bool = False) -> list[Violation]:
         """Look through the whole namespace for impossible states, in slices, while jobs run.

@@ -12,7 +12,8 @@ from supervisor.engine.model.doors import Door
 
 
 class AsyncDoors:
-    """The doors of an AsyncClient's namespace. Workers of a door's queue take what lies behind it."""
+    """The doors of an AsyncClient's namespace. Supervisors that serve a door's queue take what lies
+    behind it; a Worker inside of an application does not."""
 
     __slots__ = ("_calls",)
 

@@ -374,6 +374,8 @@ class Client:
         """Return how many batches there are."""
         return (self._calls.call(batches.listed, 0, 0)).counts
 
+    # marks of jobs
+
     def log(self, jid: str, message: str, data: Any = None) -> None:
         """Write a line into a job's history. Raises JobNotFound."""
         found(jid, self._calls.call(job_changes.log, jid, message, data))
@@ -404,9 +406,9 @@ class Client:
     def _acting(self, records: Sequence[JobRecord]) -> list[Job]:
         return [Job(record, self._calls) for record in records]
 
-    # queues and workers
+    # queues
 
-    def queue(self, name: str) -> "Queue":
+    def queue(self, name: str) -> Queue:
         """Return a queue by its name, without a round trip. A queue comes into being with its first put."""
         return Queue(self._calls, self, name)
 
@@ -421,6 +423,8 @@ class Client:
         limits of 0, and the server's memory. One round trip for each 1,000 queues; fewer where many workers live.
         """
         return self._calls.follow(concerns.read_all(self._calls.clock))
+
+    # recurring jobs and limits
 
     def recurring(self, jid: str) -> RecurringJob | None:
         """Return a recurring job; None if there is none."""
@@ -464,6 +468,8 @@ class Client:
         """
         return self._calls.run(limits.jobs(key, offset, count))
 
+    # workers
+
     def workers(self) -> list[WorkerInfo]:
         """Return the known workers, most recently active first; at most 1,000."""
         return self._calls.call(workers.read)
@@ -498,6 +504,8 @@ class Client:
         nobody, if a named worker does not exist.
         """
         return self._calls.ask(workers, what, checked_wait_s("timeout", timeout), argument)
+
+    # the whole namespace, and what happens in it
 
     def check(self, repair: bool = False) -> list[Violation]:
         """Look through the whole namespace for impossible states, in slices, while jobs run.

@@ -13,7 +13,8 @@ from supervisor.engine.model.doors import Door
 
 
 class Doors:
-    """The doors of a Client's namespace. Workers of a door's queue take what lies behind it."""
+    """The doors of a Client's namespace. Supervisors that serve a door's queue take what lies
+    behind it; a Worker inside of an application does not."""
 
     __slots__ = ("_calls",)
 

@@ -7,9 +7,8 @@ naming one, before anything is sent. `now` is an injected clock's time in unix s
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from supervisor.engine.commands.payloads import SentBehind
 from supervisor.engine.model.bounds import BY_BYTES, LOGIN, MOST, Login
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.scripts import Script
@@ -17,6 +16,19 @@ from supervisor.engine.model.validation import checked_int, milliseconds
 
 T = TypeVar("T", covariant=True)
 Argument = str | bytes | int
+
+
+class SentBehind(Protocol):
+    """Commands that go right behind another one. Their replies complete its reply before that is parsed."""
+
+    @property
+    def commands(self) -> Sequence[tuple[Any, ...]]:
+        """Redis commands. They may be none."""
+        ...
+
+    def fill(self, replies: Sequence[Any]) -> None:
+        """Complete the reply by those to `commands`, of which none is an error."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Builds the commands by which a worker takes leases and keeps them, and parses their replies. Runs in workers.
+"""Builds the commands by which a worker takes leases and keeps them, and parses their replies.
 
-Must not do I/O. settling.py ends leases.
+Runs in every process that leases. Must not do I/O. settling.py ends leases.
 """
 
 import random

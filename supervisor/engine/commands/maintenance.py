@@ -1,4 +1,4 @@
-"""Builds the command that does the namespace's maintenance. Runs in workers. Must not do I/O."""
+"""Builds the command that does the namespace's maintenance. Runs in workers. No I/O."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

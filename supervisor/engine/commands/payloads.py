@@ -6,7 +6,7 @@ parsed.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from supervisor.engine.model.replay import packed
 
@@ -39,19 +39,6 @@ def _has_replay(row: Sequence[Any]) -> bool:
 def place_of_payload(row: Sequence[Any]) -> int:
     """Return where the payload is in a row that has it beside a record, or among the fields of a full one."""
     return 1 if len(row) == PAIR else 2
-
-
-class SentBehind(Protocol):
-    """Commands that go right behind another one. Their replies complete its reply before that is parsed."""
-
-    @property
-    def commands(self) -> Sequence[tuple[Any, ...]]:
-        """Redis commands. They may be none."""
-        ...
-
-    def fill(self, replies: Sequence[Any]) -> None:
-        """Complete the reply by those to `commands`, of which none is an error."""
-        ...
 
 
 class LeftOut:

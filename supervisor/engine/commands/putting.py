@@ -1,4 +1,4 @@
-"""Builds the command that puts jobs. Runs in producers and masters. Must not do I/O."""
+"""Builds the command that puts jobs. Runs in every process that puts jobs. Must not do I/O."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,7 @@
-"""Builds the command that ends leases, and parses its reply. Runs in workers. Must not do I/O."""
+"""Builds the command that ends leases, and parses its reply. Runs in every process that leases.
+
+Must not do I/O.
+"""
 
 from collections.abc import Iterable, Sequence
 from functools import partial

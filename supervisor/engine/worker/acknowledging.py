@@ -16,9 +16,9 @@ import hiredis
 from supervisor import clock
 from supervisor.engine.commands import leasing
 from supervisor.engine.commands.acknowledge import Acknowledgement
-from supervisor.engine.commands.command import Command
+from supervisor.engine.commands.command import Command, SentBehind
 from supervisor.engine.commands.leasing import Grant, Renewal, Renewals
-from supervisor.engine.commands.payloads import SentBehind, once_jobs
+from supervisor.engine.commands.payloads import once_jobs
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.lease_times import LeaseTimes
 

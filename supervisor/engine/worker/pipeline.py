@@ -12,8 +12,7 @@ from typing import Any, Final, Protocol
 import hiredis
 
 from supervisor import clock
-from supervisor.engine.commands.command import Command
-from supervisor.engine.commands.payloads import SentBehind
+from supervisor.engine.commands.command import Command, SentBehind
 from supervisor.engine.model import scripts
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.transport.link import LayoutRefused, Link, LinkLost, ServedElsewhere

@@ -11,9 +11,8 @@ import hiredis
 
 from supervisor import clock
 from supervisor.engine.commands import mailbox
-from supervisor.engine.commands.command import Command
+from supervisor.engine.commands.command import Command, SentBehind
 from supervisor.engine.commands.leasing import Grant
-from supervisor.engine.commands.payloads import SentBehind
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.transport.link import Link, LinkLost
 from supervisor.engine.worker.exchange import Granted, Wanted

@@ -29,7 +29,7 @@ CODE: Final = (
     (r"\b__a(?=enter__|exit__)", "__"),
     (r"\b([Aa])n Async(?=[A-Z])", r"\1 "),
     (r"\bAsync(?=[A-Z])", ""),
-    (r"\basync_(?=batches|calls|client|config|doors|handles|queues|store)", "sync_"),
+    (rf"\basync_(?={'|'.join(_NAMES)}|store)", "sync_"),
     (r"\bredis\.asyncio\b", "redis"),
 )
 
