@@ -4,13 +4,12 @@ applications.
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Sequence
 
 from supervisor.engine.client.async_calls import AsyncCalls
 from supervisor.engine.commands import maintenance
 from supervisor.engine.commands.leasing import Grant
-from supervisor.engine.commands.maintenance import SWEEP_COUNT, SWEEP_S
+from supervisor.engine.commands.maintenance import SWEEP_COUNT, next_sweep_s
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.recurring import DueCron
 from supervisor.in_process.patience import AWAY
@@ -47,7 +46,7 @@ class Upkeep:
         while True:
             is_swept = False
             try:
-                async with asyncio.timeout(SWEEP_S * random.uniform(0.8, 1.2)):
+                async with asyncio.timeout(next_sweep_s()):
                     await self._is_due.wait()
             except TimeoutError:
                 is_swept = True
@@ -75,6 +74,6 @@ class Upkeep:
             self._offset = swept.next_offset
             if await self._calls.spawn(swept.due, swept.now_unix):
                 self._on_put()
-            if swept.taken < SWEEP_COUNT and not swept.next_offset:
+            if not swept.has_more:
                 break
         self._on_swept()

@@ -1,5 +1,6 @@
-"""Builds the command that does the namespace's maintenance. Runs in workers. No I/O."""
+"""Builds the command that does the namespace\'s maintenance, and spaces the sweeps. Runs in workers. No I/O."""
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,7 +11,7 @@ from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.recurring import DueCron, parse_due
 from supervisor.engine.model.validation import checked_int
 
-#: Mean time between two sweeps of one worker.
+#: Mean time between two sweeps of one worker. A random part keeps workers from sweeping together.
 SWEEP_S: Final = 15.0
 #: One sweep takes at most this many jobs from lost workers. If it took as many, the next one follows at once.
 SWEEP_COUNT: Final = 100
@@ -27,6 +28,16 @@ class Swept:
     taken: int
     next_offset: int
     due: list[DueCron]
+
+    @property
+    def has_more(self) -> bool:
+        """True if a worker sweeps again at once: it has not visited all queues, or has taken as many jobs as it may."""
+        return self.taken >= SWEEP_COUNT or self.next_offset > 0
+
+
+def next_sweep_s() -> float:
+    """Return after how many seconds a worker sweeps again."""
+    return SWEEP_S * random.uniform(0.8, 1.2)
 
 
 def sweep(

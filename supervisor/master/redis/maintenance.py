@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from supervisor import clock
 from supervisor.engine.commands.leasing import Grant
-from supervisor.engine.commands.maintenance import SWEEP_COUNT, SWEEP_S, Swept
+from supervisor.engine.commands.maintenance import SWEEP_S, Swept, next_sweep_s
 from supervisor.engine.model import recurring
 from supervisor.engine.model.recurring import MOST_AT_ONCE, CronMissing, DueCron, Following
 from supervisor.ops.events import Events
@@ -71,12 +71,12 @@ class Maintenance:
         if not sweep and not spawns:
             return None
         if sweep:
-            self._sweep_at = now_at + SWEEP_S * random.uniform(0.8, 1.2)
+            self._sweep_at = now_at + next_sweep_s()
         return Duties(sweep, spawns, self._offset)
 
     def on_swept(self, swept: Swept) -> None:
-        if swept.taken >= SWEEP_COUNT or swept.next_offset:
-            self._sweep_at = clock.monotonic()  # there is more
+        if swept.has_more:
+            self._sweep_at = clock.monotonic()
         self._offset = swept.next_offset
         self._add(swept.due, swept.now_unix, is_swept=True)
 
