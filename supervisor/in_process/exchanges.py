@@ -34,9 +34,9 @@ from supervisor.engine.worker.leaser import Leaser
 from supervisor.engine.worker.served_queues import ServedQueues
 from supervisor.in_process.book import Book, PendingStore, accept, refuse
 from supervisor.in_process.jobs import Jobs
-from supervisor.in_process.outcomes import outcome_after
 from supervisor.in_process.patience import AWAY, Pauses
 from supervisor.in_process.skills import Skills
+from supervisor.master.model import outcome_rules
 
 #: Outcomes that Redis refuses for want of memory are sent again after this time.
 _FULL_S: Final = 1.0
@@ -255,7 +255,7 @@ class Exchanges:
         for outcome, answer in zip(outcomes, answers, strict=True):
             lease = outcome.lease
             assert isinstance(lease, LeaseRecord)
-            if (instead := outcome if answer == LATER else outcome_after(lease, answer)) is not None:
+            if (instead := outcome if answer == LATER else outcome_rules.of_verdict(lease, answer)) is not None:
                 self._book.end(instead)
                 continue
             self._book.forget(lease.token)

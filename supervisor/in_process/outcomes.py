@@ -8,8 +8,7 @@ from typing import NamedTuple
 from supervisor import messages
 from supervisor.child.answers import Answer
 from supervisor.engine.model.jobs import LeaseRecord
-from supervisor.engine.model.outcomes import ENDLESS, REFUSED, TOO_MANY_QUEUES, Outcome, Returned
-from supervisor.engine.model.outcomes import Answer as Verdict
+from supervisor.engine.model.outcomes import Outcome
 from supervisor.master.model import outcome_rules
 from supervisor.messages import HandlerSettings, JobMessage, Verb
 
@@ -56,12 +55,3 @@ def outcome_of(lease: LeaseRecord, end: RunEnd, settings: HandlerSettings) -> Ou
     if end.verb is None:
         return outcome_rules.of_death(lease, end.death, settings, None)
     return outcome_rules.of_outcome(lease, end.verb, end.body, settings, outcome_rules.NO_END)
-
-
-def outcome_after(lease: LeaseRecord, verdict: Verdict) -> Outcome | None:
-    """Return the outcome in place of one that the engine has refused. None: it was not refused."""
-    if verdict == REFUSED:
-        return outcome_rules.of_refusal(lease)
-    if verdict == TOO_MANY_QUEUES:
-        return outcome_rules.of_too_many_queues(lease)
-    return Returned(lease) if verdict == ENDLESS else None

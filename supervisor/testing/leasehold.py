@@ -22,7 +22,8 @@ from supervisor.engine.commands.queue_counts import Depths
 from supervisor.engine.model.outcomes import Released
 from supervisor.engine.model.recurring import declared
 from supervisor.engine.model.validation import Duration, in_seconds
-from supervisor.in_process.outcomes import RunEnd, message_of, outcome_after, outcome_of
+from supervisor.in_process.outcomes import RunEnd, message_of, outcome_of
+from supervisor.master.model import outcome_rules
 from supervisor.messages import HandlerSettings, JobMessage, ProgressReport, ResultsPage
 from supervisor.testing import puts
 from supervisor.testing.faults import Crashed, Faults, Trial
@@ -229,7 +230,7 @@ class Leasehold:
 
     def _settle(self, lease: Lease, end: RunEnd, settings: HandlerSettings) -> None:
         [verdict] = self.client.settle([outcome_of(lease, end, settings)])
-        if (instead := outcome_after(lease, verdict)) is not None:
+        if (instead := outcome_rules.of_verdict(lease, verdict)) is not None:
             self.client.settle([instead])
 
     # what was put

@@ -15,7 +15,11 @@ from supervisor.config import megabytes
 from supervisor.engine.model.jobs import LeaseRecord, new_job
 from supervisor.engine.model.keys import NAME_BYTES, checked_name
 from supervisor.engine.model.outcomes import (
+    ENDLESS,
     MOST_QUEUES,
+    REFUSED,
+    TOO_MANY_QUEUES,
+    Answer,
     Completed,
     Died,
     Failed,
@@ -182,7 +186,16 @@ def _data(blob: Blob) -> Any:
     return UNSET if not blob.kind else blob.raw if blob.kind == "bytes" else orjson.Fragment(blob.raw)
 
 
-def of_refusal(lease: LeaseRecord) -> Failed:
+def of_verdict(lease: LeaseRecord, verdict: Answer) -> Failed | Returned | None:
+    """Return the outcome in place of one that the engine has refused. None: it was not refused."""
+    if verdict == REFUSED:
+        return _of_refusal(lease)
+    if verdict == TOO_MANY_QUEUES:
+        return _of_too_many_queues(lease)
+    return Returned(lease) if verdict == ENDLESS else None
+
+
+def _of_refusal(lease: LeaseRecord) -> Failed:
     """The end of a job that is done, but whose puts the engine refuses because of their dependencies."""
     return Failed(
         lease, "DependencyError",
@@ -203,7 +216,7 @@ def of_put_off(lease: LeaseRecord) -> Failed | Released:
     )  # fmt: skip
 
 
-def of_too_many_queues(lease: LeaseRecord) -> Failed:
+def _of_too_many_queues(lease: LeaseRecord) -> Failed:
     """The end of a job that is done, but whose puts would make one queue too many."""
     return Failed(
         lease, "too-many-queues",

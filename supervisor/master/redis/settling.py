@@ -7,7 +7,7 @@ from supervisor import clock
 from supervisor.engine.commands import settling
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
-from supervisor.engine.model.outcomes import ENDLESS, LATER, REFUSED, TOO_MANY_QUEUES, Answer, Returned
+from supervisor.engine.model.outcomes import LATER, Answer
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.master.model import outcome_log, outcome_rules
@@ -59,16 +59,12 @@ class Settling(TimedSpeaker):
         if self._ledger.is_laden:
             self._leasing.ask()  # nothing was leased meanwhile
         for held, verdict in zip(self._ledger.settled(), answers, strict=True):
-            if verdict == REFUSED:
-                self._ledger.end_again(held, outcome_rules.of_refusal(held.lease))
-            elif verdict == TOO_MANY_QUEUES:
-                self._ledger.end_again(held, outcome_rules.of_too_many_queues(held.lease))
+            if verdict is True and outcome_log.is_over(held):
+                self._completed.append(held)
             elif verdict == LATER:
                 self._ledger.settle_again(held)
-            elif verdict == ENDLESS:
-                self._ledger.end_again(held, Returned(held.lease))
-            elif verdict is True and outcome_log.is_over(held):
-                self._completed.append(held)
+            elif (instead := outcome_rules.of_verdict(held.lease, verdict)) is not None:
+                self._ledger.end_again(held, instead)
             else:  # at once, because the job may begin again with this very answer
                 self._failures.remember(held, outcome_log.say(self._events, self._counts, held, verdict))
                 held.outcome = None  # its child is remembered with it, and it may hold what followed

@@ -7,7 +7,18 @@ import orjson
 import pytest
 
 from supervisor.engine.model.jobs import new_job
-from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Returned
+from supervisor.engine.model.outcomes import (
+    ENDLESS,
+    LATER,
+    REFUSED,
+    TOO_MANY_QUEUES,
+    Completed,
+    Died,
+    Failed,
+    Released,
+    Retried,
+    Returned,
+)
 from supervisor.master.model import outcome_rules
 from supervisor.master.model.outcome_rules import End
 from supervisor.messages import (
@@ -279,10 +290,20 @@ def test_persistent_job_puts_nothing():
         outcome_of(Verb.FOLLOWED, followed(then=[follower()]), persistent=True)
 
 
-def test_refused_puts_fail_the_job():
-    outcome = outcome_rules.of_refusal(lease_of(1))
-    assert (type(outcome), outcome.group) == (Failed, "DependencyError")
+@pytest.mark.parametrize(("verdict", "group"), [(REFUSED, "DependencyError"), (TOO_MANY_QUEUES, "too-many-queues")])
+def test_refused_puts_fail_the_job(verdict, group):
+    outcome = outcome_rules.of_verdict(lease_of(1), verdict)
+    assert (type(outcome), outcome.group) == (Failed, group)
     accepted(outcome)
+
+
+@pytest.mark.parametrize("verdict", [True, False, None, 3, "waiting", LATER])
+def test_other_answers_leave_the_outcome(verdict):
+    assert outcome_rules.of_verdict(lease_of(1), verdict) is None
+
+
+def test_persistent_job_whose_completion_is_refused_comes_back():
+    assert type(outcome_rules.of_verdict(lease_of(1), ENDLESS)) is Returned
 
 
 @pytest.mark.parametrize("verb", [Verb.RETRIED, Verb.FAILED, Verb.INTERRUPTED])
