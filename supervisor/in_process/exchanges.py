@@ -31,6 +31,7 @@ from supervisor.engine.worker.exchange import Part, Wanted
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
 from supervisor.engine.worker.leaser import Leaser
+from supervisor.engine.worker.mail_reader import MailReader
 from supervisor.engine.worker.served_queues import ServedQueues
 from supervisor.in_process.book import Book, PendingStore, accept, refuse
 from supervisor.in_process.jobs import Jobs
@@ -75,6 +76,7 @@ class Exchanges:
         self.serving = ServedQueues(queues)
         times = self._times = LeaseTimes(ttl_s, self.serving, ALONE)
         self._leaser = Leaser(self.identity, self.serving, times, Acknowledging(0, times))
+        self._mail = MailReader(self.serving, self.ask, self._on_hint_of_loss)
         self._unanswered: list[Part] = []  # whose fate is unknown
         self._in_doubt: set[int] = set()  # tokens of leases that are hinted to be lost
         self._replies: list[tuple[OperatorRequest, Any]] = []
@@ -96,22 +98,14 @@ class Exchanges:
         self._news.set()
 
     def on_mail(self, mail: bytes) -> None:
-        """Mail only hints at what stands in Redis, so a lost message costs time alone."""
-        match mail.split():
-            case [b"queues"]:
-                self.serving.look_for_queues()
-                self.ask()
-            case [b"serve" | b"ask"]:
-                self.serving.look_for_wish()
-                self._news.set()
-            case [b"lost", token] if token.isdigit():
-                self._in_doubt.add(int(token))
-                self._news.set()
-            case [b"lost"]:
-                self._renew_at = -math.inf
-                self.ask()  # if the worker itself is unknown, the lease says so
-            case [b"klass"]:
-                self.ask()  # peers leave jobs here for which they have no handler
+        self._mail.read(mail)
+        self._news.set()
+
+    def _on_hint_of_loss(self, token: int | None) -> None:
+        if token is None:
+            self._renew_at = -math.inf
+        else:
+            self._in_doubt.add(token)
 
     def leave(self) -> None:
         """Tell what there is to tell, and have Redis forget the worker, which leases nothing more."""

@@ -7,6 +7,7 @@ mail alone, because a wake-up is for a master that can answer it.
 import math
 from typing import Final
 
+from supervisor.engine.worker.mail_reader import MailReader
 from supervisor.engine.worker.push_listeners import PushListeners
 from supervisor.engine.worker.served_queues import ServedQueues
 from supervisor.engine.worker.wait import Wait
@@ -40,6 +41,7 @@ class Waiting:
         self._listeners = listeners
         self._doors = doors
         self._idle_exit = idle_exit
+        self._mail = MailReader(serving, leasing.ask, renewing.on_hint_of_loss, doors.look_for_doors)
         self._full_since_at: float | None = None  # no child could take a job since then
 
     def prepare(self, now_at: float) -> None:
@@ -100,28 +102,12 @@ class Waiting:
         has_ended, granted = self._wakeups.read()
         if not has_ended:
             return
-        self._read_mail()
+        for message in self._wakeups.mail:
+            self._mail.read(message)
+        self._wakeups.mail.clear()
         if self._wakeups.timed_out:
             self._serving.look_for_queues()  # mail may be lost, too
         if self._wakeups.woken:
             self._leasing.ask()
         if granted is not None:
             self._leasing.on_waited(granted)
-
-    def _read_mail(self) -> None:
-        """Mail only hints at what stands in Redis, so a lost message costs time alone."""
-        for message in self._wakeups.mail:
-            match message.split():
-                case [b"queues"]:
-                    self._serving.look_for_queues()
-                case [b"serve" | b"ask"]:
-                    self._serving.look_for_wish()
-                case [b"doors"]:
-                    self._doors.look_for_doors()
-                case [b"lost", *about]:
-                    token = int(about[0]) if about and about[0].isdigit() else None
-                    self._renewing.on_hint_of_loss(token)
-                    self._leasing.ask()  # if the worker itself is unknown, the lease says so
-                case [b"klass"]:
-                    self._leasing.ask()  # peers leave jobs here for which they have no handler
-        self._wakeups.mail.clear()

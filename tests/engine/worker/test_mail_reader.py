@@ -1,0 +1,30 @@
+"""What a worker does upon each kind of mail. Without a server."""
+
+import pytest
+
+from supervisor.engine.model.queue_order import Queues
+from supervisor.engine.worker.mail_reader import MailReader
+from supervisor.engine.worker.served_queues import ServedQueues
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (b"queues", ["names"]),
+        (b"serve", ["wish"]),
+        (b"ask", ["wish"]),
+        (b"doors", ["doors"]),
+        (b"lost 7", [7, "lease"]),
+        (b"lost", [None, "lease"]),
+        (b"klass", ["lease"]),
+        (b"of a later release", []),
+        (b"", []),
+    ],
+)
+def test_mail_brings_about_what_it_hints_at(message, expected):
+    done = []
+    serving = ServedQueues(Queues(["*"]))
+    assert serving.asks_for_names(leasing=False, now_at=0.0)
+    MailReader(serving, lambda: done.append("lease"), done.append, lambda: done.append("doors")).read(message)
+    done += ["names"] * serving.asks_for_names(leasing=False, now_at=0.0) + ["wish"] * serving.asks_for_wish()
+    assert done == expected
