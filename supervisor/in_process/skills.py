@@ -41,16 +41,25 @@ class Skills:
         parts: list[Part] = []
         if self._is_new:
             self._is_new = False
-            parts = [Part(workers.report_skills(worker, self._handlers, queues, self._shapes), lost=self.tell_again)]
-            if self._told_by not in ("", worker):  # Redis has forgotten the worker, and may have lost its data
-                declarations = self.declarations(only_missing=True)
-                parts += [Part(each, refused={"REFUSED": log.warning}, lost=self.tell_again) for each in declarations]
-            parts[-1].then = lambda _: self._on_told(worker)
+            parts = self._all(worker, queues)
             self._schema_report.tell(self._schemas)
         return parts + self._schema_report.parts()
 
-    def _on_told(self, worker: str) -> None:
-        self._told_by = worker
+    def _all(self, worker: str, queues: Sequence[str]) -> list[Part]:
+        def told(_reply: Any) -> None:
+            self._told_by = worker
+
+        skills = workers.report_skills(worker, self._handlers, queues, self._shapes)
+        if self._told_by in ("", worker):
+            return [Part(skills, told, lost=self.tell_again)]
+        # Redis has forgotten the worker, and may have lost its data.
+        *first, last = self.declarations(only_missing=True)
+        refused = {"REFUSED": log.warning}
+        return [
+            Part(skills, lost=self.tell_again),
+            *(Part(each, refused=refused, lost=self.tell_again) for each in first),
+            Part(last, told, refused, lost=self.tell_again),
+        ]
 
     def declarations(self, only_missing: bool = False) -> list[Command[Any]]:
         """Return what puts, changes or removes the recurring jobs that the handlers declare.

@@ -1,4 +1,4 @@
-"""Builds the command that does the namespace\'s maintenance, and spaces the sweeps. Runs in workers. No I/O."""
+"""Builds the command that does the namespace's maintenance, and spaces the sweeps. Runs in workers. No I/O."""
 
 import random
 from collections.abc import Sequence
