@@ -24,7 +24,7 @@ from supervisor.in_process.job_calls import CallsOfJob
 from supervisor.in_process.outcomes import RunEnd, end_of, end_of_exit, message_of, outcome_of
 from supervisor.messages import TIMEOUT, HandlerSettings, Notice
 
-#: A job whose klass has no handler here is offered again after this time.
+#: A job whose klass has no handler here is offered again after at most this time: 1 s at first, doubled each time.
 _UNKNOWN_S: Final = 10.0
 
 log = logging.getLogger("leasehold")
