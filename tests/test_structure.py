@@ -253,6 +253,8 @@ def test_asyncio_is_for_async_handlers_and_asyncio_applications_alone():
         "supervisor.in_process.job_calls",
         "supervisor.in_process.jobs",
         "supervisor.in_process.patience",
+        "supervisor.in_process.session",
+        "supervisor.in_process.settlements",
         "supervisor.in_process.upkeep",
         "supervisor.in_process.waits",
         "supervisor.in_process.worker",

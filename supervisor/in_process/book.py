@@ -59,12 +59,16 @@ class Book:
         return bool(self._ended)
 
     @property
+    def has_reports(self) -> bool:
+        return bool(self._stores or self._progress)
+
+    @property
     def has_news(self) -> bool:
         """True if there is anything to tell Redis."""
-        return bool(self._ended or self._stores or self._progress)
+        return self.has_outcomes or self.has_reports
 
-    def add(self, leases: Sequence[LeaseRecord]) -> None:
-        self._leases.update((lease.token, lease) for lease in leases)
+    def add(self, lease: LeaseRecord) -> None:
+        self._leases[lease.token] = lease
 
     def holds(self, token: int) -> bool:
         return token in self._leases

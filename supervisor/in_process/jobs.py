@@ -83,6 +83,7 @@ class Jobs:
     # one job
 
     def begin(self, lease: LeaseRecord) -> None:
+        self._book.add(lease)
         handler = self._handlers.get(lease.klass)
         if handler is None:
             self._book.end(Unknown(lease, _UNKNOWN_S))
@@ -170,6 +171,11 @@ class Jobs:
             run.is_void = True
             log.warning("%s %s is stopped: %s", lease.klass, lease.jid, reason)
             self._stop(run, reason)
+
+    def lose_all(self) -> None:
+        """The leases are over, or nothing renews them any more."""
+        for lease in self._book.leases:
+            self.lose(lease, "lease-lost")
 
     def tell_to_stop(self, reason: str) -> None:
         """Have handlers see `should_stop`, and interrupt those without an end."""

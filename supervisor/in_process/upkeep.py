@@ -4,7 +4,7 @@ applications.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from supervisor.engine.client.async_calls import AsyncCalls
 from supervisor.engine.commands import maintenance
@@ -12,26 +12,20 @@ from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.commands.maintenance import SWEEP_COUNT, next_sweep_s
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.recurring import DueCron
+from supervisor.engine.worker.identity import Identity
+from supervisor.engine.worker.served_queues import ServedQueues
+from supervisor.in_process.demand import LeaseDemand
 from supervisor.in_process.patience import AWAY
 
 log = logging.getLogger("leasehold")
 
 
 class Upkeep:
-    def __init__(
-        self,
-        calls: AsyncCalls,
-        worker: Callable[[], str],
-        queues: Callable[[], Sequence[str]],
-        on_put: Callable[[], None],
-        on_swept: Callable[[], None],
-    ) -> None:
-        """`worker()`, `queues()`: its name and queues at that time. `on_put` is called when jobs were put."""
+    def __init__(self, calls: AsyncCalls, identity: Identity, serving: ServedQueues, demand: LeaseDemand) -> None:
         self._calls = calls
-        self._worker = worker
-        self._queues = queues
-        self._on_put = on_put
-        self._on_swept = on_swept
+        self._identity = identity
+        self._serving = serving
+        self._demand = demand
         self._due: list[tuple[Sequence[DueCron], float]] = []
         self._is_due = asyncio.Event()
         self._offset = 0  # where the next sweep goes on
@@ -64,16 +58,18 @@ class Upkeep:
         due, self._due = self._due, []
         for crons, now_unix in due:
             if await self._calls.spawn(crons, now_unix):
-                self._on_put()
+                self._demand.ask()
 
     async def _sweep(self) -> None:
         while True:
             swept = await self._calls.run(
-                maintenance.sweep(SWEEP_COUNT, offset=self._offset, worker=self._worker(), queues=self._queues())
+                maintenance.sweep(
+                    SWEEP_COUNT, offset=self._offset, worker=self._identity.name, queues=self._serving.names
+                )
             )
             self._offset = swept.next_offset
             if await self._calls.spawn(swept.due, swept.now_unix):
-                self._on_put()
+                self._demand.ask()
             if not swept.has_more:
                 break
-        self._on_swept()
+        self._serving.look_for_queues()  # mail about new ones may have been lost

@@ -7,6 +7,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from supervisor.engine.client.async_calls import AsyncCalls
+from supervisor.engine.worker.identity import Identity
+from supervisor.engine.worker.mail_reader import MailReader
+from supervisor.in_process.demand import LeaseDemand
 from supervisor.in_process.patience import AWAY, Pauses
 
 _MAIL_S = 30.0
@@ -16,30 +19,33 @@ class Waits:
     def __init__(
         self,
         calls: AsyncCalls,
-        worker: Callable[[], str],
-        on_mail: Callable[[bytes], None],
-        on_wakeup: Callable[[bool], None],
+        identity: Identity,
+        mail: MailReader,
+        demand: LeaseDemand,
+        on_news: Callable[[], None],
     ) -> None:
-        """`worker()`: its name at that time. `on_wakeup(woken)` is called at the end of each wait for a job."""
+        """`on_news` is called after each message: an exchange may be due."""
         self._calls = calls
-        self._worker = worker
-        self._on_mail = on_mail
-        self._on_wakeup = on_wakeup
+        self._identity = identity
+        self._mail = mail
+        self._demand = demand
+        self._on_news = on_news
         self._is_over = False
         self._idle: asyncio.Task[None] | None = None
 
     async def read_mail(self) -> None:
-        """Pass on each message, for ever."""
+        """Read each message, for ever."""
         pauses = Pauses()
         while True:
             try:
-                mail = await self._calls.pop([self._calls.namespace.mail(self._worker())], _MAIL_S)
+                message = await self._calls.pop([self._calls.namespace.mail(self._identity.name)], _MAIL_S)
             except AWAY:
                 await pauses.wait()
                 continue
             pauses = Pauses()
-            if mail is not None:
-                self._on_mail(mail)
+            if message is not None:
+                self._mail.read(message)
+                self._on_news()
 
     def wait_for_job(self, queues: Sequence[str], longest_s: float) -> None:
         """Begin to wait until a queue calls for a worker, at most `longest_s`. One wait at a time."""
@@ -56,7 +62,7 @@ class Waits:
             await asyncio.sleep(longest_s)
         finally:
             self._idle = None
-        self._on_wakeup(woken)
+        self._demand.ask(woken)
 
     async def end(self) -> None:
         """End the wait for a job, and begin no other. A wake-up that it has taken must be passed on."""

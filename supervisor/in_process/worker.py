@@ -15,11 +15,25 @@ from supervisor.config import LONGEST_LEASE_S, SHORTEST_LEASE_S
 from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.model.validation import Duration, checked_int, checked_seconds
+from supervisor.engine.transport.dialer import ALONE
+from supervisor.engine.worker.acknowledging import Acknowledging
+from supervisor.engine.worker.identity import Identity
+from supervisor.engine.worker.lease_times import LeaseTimes
+from supervisor.engine.worker.leaser import Leaser
+from supervisor.engine.worker.mail_reader import MailReader
+from supervisor.engine.worker.served_queues import ServedQueues
 from supervisor.in_process.book import Book
+from supervisor.in_process.demand import LeaseDemand
 from supervisor.in_process.exchanges import Exchanges
 from supervisor.in_process.given import checked_client, checked_queues, prepared
 from supervisor.in_process.jobs import Jobs, RunRules
+from supervisor.in_process.leases import JobLeases
+from supervisor.in_process.lookups import Lookups
 from supervisor.in_process.patience import AWAY
+from supervisor.in_process.renewals import LeaseRenewals
+from supervisor.in_process.resumption import Resumption
+from supervisor.in_process.session import WorkerSession
+from supervisor.in_process.settlements import Settlements
 from supervisor.in_process.skills import Skills
 from supervisor.in_process.status_answers import StatusAnswers
 from supervisor.in_process.upkeep import Upkeep
@@ -85,7 +99,7 @@ class Worker:
     @property
     def name(self) -> str:
         """The name of the worker, by which `leasehold workers` shows it. There is none before the block begins."""
-        return self._exchanges.identity.name
+        return self._identity.name
 
     async def __aenter__(self) -> Self:
         """Begin to lease. Raises StoreUnavailable or OutcomeUnknown if Redis is away, CronMissing without the extra
@@ -97,7 +111,7 @@ class Worker:
         self._compose()
         try:
             declarations = self._skills.declarations()
-            await self._exchanges.begin()
+            await self._session.resume()
             for command in declarations:
                 await calls_of(self._client).run(command)
         except BaseException:
@@ -112,22 +126,28 @@ class Worker:
         calls = calls_of(self._client)
         news = asyncio.Event()
         self._directory = tempfile.TemporaryDirectory(prefix="leasehold-worker-", ignore_cleanup_errors=True)
-        self._skills = Skills(self._handlers, self._schemas)
-        book = self._book = Book(news.set)
-        self._jobs = Jobs(self._handlers, self._rules, self._concurrency, self._directory.name, calls, book, news.set)
-        status = StatusAnswers(self._jobs, book, lambda: self._exchanges)
-        self._waits = Waits(
-            calls, lambda: self.name, lambda mail: self._exchanges.on_mail(mail),
-            lambda woken: self._exchanges.ask(woken),
+        identity = self._identity = Identity()
+        serving = ServedQueues(self._queues)
+        times = LeaseTimes(self._ttl_s, serving, ALONE)
+        leaser = Leaser(identity, serving, times, Acknowledging(0, times))
+        skills = self._skills = Skills(self._handlers, self._schemas)
+        book = Book(news.set)
+        jobs = self._jobs = Jobs(
+            self._handlers, self._rules, self._concurrency, self._directory.name, calls, book, news.set
         )  # fmt: skip
-        self._upkeep = Upkeep(
-            calls, lambda: self.name, lambda: self._exchanges.serving.names, lambda: self._exchanges.ask(),
-            lambda: self._exchanges.serving.look_for_queues(),
-        )  # fmt: skip
-        self._exchanges = Exchanges(
-            calls, self._queues, self._ttl_s, self._skills, news, book, self._jobs, self._waits.wait_for_job,
-            self._upkeep.put_due, status.answer_to,
-        )  # fmt: skip
+        demand = self._demand = LeaseDemand(jobs, serving, skills.once, news.set)
+        renewals = LeaseRenewals(identity, times, book, jobs)
+        mail = MailReader(serving, demand.ask, renewals.on_hint_of_loss)
+        waits = self._waits = Waits(calls, identity, mail, demand, news.set)
+        upkeep = self._upkeep = Upkeep(calls, identity, serving, demand)
+        answers = StatusAnswers(identity, serving, demand, jobs, book)
+        lookups = Lookups(identity, serving, skills, demand, answers)
+        leases = JobLeases(demand, leaser, renewals, jobs, waits, upkeep)
+        resumption = Resumption(calls, identity, times, book, jobs, renewals, lookups)
+        session = self._session = WorkerSession(calls, identity, leaser, resumption)
+        # Renewals go before the outcomes: with a job its last progress is kept.
+        sources = (renewals, Settlements(identity, book), lookups, leases, answers)
+        self._exchanges = Exchanges(session, sources, book, news)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -144,7 +164,7 @@ class Worker:
 
     async def _drain(self) -> None:
         """Lease nothing more, and wait for the jobs."""
-        self._exchanges.is_leasing = False
+        self._demand.close()
         await self._waits.end()
         self._jobs.tell_to_stop(_DRAIN)
         if not await self._jobs.until_none(self._drain_s):
@@ -169,8 +189,7 @@ class Worker:
     def _on_served(self, serving: asyncio.Task[None]) -> None:
         """Stop the jobs if the exchanges have ended by an error: nothing renews their leases any more."""
         if not serving.cancelled() and serving.exception() is not None:
-            for lease in tuple(self._book.leases):
-                self._jobs.lose(lease, "lease-lost")
+            self._jobs.lose_all()
 
     def _close(self) -> None:
         self._jobs.close()
