@@ -7,7 +7,7 @@ from typing import Any
 import redis
 
 from supervisor.engine.commands.leasing import ResumeResult
-from supervisor.engine.commands.queries import Timing
+from supervisor.engine.commands.settings import Timing
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.transport.dialer import ALONE
