@@ -20,7 +20,7 @@ def spent_s(pid: int) -> float:
 
 
 def reaped_s(pid: int) -> float:
-    """What its children have used that it has reaped, to a hundredth of a second."""
+    """Return the processor time of the children that a process has reaped, to a hundredth of a second."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except OSError:  # ENOENT, ESRCH: it has ended
@@ -29,12 +29,12 @@ def reaped_s(pid: int) -> float:
 
 
 def children(pid: int) -> list[int]:
-    """Those directly below it, of its main thread or another."""
+    """Return the children of a process, whichever of its threads has started them."""
     return [int(child) for listed in _of_threads(pid, "children") for child in listed.split()]
 
 
 def tree(pids: Iterable[int]) -> list[int]:
-    """These processes and all below them."""
+    """Return these processes and all their descendants."""
     found = list(pids)
     for pid in found:  # grows while it is gone through
         found += children(pid)
@@ -42,12 +42,12 @@ def tree(pids: Iterable[int]) -> list[int]:
 
 
 def tree_spent_s(pids: Iterable[int]) -> float:
-    """All that these processes and those below them have used, with those that they have reaped."""
+    """Return the processor time of processes, of their descendants and of all that these have reaped."""
     return sum(spent_s(pid) + reaped_s(pid) for pid in tree(pids))
 
 
 def memory_mb(pid: int) -> dict[str, float]:
-    """Its share of the memory (PSS: what n processes have in common counts as an nth) and all that it sees (RSS)."""
+    """Return a process's share of the memory (PSS: a page of n processes counts as an nth) and all its pages (RSS)."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     except PermissionError as error:
@@ -57,13 +57,13 @@ def memory_mb(pid: int) -> dict[str, float]:
 
 
 def wakeups(pid: int) -> int:
-    """How often its threads have waited and were woken."""
+    """Return how often the threads of a process have waited and were woken."""
     lines = (line for status in _of_threads(pid, "status") for line in status.splitlines())
     return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
 
 
 def _of_threads(pid: int, name: str) -> Iterator[str]:
-    """What the file of this name says of each of its threads; of those that end meanwhile, nothing."""
+    """Yield the text of a file in /proc for each thread of a process. Threads that end meanwhile are left out."""
     with suppress(FileNotFoundError, ProcessLookupError):
         for task in os.listdir(f"/proc/{pid}/task"):
             with suppress(FileNotFoundError, ProcessLookupError):

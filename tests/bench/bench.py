@@ -1,4 +1,4 @@
-"""What a run of benchmarks has: servers, a directory, supervisors, and how much is to be measured."""
+"""Gives a run of benchmarks its servers, its directory and its supervisors, and says how much to measure."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -36,21 +36,21 @@ class Bench:
         self._large: Server | None = None
 
     def amount(self, full: T, quick: T) -> T:
-        """How many, or how long."""
+        """Return the number or time that this run measures, by its length."""
         return quick if self.quick else full
 
     @property
     def backlog(self) -> int:
-        """Of the large server."""
+        """Return how many jobs wait at the large server."""
         return self.amount(1_000_000, 20_000)
 
     @property
     def kept(self) -> int:
-        """Completed jobs that are there from the beginning: from then on each that completes drops one."""
+        """Return how many completed jobs lie at the large server. From then on each completion drops one."""
         return self.amount(KEPT, 1000)
 
     def hold_back(self) -> None:
-        """An empty server, and a queue from which nothing starts until it is let go."""
+        """Empty the server and pause the queue, so that no job starts before `let_go`."""
         self.server.clear()
         self.pause()
 
@@ -64,8 +64,9 @@ class Bench:
 
     @property
     def large(self) -> Server:
-        """A server on which a million jobs wait and as many completed ones are kept as can be. Who uses it puts as much
-        as he takes.
+        """Return the server with a long queue and with as many completed jobs as it keeps.
+
+        Each measurement puts as many jobs as it takes, so that the next one finds the same queue.
         """
         if self._large is None:
             self.say(f"filling a server with {self.backlog:,} jobs")
@@ -89,7 +90,7 @@ def prepared(directory: Path, quick: bool, peers: Path | None, say: Callable[[st
 
 
 def fill(into: Server, waiting: int, completed: int) -> None:
-    """So many wait afterwards, behind so many that have completed."""
+    """Put and complete jobs, then put those that wait."""
     with into.client() as client:
         into.put(completed)
         complete(client, completed)
@@ -97,7 +98,7 @@ def fill(into: Server, waiting: int, completed: int) -> None:
 
 
 def complete(client: Client, jobs: int) -> None:
-    """So many of the queue's jobs."""
+    """Lease and complete jobs of the default queue."""
     queue = client.queue("default")
     while jobs > 0:
         leases = queue.lease(FILLER, min(jobs, 1000))

@@ -1,4 +1,4 @@
-"""What a benchmark is: rows that are measured in turn, and what is to be compared between them.
+"""Defines a benchmark: rows that are measured in turn, and the comparisons between them.
 
 A row is one contender: a limit of the machine, ourselves in one setting, or a peer.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.bench.bench import Bench
 
 
-#: What a row's name ends with if it was measured of an earlier version.
+#: Ends the name of a row that was measured with an earlier version.
 BEFORE = ", before"
 
 
@@ -26,7 +26,7 @@ class Unmeasured(Exception):
 
 @dataclass(frozen=True)
 class Step:
-    """What one turn of a round measures: one row, or several that take turns call by call."""
+    """One turn of a round. A step measures one row, or several that take turns call by call."""
 
     rows: tuple[str, ...]
     measure: Callable[[], Figures]
@@ -36,12 +36,12 @@ class Step:
 
 
 def step(row: str, measure: Callable[[], Mapping[str, float]]) -> Step:
-    """Of one row of ours."""
+    """Return the step of one row of ours."""
     return Step((row,), lambda: {row: measure()})
 
 
 def limit(row: str, measure: Callable[[], Mapping[str, float]]) -> Step:
-    """Of one row that has nothing to do with our code."""
+    """Return the step of one row that does not depend on our code."""
     return Step((row,), lambda: {row: measure()}, is_ours=False)
 
 
@@ -64,14 +64,14 @@ class Compared:
 
     @property
     def bar(self) -> str:
-        """In words."""
+        """Return the bar in words."""
         unit = "x" if self.over else f" {self.column}"
         if self.least is not None:
             return f">= {self.least:g}{unit}"
         return f"<= {self.most:g}{unit}" if self.most is not None else ""
 
     def values(self, rounds: Sequence[Figures]) -> list[float]:
-        """Round by round."""
+        """Return the compared figure of each round that has it."""
         if not self.over:
             return series(rounds, self.row, self.column)
         over = [(other, self.over_column or self.column) for other in self.over]
@@ -107,7 +107,7 @@ class Benchmark:
 
 @dataclass
 class Result:
-    """What came of a benchmark."""
+    """The figures of a benchmark round by round, the rows that lack some, and the disturbances."""
 
     benchmark: Benchmark
     rounds: list[Figures] = field(default_factory=list)
@@ -116,15 +116,15 @@ class Result:
 
     @property
     def rows(self) -> list[str]:
-        """Those with a figure, in the order of their first one."""
+        """Return the rows with a figure, in the order of their first one."""
         return list(dict.fromkeys(row for figures in self.rounds for row in figures))
 
     def disturbances_of(self, row: str) -> list[Disturbance]:
-        """Round by round."""
+        """Return the disturbance of a row in each round that measured it."""
         return [found[row] for found in self.disturbances if row in found]
 
     def disturbed_rounds(self, rows: Collection[str]) -> int:
-        """In how many rounds one of these rows was disturbed."""
+        """Return in how many rounds one of these rows was disturbed."""
         return sum(any(row in found and found[row].is_disturbed for row in rows) for found in self.disturbances)
 
 

@@ -1,4 +1,4 @@
-"""How an interpreter was built, as that interpreter says itself."""
+"""Asks an interpreter how it was built."""
 
 import subprocess
 from pathlib import Path
@@ -8,7 +8,7 @@ from tests.bench.benchmark import Unmeasured
 
 
 def build_of(python: Path) -> str:
-    """How an interpreter was built, in words. Raises Unmeasured if it does not run."""
+    """Describe how an interpreter was built. Raises Unmeasured if it does not run."""
     try:
         done = subprocess.run([python, "-S", interpreter.__file__], capture_output=True, text=True, timeout=60)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Whether a row was measured while the machine did something else: two looks at /proc, before it and after it.
+"""Tells whether the machine did something else while a row was measured, by a look at /proc before and after.
 
-Other processes are all that are not below the one that measures. Threads of the kernel do not count as such: they work
-for what is measured, too. What runs in another container cannot be seen, but for the time that a hypervisor steals.
+Processes that are not below the measuring one count as others. Threads of the kernel do not count, because the kernel
+works for the measured processes, too. Other containers are invisible, except for the time that a hypervisor steals.
 """
 
 import os
@@ -57,7 +57,7 @@ class Look(NamedTuple):
 
 
 def look() -> Look:
-    """What /proc says now."""
+    """Read the processor time of all processes from /proc."""
     processes = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
@@ -70,7 +70,7 @@ def look() -> Look:
 
 
 def between(before: Look, after: Look, measuring: int, processors: int) -> Disturbance:
-    """What happened between two looks, apart from the process `measuring` and all below it."""
+    """Return the disturbance between two looks by all but the process `measuring` and its descendants."""
     then, now = (_others(each, {measuring, _KTHREADD}) for each in (before, after))
     ended_s = _ended(then, now)
     spent_s = reaped_s = 0.0
@@ -110,8 +110,9 @@ def _others(seen: Look, roots: Set[int]) -> dict[tuple[int, str], Process]:
 
 
 def _ended(before: Mapping[tuple[int, str], Process], after: Mapping[tuple[int, str], Process]) -> Counter[int]:
-    """What ended processes had used before the first look, by the nearest ancestor that lives: mostly it has reaped
-    them, and has it in its account now.
+    """Return the time that ended processes had used before the first look, by their nearest living ancestor.
+
+    Mostly the ancestor has reaped them, and its own account contains their time now.
     """
     parents = {pid: process.parent for (pid, _), process in before.items()}
     alive = {pid for pid, _ in before.keys() & after.keys()}

@@ -1,4 +1,4 @@
-"""How long a drain takes: SIGTERM to the supervisor's exit, when there is nothing that it has to wait for."""
+"""Measures the time from SIGTERM to the supervisor's exit when the drain has nothing to wait for."""
 
 import signal
 import time
@@ -13,7 +13,7 @@ MS = "ms to exit"
 
 
 def drained(bench: Bench, jobs: int, until: Callable[[Pool], None], *flags: str) -> dict[str, float]:
-    """From SIGTERM to the exit."""
+    """Measure the time from SIGTERM to the exit."""
     bench.server.clear()
     bench.server.put(jobs)
     with bench.pool(*flags) as pool:

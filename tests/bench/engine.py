@@ -1,7 +1,7 @@
-"""What the server itself spends on a job: put, lease and settle, whatever Python and the network take.
+"""Measures the server's own time for the put, lease and settle of a job, without Python and the network.
 
-INFO commandstats tells the time of a call. What is compared takes turns call by call. A figure is a round's lower
-quartile: a call during which the machine did something else tells nothing of the engine.
+INFO commandstats tells the time of a call. Compared rows take turns call by call. A figure is a round's lower quartile,
+because a call during which the machine did something else tells nothing of the engine.
 """
 
 import functools
@@ -26,7 +26,7 @@ COLUMNS = tuple(f"{verb} µs" for verb in VERBS)
 ALL = "put + lease + settle µs"
 BATCHES = (1, 16, 64, 256)
 FEW, MANY = "1,000 waiting", "1,000,000 waiting"
-#: What is kept, and the options for it.
+#: Options that set how many ended jobs are kept, by the name in the rows.
 KEEPING: Mapping[str, dict[str, int]] = {"jobs-history 0": {"jobs_history": 0}, "defaults": {}}
 
 #: Scripts with a part left out: what is to be found once, what stands there instead, and in which scripts.
@@ -56,7 +56,7 @@ def without(part: str, script: Script) -> Script:
 
 
 def patched(part: str) -> dict[str, Script]:
-    """By their names: those that differ."""
+    """Return the scripts with a part left out, by their names."""
     return {script.name: without(part, script) for script in (scripts.PUT, scripts.LEASE, scripts.SETTLE)}
 
 
@@ -103,7 +103,7 @@ class Line:
 
 
 class Cycles:
-    """What many cycles took, by row."""
+    """The times of many cycles, by row."""
 
     def __init__(self) -> None:
         self._took: dict[str, list[dict[str, float]]] = {}

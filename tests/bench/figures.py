@@ -1,19 +1,19 @@
-"""Figures of several rounds: ratios are formed within a round, then the median is told, from least to most."""
+"""Summarises the figures of several rounds. Ratios are formed within a round, then their median is shown."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-#: Of one round: row -> column -> figure.
+#: The figures of one round: row -> column -> figure.
 Figures = Mapping[str, Mapping[str, float]]
 
 
 def series(rounds: Sequence[Figures], row: str, column: str) -> list[float]:
-    """One figure of each round that has it."""
+    """Return one figure of each round that has it."""
     return [found[row][column] for found in rounds if column in found.get(row, ())]
 
 
 def ratios(rounds: Sequence[Figures], row: str, column: str, over: Iterable[tuple[str, str]], best: str) -> list[float]:
-    """Round by round: the figure over the `best` ("most" or "least") of the others that this round has."""
+    """Return for each round the figure over the `best` ("most" or "least") of the others that the round has."""
     choose = max if best == "most" else min
     others = list(over)
     found = []
@@ -25,7 +25,7 @@ def ratios(rounds: Sequence[Figures], row: str, column: str, over: Iterable[tupl
 
 
 def number(value: float) -> str:
-    """With three digits that tell something, or all before the point."""
+    """Write a number with up to three significant digits, or with all its digits before the point."""
     size = abs(value)
     if size >= 100:
         return f"{value:,.0f}"

@@ -21,7 +21,7 @@ CALL_BYTES = 8 * 10**6
 
 
 def in_bursts(bench: Bench, jobs: int) -> dict[str, float]:
-    """As many bursts as these jobs make, each from nine tenths of it to a tenth."""
+    """Measure the jobs in bursts. Of each burst the first and the last tenth do not count."""
     server = bench.server
     server.clear()
     fill(server, 0, bench.kept)
@@ -37,7 +37,7 @@ def in_bursts(bench: Bench, jobs: int) -> dict[str, float]:
 
 
 def of_many(bench: Bench, jobs: int) -> dict[str, float]:
-    """So many of a long queue, from a tenth of them to nine tenths; as many wait afterwards as before."""
+    """Measure jobs at the front of a long queue, from a tenth of them to nine tenths. The queue keeps its length."""
     server = bench.large
     server.put(bench.backlog + jobs - server.waiting())
     with bench.pool("--processes", "2", "--jobs-per-child", "0", on=server) as pool:
@@ -45,7 +45,7 @@ def of_many(bench: Bench, jobs: int) -> dict[str, float]:
 
 
 def span(pool: Pool, server: Server, first: int, last: int) -> tuple[Snapshot, Snapshot, int]:
-    """From the moment when no more than `first` jobs wait to that of `last`, and how many have been taken between."""
+    """Return snapshots when at most `first` and at most `last` jobs wait, and how many were taken between."""
     pool.until_left(first)
     left, before = server.waiting(), pool.snapshot()
     pool.until_left(last)
@@ -53,7 +53,7 @@ def span(pool: Pool, server: Server, first: int, last: int) -> tuple[Snapshot, S
 
 
 def summed(spans: Sequence[tuple[Snapshot, Snapshot, int]]) -> dict[str, float]:
-    """Of all spans together."""
+    """Return the figures per job of all spans together."""
     began = Snapshot(sum(before.at for before, _, _ in spans), _spent(before for before, _, _ in spans))
     ended = Snapshot(sum(after.at for _, after, _ in spans), _spent(after for _, after, _ in spans))
     return per_job(began, ended, sum(done for _, _, done in spans))
@@ -65,7 +65,7 @@ def _spent(snapshots: Iterable[Snapshot]) -> dict[str, float]:
 
 
 def through(bench: Bench, jobs: int, children: int = 2, supervisors: int = 1) -> dict[str, float]:
-    """What waits in a queue that is paused until all supervisors are ready, from a tenth of it to nine tenths."""
+    """Measure a waiting queue from a tenth to nine tenths of its jobs. It is paused until all supervisors are ready."""
     flags = ("--processes", str(children), "--jobs-per-child", "0")
     with ExitStack() as stack:
         pools = [stack.enter_context(bench.pool(*flags)) for _ in range(supervisors)]
@@ -81,7 +81,7 @@ def through(bench: Bench, jobs: int, children: int = 2, supervisors: int = 1) ->
 
 
 def together(pools: Sequence[Pool]) -> Snapshot:
-    """Of several supervisors; the server is one."""
+    """Return the sum over several supervisors, with their one server counted once."""
     taken = [pool.snapshot() for pool in pools]
     return Snapshot(taken[-1].at, _spent(taken) | {"server": taken[-1].spent_s["server"]})
 

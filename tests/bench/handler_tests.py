@@ -1,4 +1,4 @@
-"""How many tests of handlers run in a second: `python -m tests.bench.handler_tests`.
+"""Measures how many tests of handlers run in a second: `python -m tests.bench.handler_tests`.
 
 Each row has a session of pytest with 500 tests, in turn, over nine rounds: empty tests, tests with the fixture alone,
 and tests that put a job, run it and look at its result. The first test of a session starts the server, uncounted.

@@ -1,4 +1,4 @@
-"""What a supervisor costs while there is nothing to do."""
+"""Measures the cost of a supervisor that has nothing to do."""
 
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
-"""What lanes and limits add to the server's work: put, lease and settle in queues that differ in nothing else.
+"""Measures what lanes and limits add to the server's work, in queues that differ in nothing else.
 
-By the processor time of the server, so that other processes do not count. The queues take turns call by call; a figure
-is a round's lower quartile.
+A figure is a round's lower quartile of the server's processor time for put, lease and settle, so that other processes
+do not count. The queues take turns call by call.
 """
 
 import itertools

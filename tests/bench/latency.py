@@ -1,4 +1,4 @@
-"""How long from a put to the handler's first line: on an idle pool, and while half of its children are busy."""
+"""Measures the time from a put to the handler's first line, on an idle pool and with half of its children busy."""
 
 import subprocess
 import sys
@@ -49,7 +49,7 @@ def spread_of(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def paced(times: int, gap_s: float, act: Callable[[int], object]) -> list[float]:
-    """Does it again and again, no sooner than so long after the last; the moment before each."""
+    """Call `act` at intervals of at least `gap_s`, and return the moment before each call."""
     moments, next_at = [], time.monotonic()
     for n in range(times):
         time.sleep(max(0.0, next_at - time.monotonic()))
@@ -60,7 +60,7 @@ def paced(times: int, gap_s: float, act: Callable[[int], object]) -> list[float]
 
 
 def until_started(marks: Marks, moments: Sequence[float]) -> list[float]:
-    """From each moment to the start of the job of its number."""
+    """Return the time from each moment to the start of the job of its number."""
     started = {mark.job: mark.at for mark in reversed(marks.all())}
     if missed := [n for n in range(len(moments)) if n not in started]:
         raise Unmeasured(f"{len(missed)} of {len(moments)} jobs have not started, others more than once")
@@ -70,7 +70,7 @@ def until_started(marks: Marks, moments: Sequence[float]) -> list[float]:
 def put_to_start(
     bench: Bench, puts: int, gap_s: float, klass: str, *flags: str, queues: Sequence[str] = ("default",)
 ) -> dict[str, float]:
-    """Of two children, each job in the next of the queues."""
+    """Measure the time from put to start with two children. Each job goes into the next of the queues."""
     bench.server.clear()
     bench.marks.clear()
     with bench.pool("--processes", "2", *flags, marks=bench.marks.path) as pool, bench.server.client() as client:
@@ -104,13 +104,13 @@ def signal_to_start(bench: Bench, signals: int, *flags: str) -> dict[str, float]
 
 
 def by_glob(bench: Bench, puts: int, *flags: str) -> dict[str, float]:
-    """One of the queues has a job, at most; the supervisor serves all by their common beginning."""
+    """Measure many queues of which at most one has a job. The supervisor serves them by their common beginning."""
     queues = [f"tenant-{n}" for n in range(bench.amount(MANY_QUEUES, 50))]
     return put_to_start(bench, puts, GAP_S, "bench.mark", "--queue", "tenant-*", *flags, queues=queues)
 
 
 def through_sockets(times: int) -> dict[str, float]:
-    """To another process and back, as often as jobs are put."""
+    """Measure the way to another process and back, at the rate of the puts."""
     import socket
 
     ours, theirs = socket.socketpair()
@@ -133,7 +133,7 @@ def through_sockets(times: int) -> dict[str, float]:
 
 
 def through_blpop(server: Server, marks: Marks, times: int) -> dict[str, float]:
-    """To a process that waits in nothing else."""
+    """Measure the way to a process that waits in nothing but BLPOP."""
     server.clear()
     marks.clear()
     command = [sys.executable, "-c", POPPER, server.url, marks.path]

@@ -1,4 +1,4 @@
-"""What the figures come from: the machine, its load before, and the versions and builds of what runs."""
+"""Describes the origin of the figures: the machine, its load before, and the versions and builds of the programs."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from tests.bench.variants import Variant
 
 
 def header(rounds: int, quick: bool, variants: Sequence[Variant], peers: Path | None) -> dict[str, str]:
-    """To be asked before anything is measured. `peers` is their folder."""
+    """Describe the machine, before anything is measured. `peers`: the folder of the peers."""
     ours, *others = variants
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),

@@ -47,7 +47,7 @@ class Marks:
         os.truncate(self.path, 0)
 
     def wait(self, wanted: int, is_alive: Callable[[], bool] = lambda: True, patience_s: float = 60) -> None:
-        """Until so many have started. Raises Unmeasured where for so long none more has, or they have ended."""
+        """Wait until `wanted` jobs have started. Raises Unmeasured if no further job starts in time, or none can."""
         last, moved_at = self.count(), time.monotonic()
         while last < wanted:
             time.sleep(LOOK_S)

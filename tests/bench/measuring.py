@@ -20,7 +20,7 @@ from tests.bench.table import BENCHMARKS
 
 
 class Measuring:
-    """Answers requests, one at a time, until there are no more."""
+    """Answers requests from a socket one after another, until it is closed."""
 
     def __init__(self, link: socket.socket, quick: bool, peers: Path | None) -> None:
         self._requests = link.makefile()

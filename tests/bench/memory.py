@@ -1,5 +1,6 @@
-"""What a pool takes of the machine's memory: with a small and a large application, few and many children; the master's
-own beside a long queue.
+"""Measures the memory of a pool with small and large applications and with few and many children.
+
+The master's own memory is measured beside a long queue, too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ def used(megabytes: int, children: int) -> str:
 
 
 def look(pool: Pool) -> dict[str, float]:
-    """Of a pool at rest."""
+    """Return the memory of a pool at rest, in MB."""
     children = [accounts.memory_mb(pid)["PSS"] for pid in pool.children()]
     master = accounts.memory_mb(pool.pid)
     return {
@@ -40,7 +41,7 @@ def look(pool: Pool) -> dict[str, float]:
 
 
 def at_rest(bench: Bench, megabytes: int, children: int, jobs: int) -> dict[str, float]:
-    """After so many jobs of each child, which live on; 0: of none, as they wait by default."""
+    """Measure a pool whose children live on after `jobs` jobs each. 0: they have run none yet."""
     bench.server.clear()
     bench.server.put(jobs * children)
     flags = ("--processes", str(children), "--jobs-per-child", "0")
@@ -52,7 +53,7 @@ def at_rest(bench: Bench, megabytes: int, children: int, jobs: int) -> dict[str,
 
 
 def beside_a_queue(bench: Bench, jobs: int, long: bool) -> dict[str, float]:
-    """After so many jobs; as many wait afterwards as before."""
+    """Measure a pool after `jobs` jobs of a queue that keeps its length."""
     server = bench.large if long else bench.server
     if not long:
         server.clear()

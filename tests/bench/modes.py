@@ -1,7 +1,7 @@
 """The server's cost of a put by the mode of its unique key: `python -m tests.bench.modes`.
 
-Processor time of the server for each put by itself, in turn, over nine rounds. All but the first two rows meet a job
-that holds the key. Of collections there is a small one, and one of 1 MB.
+A figure is the server's processor time for one put. The rows take turns over nine rounds. All but the first two rows
+meet a job that holds the key. One collection is small, the other has 1 MB.
 """
 
 import statistics

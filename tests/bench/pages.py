@@ -1,4 +1,4 @@
-"""How soon `leasehold web` answers beside 1,000,000 jobs and 10,000 lanes, and what its pages cost the server.
+"""Measures how soon `leasehold web` answers beside 1,000,000 jobs and 10,000 lanes, and what pages cost the server.
 
 Each page is asked of a web server that has just started and then again. Fifty tabs look again as browsers do.
 """

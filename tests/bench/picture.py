@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 
 def draw(header: Mapping[str, str], result: Result) -> str:
-    """Of the benchmark `peers`."""
+    """Draw the result of the benchmark `peers` as SVG."""
     lines: list[str] = []
     is_disturbed = False
     y = MARGIN + LINE
@@ -73,7 +73,7 @@ def draw(header: Mapping[str, str], result: Result) -> str:
 
 
 def _rows(result: Result, names: Sequence[str]) -> Iterator[Row]:
-    """Of those that have been measured: medians of the rounds."""
+    """Yield the rows of measured peers, with the medians of the rounds."""
     for name in names:
         if spent_us := series(result.rounds, name, SUM):
             rate = statistics.median(series(result.rounds, name, RATE))

@@ -163,7 +163,7 @@ class Pool:
         self.until_at_rest()
 
     def until_at_rest(self) -> None:
-        """Nothing below it, nor it itself, uses more than a hundredth of the time."""
+        """Wait until the supervisor and its descendants use less than a hundredth of the time."""
         pause_s = 0.2
         deadline_at = time.monotonic() + PATIENCE_S
         before = -1.0
@@ -215,7 +215,7 @@ def running(
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """By a drain; whoever interrupts that, or waits in vain, has it killed."""
+    """Drain the supervisor. An interruption, or a drain that takes too long, kills it."""
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(60)

@@ -50,7 +50,7 @@ def timed(server: Server, puts: int, work: Callable[[], None], pids: Sequence[in
 
 
 def by_us(server: Server, puts: int, work: Callable[[], None]) -> dict[str, float]:
-    """By this process, on a server with nothing in it."""
+    """Measure puts by this process into an empty server."""
     server.clear()
     return timed(server, puts, work, [os.getpid()])
 
@@ -94,7 +94,7 @@ def in_flight(server: Server, puts: int) -> None:
 
 
 def from_producers(server: Server, puts: int, producers: int = 8) -> dict[str, float]:
-    """From as many processes, which begin at the same moment."""
+    """Measure puts by several processes that begin at one moment."""
     server.clear()
     command = [sys.executable, "-c", PRODUCER, server.url, NAMESPACE, str(puts // producers)]
     with ExitStack() as stack:

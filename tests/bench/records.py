@@ -1,4 +1,4 @@
-"""What a job takes of the server's memory in each state, above its payload, by the server's own account."""
+"""Measures the server's memory for a job in each state, above its payload, by the server's own account."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

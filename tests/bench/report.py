@@ -27,7 +27,7 @@ def verdicts(results: Sequence[Result]) -> list[Verdict]:
 
 
 def as_json(header: Header, results: Sequence[Result]) -> dict[str, Any]:
-    """All that was measured, round by round."""
+    """Return all figures, round by round."""
     return {
         "machine": dict(header),
         "benchmarks": {result.benchmark.name: _json_of(result) for result in results},

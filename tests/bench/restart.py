@@ -20,7 +20,7 @@ COLUMNS = ("p50 ms", "p99 ms", "most ms", "from SIGKILL, p99 ms")
 
 
 def kill(pid: int) -> tuple[float, float]:
-    """When it was killed, and when the kernel has reported its end."""
+    """Kill a process. Return when that was, and when the kernel reported the end."""
     pidfd = os.pidfd_open(pid)
     try:
         killed_at = time.monotonic()
@@ -57,7 +57,7 @@ def started(marks: Marks, pool: Pool, number: int) -> int:
 
 @contextmanager
 def busy_processes(number: int) -> Iterator[None]:
-    """That leave no processor idle while the block runs."""
+    """Keep processors busy while the block runs."""
     with ExitStack() as stack:
         for _ in range(number):
             process = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)

@@ -1,4 +1,4 @@
-"""Beside other queues: how fast one producer puts, while nobody works; by each queue's own client, over TCP."""
+"""Compares one producer's rate of puts with other queues. No worker runs. Each queue's own client puts over TCP."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ def row(peer: str, how: str) -> str:
 
 
 def rate(bench: Bench, installed: Installed, how: str, count: int) -> dict[str, float]:
-    """Into an empty server. Of what a producer takes to start, only the server's part counts, which is little."""
+    """Measure a producer at an empty server. Of its start only the little server time counts."""
     bench.server.clear()
     before_s = bench.server.spent_s()
     took_s, producer_s = installed.rate("many" if how == MANY else "one", count)

@@ -1,4 +1,4 @@
-"""Beside other queues: the same job for all, which writes that it has started; two worker processes; over TCP."""
+"""Compares Leasehold with other queues over TCP. Two worker processes run a job that writes its start."""
 
 import os
 import secrets
@@ -35,7 +35,7 @@ EVERY = tuple(peer.name for peer in peers.ALL)
 
 
 class Race:
-    """From a tenth of a backlog to nine tenths, by the starts that the jobs have written."""
+    """Measures a backlog from a tenth to nine tenths of its jobs, by the starts that they have written."""
 
     def __init__(self, bench: Bench, jobs: int) -> None:
         self._bench = bench
@@ -51,25 +51,25 @@ class Race:
         return {RATE: rate, WORKERS: workers, SERVER: server, SUM: workers + server}
 
     def _look(self, mains: Sequence[int], started: int) -> tuple[int, float, float]:
-        """How many have started by then, and what workers and server have spent."""
+        """Wait for `started` jobs. Return how many there are, and the processor time of workers and server."""
         self._bench.marks.wait(started, lambda: alive(mains))
         return self._bench.marks.count(), accounts.tree_spent_s(mains), self._bench.server.spent_s()
 
 
 def alive(mains: Sequence[int]) -> bool:
-    """None of the mains has ended."""
+    """Return whether none of the main processes has ended."""
     return all(accounts.spent_s(pid) > 0 for pid in mains)
 
 
 def alone(bench: Bench) -> None:
-    """Nothing is in the server, and no start has been written."""
+    """Empty the server and the record of starts."""
     bench.server.clear()
     bench.marks.clear()
 
 
 @contextmanager
 def our_pool(bench: Bench, *flags: str, handlers: str = HANDLERS) -> Iterator[list[int]]:
-    """The pid of our main process."""
+    """Yield the pid of our main process."""
     url, marks = bench.server.tcp_url, bench.marks.path
     with bench.pool("--processes", "2", *flags, url=url, marks=marks, handlers=handlers) as pool:
         yield [pool.pid]
@@ -116,7 +116,7 @@ def theirs(bench: Bench, peer: Peer) -> dict[str, float]:
 
 @contextmanager
 def peer_at_hand(bench: Bench, peer: Peer) -> Iterator[Installed]:
-    """What cannot be measured is explained by its own last words."""
+    """Yield a peer that is ready to run. An error that it causes quotes the last line of its log."""
     log = bench.directory / f"{peer.name}.log"
     log.unlink(missing_ok=True)
     try:
@@ -155,7 +155,7 @@ def races(bench: Bench) -> Iterator[Sequence[Step]]:
 
 
 def put_to_start(bench: Bench, mains: Sequence[int], warm: Callable[[], object], paced: Paced) -> dict[str, float]:
-    """On an idle pool, after some jobs that are not counted."""
+    """Measure an idle pool, after some jobs that are not counted."""
     puts = bench.amount(200, 30)
     warm()
     bench.marks.wait(WARM_JOBS, lambda: alive(mains))

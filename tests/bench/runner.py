@@ -29,7 +29,7 @@ MOST_IN_VAIN = 3
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done."""
+    """The choices for one run of the benchmarks."""
 
     benchmarks: Sequence[Benchmark]
     rounds: int = 5
@@ -43,7 +43,7 @@ class Plan:
 
 
 class Turn(NamedTuple):
-    """What is measured at once: rows of one variant, as the report calls them."""
+    """One measurement: rows of one variant, as the report calls them."""
 
     measurer: Measurer
     step: int
@@ -92,7 +92,7 @@ class _Runner:
         return result
 
     def _turns(self, benchmark: Benchmark, result: Result) -> list[list[Turn]]:
-        """Row by row: of each variant that is measured. What is not is told in the result."""
+        """Return for each step the turns of all variants. The result explains the rows that are not measured."""
         rows_of_bars = benchmark.rows_of_bars if self._plan.bars_only else None
         if not any(each.variant.suffix == BEFORE for each in self._measurers):
             absent = [row for row in benchmark.rows_of_bars if row.endswith(BEFORE)]
@@ -142,7 +142,7 @@ class _Runner:
 
 
 def _changes(variant: Variant, step: StepSeen) -> bool:
-    """Whether the figures of a variant can be others than those of the one that the run is about."""
+    """Return whether a step's figures can differ between this variant and the first one."""
     return not variant.suffix or (step.is_ours and (variant.suffix == BEFORE or step.runs_python))
 
 
@@ -153,7 +153,7 @@ def _watched(turn: Turn, say: Say) -> tuple[Reply, Disturbance]:
 
 
 class Repeats:
-    """Whether a disturbed row is measured again."""
+    """Decides whether a disturbed row is measured again."""
 
     def __init__(self, most: int) -> None:
         self._most = most

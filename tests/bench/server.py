@@ -16,7 +16,7 @@ from tests.bench.benchmark import Unmeasured
 
 NAMESPACE = "bench"
 PREFIX = f"{{{NAMESPACE}}}:"
-#: What a supervisor asks; all else is inside of scripts.
+#: The commands that a supervisor sends. All others run inside of scripts.
 TRIPS = ("evalsha", "eval", "blpop", "blmove", "hello", "ping", "script|load", "client|setname")
 
 
@@ -26,7 +26,7 @@ def program() -> str | None:
 
 
 class Server:
-    """It, and what is asked of it again and again."""
+    """A Redis server for benchmarks, with the questions that they repeat."""
 
     def __init__(self, connection: "redis.Redis", port: int, path: Path) -> None:
         self.redis = connection
@@ -49,21 +49,21 @@ class Server:
         return spent_s(self.pid)
 
     def waiting(self) -> int:
-        """How many jobs have not been leased."""
+        """Return how many jobs have not been leased."""
         return self._queue.counts().waiting
 
     def left(self) -> int:
-        """How many jobs have not ended."""
+        """Return how many jobs have not ended."""
         return self._queue.counts().total
 
     def calls(self) -> tuple[int, int]:
-        """Round trips, and all commands with those inside of scripts; but for this question."""
+        """Return the numbers of round trips and of all commands, also inside of scripts, without this question."""
         stats = self.redis.info("commandstats")
         calls = {name: int(stat["calls"]) for name, stat in stats.items() if name != "cmdstat_info"}
         return sum(calls.get(f"cmdstat_{name}", 0) for name in TRIPS), sum(calls.values())
 
     def clear(self, **options: int) -> None:
-        """Nothing but these options of the config is in it afterwards."""
+        """Delete everything, then set these options of the config."""
         self.redis.flushall()
         self._configured.clear()
         self.configure(**options)
@@ -80,7 +80,7 @@ class Server:
         return Client(self.url, NAMESPACE)
 
     def put(self, jobs: int, **options: object) -> None:
-        """So many no-op jobs more."""
+        """Put further no-op jobs."""
         with self.client() as client:
             client.queue("default").put_many({"klass": "bench.noop", **options} for _ in range(jobs))
 

@@ -1,4 +1,4 @@
-"""For how long one call of a script stops the server, with as many jobs as a call may have: its processor time."""
+"""Measures the server's processor time for one call of a script with as many jobs as a call may have."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ T = TypeVar("T")
 Act = Callable[[], object]
 #: Puts into the server what a call needs, and returns the call.
 Prepare = Callable[[Client, "Hands"], Act]
-#: What jobs may have, each of a batch of them.
+#: The options of the nth job of a batch, by the kind of job.
 KINDS: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
     "plain": lambda _n: {},
     "two tags": lambda n: {"tags": ["bench", f"tag-{n % 10}"]},
@@ -36,7 +36,7 @@ KINDS: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
 
 
 class Hands:
-    """What is done before a call that is measured. Its clock is set by hand."""
+    """Prepares calls that are measured. The clock is set by hand."""
 
     def __init__(self, server: Server) -> None:
         self.server = server

@@ -1,4 +1,4 @@
-"""What counts as a disturbance of a row: stolen time, and processor time of processes that are not the bench's."""
+"""Stolen time, and the processor time of processes that are not the bench's, disturb a row."""
 
 import os
 import subprocess
@@ -104,7 +104,7 @@ def test_a_real_busy_process_is_no_disturbance_for_the_one_above_it_alone():
 
 
 def _clock_of(pid):
-    """Of its processor time."""
+    """Return the id of the clock that counts a process's own processor time."""
     return ~pid << 3 | 2
 
 

@@ -1,4 +1,4 @@
-"""How rows are measured in turn, and again where the machine was disturbed. Measurers and looks are played."""
+"""The runner measures rows in turn, and again after a disturbance. Measurers and looks are played."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -27,7 +27,7 @@ STEPS = (
 
 
 class PlayedMeasurer:
-    """Its figures are those that it is given, one after the other."""
+    """A measurer that replies with given figures, one after the other."""
 
     def __init__(self, suffix="", figures=(), calls=None):
         self.variant = Variant(suffix, Path("python"), Path("source"))
@@ -46,7 +46,7 @@ class PlayedMeasurer:
 
 @pytest.fixture
 def machine(monkeypatch):
-    """What the looks before and after each attempt find, one after the other; then it is quiet."""
+    """The disturbances of the next attempts, in order. The machine is quiet after the last one."""
     found = []
     monkeypatch.setattr(runner.disturbance, "look", lambda: None)
     monkeypatch.setattr(runner.disturbance, "between", lambda *_: found.pop(0) if found else QUIET)

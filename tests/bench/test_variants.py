@@ -1,4 +1,4 @@
-"""Which code and which interpreters a run measures, and what it says of them."""
+"""A run chooses the code and the interpreters that it measures, and describes them."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""No-op jobs per second through two children: reused, forked per job, asynchronous; and what limits each."""
+"""Measures no-op jobs per second of two children, reused, forked per job or asynchronous, and their limits."""
 
 import subprocess
 import sys
@@ -46,7 +46,7 @@ print(forks / (time.perf_counter() - began), (sum(os.times()[:4]) - spent_s) / f
 def pool(
     bench: Bench, jobs: int, *flags: str, megabytes: int = 0, handlers: str = HANDLERS, **config: int
 ) -> dict[str, float]:
-    """From a tenth of the backlog to nine tenths."""
+    """Measure a backlog from a tenth to nine tenths of its jobs."""
     bench.server.clear(**config)
     bench.server.put(jobs)
     with bench.pool("--processes", "2", *flags, megabytes=megabytes, handlers=handlers) as running:

@@ -1,6 +1,6 @@
-"""What a typed put costs its producer beside a plain one: `python -m tests.bench.typed_puts [URL]`.
+"""The producer's cost of a typed put beside a plain one: `python -m tests.bench.typed_puts [URL]`.
 
-Processor time of this process per put, in turn, over nine rounds. The round trip is the same for all.
+A figure is this process's time for one put. The rows take turns over nine rounds. The round trip is equal for all.
 """
 
 import statistics

@@ -1,4 +1,4 @@
-"""Which of our code is measured, and under which interpreter: what a run is about, and what it is compared with."""
+"""Chooses the versions of our code that a run measures, and the interpreter of each."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ class Variant:
 
     @property
     def build(self) -> str:
-        """Of its interpreter, in words."""
+        """Describe the build of the interpreter."""
         return build_of(self.python)
 
     @property
@@ -33,7 +33,7 @@ class Variant:
 
     @property
     def revision(self) -> str:
-        """Of its checkout; with a + where it has been changed since. "unknown" where it is none."""
+        """Return the revision of the checkout, with a + if files have been changed. "unknown": it is no checkout."""
         command = ["git", "-C", str(self.source), "describe", "--always", "--dirty=+"]
         try:
             told = subprocess.run(command, capture_output=True, text=True, timeout=30)
@@ -72,7 +72,7 @@ def _before(folder: Path, python: Path, is_given: bool) -> Variant:
 
 
 def notes(variants: Sequence[Variant], builds_of_peers: Sequence[str]) -> list[str]:
-    """What a reader must know before comparing figures."""
+    """Return the sentences that a reader must know before comparing figures."""
     ours = variants[0].build
     found = []
     if "without" in ours:

@@ -131,7 +131,7 @@ def home(peer: Peer, folder: Path | None) -> str:
 
 
 def missing(peer: Peer, folder: Path | None) -> str | None:
-    """Why it cannot be measured here; None: it can."""
+    """Return why a peer cannot be measured here. None: it can."""
     for need in peer.needs:
         if need.startswith("{home}"):
             if folder is None:
@@ -148,9 +148,9 @@ def command(parts: Iterable[str], peer: Peer, folder: Path | None, url: str = ""
 
 
 def _kill_trees(mains: Iterable[int]) -> list[int]:
-    """Kill these and all below them, and return their pids, parents first.
+    """Kill processes and all their descendants, and return their pids, parents first.
 
-    They are stopped first, so that none starts another meanwhile.
+    All of them are stopped before the first is killed, so that none starts another meanwhile.
     """
     found: dict[int, psutil.Process] = {}
     new = [process for pid in mains for process in _living(pid)]
@@ -166,7 +166,7 @@ def _kill_trees(mains: Iterable[int]) -> list[int]:
 
 
 def _reap(pids: Iterable[int]) -> None:
-    """Collect those that their parents have left to us. What they have used is ours then, and not of other programs."""
+    """Reap processes that their parents have left to us. The time that they used then counts as ours."""
     for pid in pids:
         with suppress(ChildProcessError):  # its parent has, or it is not ours as we are no subreaper
             os.waitpid(pid, 0)

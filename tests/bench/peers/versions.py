@@ -1,4 +1,4 @@
-"""Which peers are measured: their versions, and how the interpreters that run them were built."""
+"""Tells the versions of the measured peers, and how their interpreters were built."""
 
 import subprocess
 from functools import cache
@@ -9,7 +9,7 @@ from tests.bench.peers import ALL, PYTHON, Peer, command, home, missing
 
 
 def versions(folder: Path | None) -> str:
-    """Of those that can be measured, by the interpreters that run them."""
+    """Return the versions of the peers that can be measured, by the interpreters that run them."""
     found: dict[str, list[str]] = {}
     for peer in _measured(folder):
         found.setdefault(_build(peer, folder), []).append(f"{peer.name} {_version(peer, folder)}".strip())
@@ -17,7 +17,7 @@ def versions(folder: Path | None) -> str:
 
 
 def builds(folder: Path | None) -> list[str]:
-    """Of the Python interpreters that run peers."""
+    """Return the builds of the Python interpreters that run peers."""
     return list(dict.fromkeys(_build(peer, folder) for peer in _measured(folder) if peer in PYTHON))
 
 
@@ -27,7 +27,7 @@ def _measured(folder: Path | None) -> list[Peer]:
 
 @cache
 def _build(peer: Peer, folder: Path | None) -> str:
-    """Of the interpreter that runs a peer, in words."""
+    """Describe the build of the interpreter that runs a peer."""
     if peer in PYTHON:
         return build_of(Path(command((peer.interpreter,), peer, folder)[0]))
     words = _told(peer.interpreter, "--version")  # "ruby 3.1.2p20 (…", "v20.1.0"

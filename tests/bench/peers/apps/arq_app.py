@@ -1,4 +1,4 @@
-"""arq: no results kept. It has no pool: it is run once for each worker process."""
+"""arq keeps no results here. arq has no pool, so this program is run once for each worker process."""
 
 import asyncio
 

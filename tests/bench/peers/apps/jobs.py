@@ -1,4 +1,4 @@
-"""What every peer's job does, in the peer's own environment: it writes that it has started, and no more."""
+"""The job of every peer writes that it has started, and does no more. Runs in the peer's own environment."""
 
 import os
 import struct

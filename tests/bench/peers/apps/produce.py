@@ -15,7 +15,7 @@ from importlib import import_module
 
 
 async def call(app, name, *arguments):
-    """What the app has under this name; nothing, if it has none."""
+    """Call the app's function of this name, if there is one, and return its answer."""
     answer = getattr(app, name, lambda *_: None)(*arguments)
     return await answer if inspect.isawaitable(answer) else answer
 
@@ -38,7 +38,7 @@ async def paced(app, count, gap_s):
     sys.stdout.write(json.dumps(moments))
 
 
-#: What is put where the rate is measured.
+#: The data of each job where the rate of puts is measured.
 DATA = {"to": "ada@example.org"}
 WARM = 20
 

@@ -1,4 +1,4 @@
-"""TaskTiger: a fork per job. It has no pool: this program is run once for each worker process."""
+"""TaskTiger forks for each job. TaskTiger has no pool, so this program is run once for each worker process."""
 
 import logging
 import sys
