@@ -28,7 +28,7 @@ class Who:
 
     @classmethod
     def of(cls, pid):
-        """None: there is no such process any more, or only its zombie."""
+        """Return the process of this pid. None: there is none any more, or only its zombie."""
         try:
             with open(f"/proc/{pid}/stat") as file:
                 words = file.read().rpartition(")")[2].split()
@@ -57,13 +57,13 @@ class Run:
     ended_at: float = 0.0  # with that
 
     def is_over(self):
-        """Whether it has said its last word, or its process is gone."""
+        """Return whether the run has said its last word, or its process is gone."""
         return self.word is not None or Who.of(self.who.pid) != self.who
 
 
 @dataclass
 class Runs:
-    """What the handlers of `menu/chaos.py` write into a named pipe, read by a thread."""
+    """The runs that the handlers of `menu/chaos.py` report through a named pipe. A thread reads them."""
 
     directory: Path
     all: list = field(default_factory=list)
@@ -86,7 +86,7 @@ class Runs:
         self._thread.start()
 
     def environment(self, pool):
-        """What a supervisor must be started with, for its handlers to find us; `pool`: its number."""
+        """Return the variables by which a supervisor's handlers find the pipe. `pool`: number of the supervisor."""
         return {"CHAOS_LEDGER": str(self._pipe), "CHAOS_LOCKS": str(self._locks), "CHAOS_POOL": str(pool)}
 
     def _read(self):
@@ -113,16 +113,16 @@ class Runs:
             run = self._last[who]
             assert (run.jid, run.attempt) == (jid, int(attempt)), (run, jid, attempt)
             self._open.pop(who, None)
-            # It may be interrupted after it has said that it is done.
+            # A run may be interrupted after it has said that it is done.
             run.word, run.ended_at = f"{run.word}, {word}" if run.word else word, float(at)
 
     def wait_for(self, count, timeout_s):
-        """Until there have been so many runs; whether there have."""
+        """Wait for `count` runs. Return whether there were so many in time."""
         with self._news:
             return self._news.wait_for(lambda: len(self.all) >= count, timeout_s)
 
     def sync(self):
-        """Until all is read that has been written by now."""
+        """Wait until all reports are read that have been written by now."""
         with self._news:
             wanted = self._synced + 1
         os.write(self._fd, b"sync - 0 0 0 0 0 -\n")
@@ -130,7 +130,7 @@ class Runs:
             assert self._news.wait_for(lambda: self._synced >= wanted, 20)
 
     def running(self):
-        """Those without a last word; some may have been killed."""
+        """Return the runs without a last word. Some of them may have been killed."""
         with self._news:
             return list(self._open.values())
 
@@ -181,7 +181,7 @@ class Accounts:
         return self.wrong
 
     def overlaps(self):
-        """For each run that met another, or its leftovers: the runs of its job, and who of theirs was killed when."""
+        """Describe each run that met another one, or its leftovers, with the runs of its job and the kills before."""
         told = []
         for jid, attempt, who, at in self.runs.overlaps:
             runs = [run for run in self.runs.all if run.jid == jid]
@@ -191,7 +191,7 @@ class Accounts:
         return told
 
     def _why_not(self, end, runs):
-        """Why this end of an attempt cannot be the end of these runs of it; None: it can."""
+        """Return why this end of an attempt cannot be the end of its runs. None: it can."""
         for run in runs[:-1]:
             if run.pool not in self.masters:
                 return f"{run} came to no end, and its master lived"
@@ -226,10 +226,10 @@ class Accounts:
 
 
 def _ends(history):
-    """How each attempt ended. That a job is buried with its last death is no end of its own."""
+    """Return the end of each attempt. The failure that follows a job's last death is not counted as a further end."""
     return [one for one in history if one["what"] in _ENDS and not str(one.get("group", "")).startswith("died:")]
 
 
 def is_reason(text):
-    """Whether it is one of the closed list of reasons of a death."""
+    """Return whether a text is one of the fixed reasons of a death."""
     return _REASON.fullmatch(text) is not None

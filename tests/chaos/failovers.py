@@ -16,12 +16,12 @@ from tests.chaos import producer
 from tests.lengths import SOON_S
 
 _BATCH = 1000
-#: What supervisors say of a failover and what comes of it.
+#: Events by which supervisors tell of a failover and its consequences.
 _TOLD = {"redis.lost", "redis.connected", "lease.lost", "job.stale", "job.died", "job.failed", "job.unknown"}
 
 
 class Elections:
-    """When the first of the sentinels has said that another server is the primary (unix s)."""
+    """Listens to sentinels for the first word that another server is the primary (unix s)."""
 
     def __init__(self, sentinels):
         self._said = []  # unix s
@@ -66,7 +66,7 @@ def elections(sentinels):
 
 @dataclass
 class Failover:
-    """How one server was lost, and how long after the election each supervisor has leased again (s)."""
+    """The loss of one server, and the times from the election to the supervisors' next leases (s)."""
 
     how: str
     first_lease_s: float

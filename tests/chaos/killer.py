@@ -1,5 +1,6 @@
-"""Kills at random, as the kernel, an operator or another container may: children, zygotes, masters. It finds them by
-their parents, not by what the supervisors say. For each master that it has killed it starts another.
+"""Kills children, zygotes and masters at random, as the kernel, an operator or another container may.
+
+The killer finds them by their parents, not by the logs of supervisors. Each killed master is replaced by another.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from tests.chaos.accounts import Killed, Who
 
-#: What of a hundred kills hits what.
+#: The targets of a hundred kills.
 WEIGHTS = {"child": 88, "zygote": 7, "master": 5}
 
 

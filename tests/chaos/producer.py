@@ -11,7 +11,7 @@ import time
 
 from supervisor import Client, LeaseholdError, OutcomeUnknown
 
-#: It leaves off while so many wait, more than all supervisors do in an election.
+#: The producer pauses while so many jobs wait. Supervisors do fewer during an election.
 _MOST_WAITING = 300
 _BATCH = 20
 

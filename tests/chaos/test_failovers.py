@@ -189,7 +189,7 @@ def moved(cluster, namespace, how):
 
 
 def _is_elsewhere(node, namespace, before):
-    """Whether this node knows that another one has the namespace."""
+    """Return whether this node knows that another one has the namespace."""
     return node.says(b"cluster_state:ok") and clusters.port_of_owner(node, namespace) != before.port
 
 

@@ -1,5 +1,6 @@
-"""Everything is killed, at random and without end, while three supervisors work: what was put comes to an end, once,
-and every death has its reason. TEST_FULL=1: 1,000 kills in 20,000 jobs.
+"""Each job ends once while all processes of three supervisors are killed at random, and each death has its reason.
+
+TEST_FULL=1: 1,000 kills in 20,000 jobs.
 """
 
 import itertools
@@ -21,7 +22,7 @@ from tests.chaos.killer import Killer
 KILLS, JOBS = (1000, 20_000) if FULL else (40, 2000)
 DEATHS = 300 if FULL else 40
 SEED = int(os.environ.get("LEASEHOLD_TEST_SEED", "5"))
-#: Of a hundred jobs.
+#: The handlers of a hundred jobs.
 MIX = {
     "short": 56,
     "nap": 12,
@@ -79,8 +80,9 @@ def all_jobs(stage):
 
 
 def seconds_to_the_next_run(accounts, runs, jobs):
-    """From the kill of a child whose handler was at work, for its job's first death, to the next run of the job; and
-    from the kernel's report of the death.
+    """Return the times from a job's first death to its next run, from the kill and from the kernel's word.
+
+    Only children are counted that were killed while their handler ran.
     """
     began = {}
     for run in runs.all:
@@ -105,7 +107,7 @@ def _ended_before(history, entry):
 
 
 def kill_until_enough(stage, runs, killer):
-    """As many kills as there are to be, spread over the runs of nine tenths of the jobs. Answers how long it took."""
+    """Kill KILLS processes, spread over the runs of nine tenths of the jobs. Return how long that took."""
     began_at = time.monotonic()
     every = JOBS * 0.9 / KILLS
     while len(killer.killed) < KILLS:
@@ -117,7 +119,7 @@ def kill_until_enough(stage, runs, killer):
 
 
 def assert_all_have_ended(jobs, put):
-    """What was put, and what followed the completed ones, and nothing else. Answers how many have followed."""
+    """Assert that each put job, each follow-up of a completed one and no other has ended. Return how many followed."""
     completed = {jid for jid, job in jobs.items() if job.state == "complete"}
     failed = {jid for jid, job in jobs.items() if job.state == "failed"}
     followers = {f"{jid}-{n}" for jid in completed if jobs[jid].klass == "chaos.goes_on" for n in (1, 2)}
