@@ -57,6 +57,6 @@ SPECS = {
     ),
 }  # fmt: skip
 
-#: What KEDA's scaler of type redis reads of a trigger, and of the account.
+#: Fields of a trigger, and of the account, that KEDA's scaler of type redis reads.
 REDIS_TRIGGER = {"address", "listName", "listLength", "activationListLength", "databaseIndex", "enableTLS"}
 REDIS_ACCOUNT = {"address", "username", "password", "tls", "ca", "cert", "key", "keyPassword"}

@@ -21,13 +21,13 @@ class Instruction:
         return json.loads(text) if text.startswith("[") else None
 
     def pairs(self) -> dict[str, str]:
-        """Of ENV, ARG or LABEL."""
+        """Return the names and values of an ENV, ARG or LABEL."""
         return dict(pair.split("=", 1) for pair in self.text.split() if "=" in pair)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """From a FROM to the next one."""
+    """The instructions from one FROM to the next."""
 
     base: str
     name: str

@@ -1,4 +1,4 @@
-"""Which metrics, with which labels, an expression asks for; and whether supervisors have them."""
+"""Finds metrics and labels in an expression of Prometheus that supervisors do not have."""
 
 import re
 
@@ -8,9 +8,9 @@ from supervisor.master.report.metrics_snapshot import QUEUE_STATES
 from supervisor.master.report.state import STATES
 from supervisor.ops.metrics import METRICS
 
-#: What Prometheus adds to every sample, and its own recordings below.
+#: Labels that Prometheus adds to every sample.
 SCRAPED = {"job", "instance", "le"}
-#: Of labels that have few values: which.
+#: The values of labels that have few.
 VALUES = {
     ("leasehold_queue_jobs", "state"): set(QUEUE_STATES),
     ("leasehold_jobs_ended_total", "outcome"): set(OUTCOMES),
@@ -22,7 +22,7 @@ _SELECTOR = re.compile(r"\b(leasehold_\w+)\b(?:\{([^}]*)\})?")
 
 
 def unknown(expression: str) -> list[str]:
-    """What no supervisor shows: metrics, labels of them in its selectors, their values, and labels it groups by."""
+    """Return the metrics, labels, values of labels and labels to group by that no supervisor shows."""
     found = []
     known: set[str] = set(SCRAPED)
     for name, matchers in _SELECTOR.findall(expression):

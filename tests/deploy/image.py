@@ -17,7 +17,7 @@ import pytest
 
 from tests.deploy.dockerfile import Instruction, Stage, context
 
-#: What the base image has that this machine may have elsewhere.
+#: The base image has Python in its PATH. This machine may have Python elsewhere.
 PYTHON = Path(sys.base_prefix, "bin")
 BASE_PATH = f"{PYTHON}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: How this machine reaches the package index.
@@ -40,7 +40,7 @@ ip link set lo up
 
 @dataclass
 class Image:
-    """What the stages have made so far, in a directory."""
+    """The result of the stages so far, in a directory."""
 
     directory: Path
     environment: dict[str, str] = field(default_factory=dict)
@@ -90,13 +90,13 @@ class Image:
     def enter(
         self, pid: int, words: Sequence[str], environment: Mapping[str, str]
     ) -> "subprocess.CompletedProcess[str]":
-        """What `docker exec` does, in the container whose PID 1 is `pid` out here."""
+        """Run a command as `docker exec` does, in the container whose PID 1 is `pid` out here."""
         inside = ["nsenter", "--target", str(pid), "--mount", "--pid", "--net", "--root", "--wd"]
         command = [*inside, *self._as_the_user(words, environment)]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     def _as_the_user(self, words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-        """As the image says, and with the rights that deploy/compose.yaml leaves it: none."""
+        """Return a command as the image's user, without capabilities, as deploy/compose.yaml runs it."""
         uid, gid = self.user.split(":")
         rights = ["--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
         variables = [f"{name}={value}" for name, value in {**self.environment, **environment}.items()]

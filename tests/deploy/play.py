@@ -27,7 +27,7 @@ class Series(Protocol):
     labels: Sequence[tuple[str, str]]
 
 
-#: What one scrape has shown; None: there was no answer.
+#: The series of one scrape. None: there was no answer.
 Shown = Mapping[Series, float] | None
 
 

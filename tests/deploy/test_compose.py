@@ -17,12 +17,12 @@ from tests.deploy import dockerfile
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "deploy/compose.yaml"
-#: What deploy/.env would say.
+#: The password that deploy/.env would set.
 PASSWORD = "0123456789abcdef"
 
 
 def interpolated(text):
-    """As Compose does it."""
+    """Replace variables as Compose does."""
     return re.sub(r"\$(?:(\$)|\{REDIS_PASSWORD:\?[^}]+\})", lambda found: found[1] or PASSWORD, text)
 
 

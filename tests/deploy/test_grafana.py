@@ -16,7 +16,7 @@ PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
 EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]]
 NOTES = [each["expr"] for each in BOARD["annotations"]["list"]]
 VARIABLES = {each["name"]: each for each in BOARD["templating"]["list"]}
-#: What Grafana puts in their place.
+#: Values that Grafana puts in the place of its own variables.
 FILLED_IN = {"$__rate_interval": "1m", "$__range": "1h"}
 
 
@@ -36,10 +36,10 @@ def test_every_figure_exists_and_few_are_missing():
         assert figures.unknown(expression) == [], expression
     shown = set(re.findall(r"\bleasehold_\w+", " ".join([*EXPRESSIONS, *NOTES])))
     shown |= {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown}
-    #: busy_ratio is what a panel reckons over all supervisors; the others go with one that is there.
+    # A panel computes the busy ratio over all supervisors. Each other metric belongs to one that a panel shows.
     without = {"leasehold_busy_ratio", "leasehold_processes_most", "leasehold_children_reaped_total"}
     without |= {"leasehold_printed_lines_total", "leasehold_job_running_longest_seconds", "leasehold_reload_refused"}
-    #: What is there only if something is wrong has an alert.
+    # Metrics that appear only if something is wrong have an alert.
     without |= set(re.findall(r"\bleasehold_\w+", (ROOT / "deploy/prometheus/alerts.yml").read_text())) - shown
     without &= METRICS.keys()
     assert METRICS.keys() - shown == without

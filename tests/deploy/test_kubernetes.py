@@ -38,7 +38,7 @@ SCALED = RESOURCES["keda:ScaledObject"]["spec"]
 
 @pytest.fixture(scope="module")
 def built():
-    """What `kubectl apply --kustomize` would apply."""
+    """The resources that `kubectl apply --kustomize` would apply, by kind."""
     if shutil.which("kubectl") is None:
         pytest.skip("this machine has no kubectl")
     done = subprocess.run(
@@ -198,7 +198,7 @@ def test_triggers_watch_the_queues_of_the_deployment():
     assert SCALED["minReplicaCount"] == 0
 
 
-#: What KEDA asks of a key: the length of whatever it is.
+#: KEDA's script for the length of a key of any type.
 LENGTH = """
 local lengths = {list = 'llen', hash = 'hlen', set = 'scard', zset = 'zcard', none = 'llen'}
 return redis.call(lengths[redis.call('type', KEYS[1]).ok], KEYS[1])

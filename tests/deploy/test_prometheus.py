@@ -1,4 +1,4 @@
-"""What Prometheus is given: it reads it, each alert fires when it should, and each figure is one that there is."""
+"""Prometheus reads our rules, each alert fires when it should, and each metric in them exists."""
 
 import re
 

@@ -44,7 +44,7 @@ def unit():
 
 @pytest.fixture
 def installed(tmp_path):
-    """As it would be where the application is: systemd looks whether its program is there."""
+    """The unit with an existing program in its place, because systemd-analyze looks for the program."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("this machine has no systemd-analyze")
     program = tmp_path / "bin/leasehold"
