@@ -43,7 +43,7 @@ PAGES = [
     *(ROOT / "deploy/CHANGELOG.md", *OPERATIONS.pages, *INTERNALS),
 ]
 Page = Path | Manual
-#: What runs us in containers, clusters and under systemd.
+#: Files that run us in containers, clusters and under systemd.
 RECIPES = [
     path
     for path in sorted((ROOT / "deploy").rglob("*"))
@@ -75,7 +75,7 @@ def rights_to_find_servers() -> list[str]:
 
 
 def section(page: Page, title: str) -> str:
-    """From a heading to the next one of its level or above. A comment in a block is no heading."""
+    """Return the text from a heading to the next one of its level or above. A comment in a block is no heading."""
     text = page.read_text()
     headings = FENCE.sub(lambda fence: re.sub(r"[^\n]", "`", fence[0]), text)
     begin = re.search(rf"^(#+) {re.escape(title)}\n", headings, re.MULTILINE)
@@ -85,7 +85,7 @@ def section(page: Page, title: str) -> str:
 
 
 def tables(page: Page, title: str) -> list[list[list[str]]]:
-    """The cells of each table of a section, without its heading."""
+    """Return the cells of each table of a section, without its heading."""
     found = re.findall(r"^(?:\|.*\n)+", section(page, title), re.MULTILINE)
     assert found, f"{page.name}, {title}: no table"
     return [
@@ -95,17 +95,17 @@ def tables(page: Page, title: str) -> list[list[list[str]]]:
 
 
 def rows(page: Page, title: str) -> list[list[str]]:
-    """Those of its first table."""
+    """Return the rows of a section's first table."""
     return tables(page, title)[0]
 
 
 def anchors(page: Path) -> set[str]:
-    """What GitHub makes of the headings."""
+    """Return the anchors that GitHub makes of the headings."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def example(page: Path, name: str) -> str:
-    """The module `handlers/<name>.py` of a page."""
+    """Return the module `handlers/<name>.py` of a page."""
     (block,) = (block for block in blocks(page, "python") if block.startswith(f"# handlers/{name}.py"))
     return block

@@ -1,7 +1,7 @@
-"""Somebody who types what the pages show: line by line, as printed, in one folder.
+"""Plays a reader who types the lines that the pages show, as printed, in one folder.
 
-What a line leaves, its directory and its variables, the next one finds. A line that says "until Ctrl-C" has a terminal
-of its own.
+Each line finds the directory and the variables that the line before has left. A line that says "until Ctrl-C" has a
+terminal of its own.
 """
 
 import contextlib
@@ -68,7 +68,7 @@ def commands(block: str) -> list[str]:
 
 
 def typed(line: str) -> str:
-    """Without the comment, which the pages set off."""
+    """Return a line without its comment, which the pages set off by two spaces."""
     return line.partition("  ")[0]
 
 
@@ -77,7 +77,7 @@ def is_until_ctrl_c(line: str) -> bool:
 
 
 class Running:
-    """What goes on in a terminal of its own, until Ctrl-C."""
+    """A command in a terminal of its own, until Ctrl-C."""
 
     def __init__(self, line: str, directory: Path, environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -86,12 +86,12 @@ class Running:
         )  # fmt: skip
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """What it says, as it says it, to its end."""
+        """Yield the command's events as they come, to its end."""
         assert self.process.stderr is not None
         yield from (json.loads(line) for line in self.process.stderr if line.startswith(b"{"))
 
     def log_until(self, name: str) -> list[dict[str, Any]]:
-        """What it says up to its next event of this name."""
+        """Return the events up to the next one of this name."""
         said = []
         for event in self.events():
             said.append(event)
@@ -100,11 +100,11 @@ class Running:
         raise AssertionError(f"it has ended without {name}")
 
     def until(self, name: str) -> dict[str, Any]:
-        """Its next event of this name."""
+        """Return the next event of this name."""
         return self.log_until(name)[-1]
 
     def until_ready(self) -> dict[str, Any]:
-        """What it says once it can lease jobs."""
+        """Wait until the supervisor can lease jobs, and return the event that says so."""
         missing = {"master.started", "zygote.ready"}  # in any order
         said = []
         for event in self.events():
@@ -115,12 +115,12 @@ class Running:
         raise AssertionError(f"it has ended without {missing}: {said}")
 
     def until_listening(self) -> None:
-        """The web page can be asked from now on."""
+        """Wait until the web page can be asked."""
         assert self.process.stderr is not None
         assert any(b"listening at http://" in line for line in self.process.stderr), "it has ended before it listened"
 
     def end(self, ctrl_c: bool = True) -> int:
-        """Its exit code, after Ctrl-C, or by itself."""
+        """Return the exit code, after Ctrl-C or an end by itself."""
         if ctrl_c and self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         for _ in self.events():
@@ -139,7 +139,7 @@ class Terminal:
         self.running: list[Running] = []
 
     def read(self, line: str) -> str:
-        """As the reader has to read it."""
+        """Replace the words of a line that a reader has to replace."""
         for word, ours in self.instead.items():
             line = line.replace(word, ours)
         return line
@@ -163,7 +163,7 @@ class Terminal:
         return self.running[-1]
 
     def close(self) -> None:
-        """Nothing that was begun here lives on."""
+        """Kill all commands that still run in terminals of their own."""
         for each in self.running:
             each.process.kill()
             each.process.wait(_LONGEST_S)
@@ -172,7 +172,7 @@ class Terminal:
 
 
 def _is_installed() -> bool:
-    """Whether the `leasehold` beside this interpreter is the code that is tested, and not another version of it."""
+    """Return whether the `leasehold` beside this interpreter is the tested code, not another version of it."""
     try:
         installed = Path(str(metadata.distribution("leasehold").locate_file("supervisor")))
     except metadata.PackageNotFoundError:

@@ -1,6 +1,6 @@
-"""What the README and the operations manual show for a shell is carried out: every line as printed, in its order.
+"""Carries out each line that the README and the operations manual show for a shell, as printed and in order.
 
-Beside it there is a supervisor, which is started anew where a line has ended it.
+A supervisor runs beside them. It is started anew after a line that has ended it.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ ENDS_WITH = {
     "leasehold upgrade --back --dry-run": (1, "a supervisor runs beside it"),
     "leasehold upgrade --back": (1, "a supervisor runs beside it"),
 }
-#: What wants the server of the reader's own folder: test_new_user.py types it there.
+#: Lines with this text need the server of the reader's own folder. test_new_user.py types them there.
 AT_THE_EMBEDDED_SERVER = "redis-cli -s .leasehold/socket"
 #: Sections whose blocks for a shell other tests carry out.
 ELSEWHERE = {
@@ -131,7 +131,7 @@ def has_section(page, title):
 
 
 def for_a_shell(page):
-    """Its blocks that are carried out here."""
+    """Return the blocks of a page that are carried out here."""
     elsewhere = [
         body for title in ELSEWHERE if has_section(page, title) for _, body in FENCE.findall(section(page, title))
     ]

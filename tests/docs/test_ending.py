@@ -20,13 +20,13 @@ def test_every_signal_of_the_master_is_documented():
     assert named == {each.name.removeprefix("SIG") for each in HANDLED_SIGNALS - {signal.SIGCHLD}} | {"KILL"}
 
 
-#: What signal(7) says that they do to who has done nothing about them. TTIN and TTOU would stop a process that has a
-#: terminal's session above it, and ours have none.
+#: Signals that do not end a process by default, says signal(7). TTIN and TTOU would stop a process in the session of a
+#: terminal, and ours are in none.
 HARMLESS_BY_DEFAULT = {"TTIN", "TTOU", "CONT"}
 
 
 def does(pid: int, name: str) -> str:
-    """What the signal does to the process: by what the kernel says that it catches, ignores and blocks."""
+    """Return what a signal does to a process, by the signals that the kernel says it catches, ignores and blocks."""
     status = Path(f"/proc/{pid}/status").read_text()
     masks = [int(mask, 16) for mask in re.findall(r"^Sig(?:Blk|Ign|Cgt):\s+(\w+)", status, re.MULTILINE)]
     bit = 1 << (signal.Signals[f"SIG{name}"] - 1)

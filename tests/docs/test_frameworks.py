@@ -14,7 +14,7 @@ from tests.lengths import SOON_S
 
 PAGE = ROOT / "supervisor/docs/frameworks.md"
 IN_PROCESS = ROOT / "supervisor/docs/in_process.md"
-#: Of a new project, as far as the page needs it.
+#: The settings of a new project, as far as the page needs them.
 SETTINGS = """
 SECRET_KEY = "x"
 INSTALLED_APPS = ["shop"]

@@ -1,4 +1,4 @@
-"""What a fresh clone is told to do: two lines, which CI runs too, and what is installed by them."""
+"""The README runs and tests a fresh clone by one line each. CI takes its line from there, and the wheel is complete."""
 
 import subprocess
 import tomllib

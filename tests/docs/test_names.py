@@ -35,7 +35,7 @@ ALERTS = {
     for rule in group["rules"]
     if "alert" in rule
 }
-#: Of a process that was killed by a signal, as shells and containers say it.
+#: Exit code of a killed process, as shells and containers tell it.
 KILLED = 128 + signal.SIGKILL
 
 

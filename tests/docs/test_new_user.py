@@ -16,12 +16,12 @@ from tests.lengths import FULL
 from tests.servers import free_port
 
 TITLE = "From a handler to a drained pool"
-#: Where a reader looks at the log before the next line is typed: what it says by then.
+#: The event after which a reader types the next line, by the line that causes it.
 LOOKED_FOR = {
     "leasehold run --processes 2 --http 127.0.0.1:9464": "job.completed",
     """leasehold put greetings.hello '{"name": "Godot"}'""": "job.retried",
 }
-#: What is to be seen then.
+#: The text that a reader sees then, by the beginning of the line.
 SEEN = {
     "leasehold job first": r'(?s)^state +complete$.*\{"greeted":"Ada"\}',
     "leasehold queues": r"^queue .* scheduled .*\n(-.*\n)?default .* 1 ",
@@ -35,12 +35,12 @@ SEEN = {
 #: The sections that come next, and the names in the data of the jobs that complete at once.
 NEXT = ("Put jobs", "What a queue can do")
 GREETED = {"Ada", "Alan", "Cleo", "Dan", "Ida", "Tim"}
-#: It needs a Redis of the reader's own; test_commands.py gives it one.
+#: A line that needs a Redis of the reader's own. test_commands.py provides one.
 ELSEWHERE = "redis-cli -u redis://localhost:6379/0"
 
 
 def get_it(clone):
-    """The command in its `.venv`: at full length by the page's own first line, from the package index."""
+    """Install the command in its `.venv`: at full length by the page's own first line, from the package index."""
     if not FULL:
         install(clone)
         return
@@ -78,7 +78,7 @@ def test_first_steps_lead_from_an_empty_folder_to_a_drain(open_directory, measur
 
 
 def await_the_servers_end(folder):
-    """Of the embedded one, which ends with the last command."""
+    """Wait for the end of the embedded server, which ends with the last command."""
     with (folder / ".leasehold/running.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
@@ -103,7 +103,7 @@ def folder(open_directory):
 
 
 def completed(pool, names):
-    """What the pool says until each of these has been greeted."""
+    """Yield the pool's events until each of these names has been greeted."""
     names = set(names)
     for event in pool.events():
         yield event
@@ -134,7 +134,7 @@ def test_what_is_shown_next_works_in_the_same_folder(folder):
 
 
 def walk(terminal):
-    """Does what the section says. What each line has shown, and the last event of each name that was looked for."""
+    """Carry out a section. Return the output of each line, and the last event of each name that was looked for."""
     said, events = {}, {}
     for language, body in FENCE.findall(section(FIRST_STEPS, TITLE)):
         if language == "python":

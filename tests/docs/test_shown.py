@@ -1,4 +1,4 @@
-"""What a supervisor shows of itself, its state, its sandbox and its events, is explained, and nothing else is."""
+"""The manual explains the states, sandbox parts and events that a supervisor shows, and no others."""
 
 import ast
 import inspect
@@ -16,7 +16,7 @@ from tests.docs.pages import CONTRACT, OPERATIONS, PAGES, ROOT, path_of, rows, s
 
 ATTACKS = ROOT / "tests/process/crash/test_attacks.py"
 
-#: What `job` has for its child, and not for the handler.
+#: Attributes of `job` for its child, not for the handler.
 NOT_FOR_HANDLERS = {"completion", "report_progress", "tell_to_stop"}
 
 
@@ -44,7 +44,7 @@ def test_sandbox_parts_are_documented():
     assert [part.strip("`") for part, *_ in parts] == list(confinement._PARTS)
 
 
-#: What a handler tries, as the page says it, and the attacks that show what comes of it.
+#: Attempts of a handler, in the page's words, and the attacks that show their outcomes.
 TRIED = {
     "to find the Redis password": ("own_environment", "own_memory", "own_descriptors", "environment_of_the_master"),
     "to read the supervisor's memory": ("memory_files", "process_vm_readv", "ptrace"),
@@ -83,7 +83,7 @@ def test_sandbox_table_agrees_with_the_attacks():
 
 
 def job_attributes() -> set[str]:
-    """What a handler's `job` has: assigned in `__init__`, a property or a method."""
+    """Return the attributes of a handler's `job`: assigned in `__init__`, properties and methods."""
     tree = ast.parse((ROOT / "supervisor/child/context.py").read_text())
     (job,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "JobContext")
     assigned = {

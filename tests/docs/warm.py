@@ -17,7 +17,7 @@ _FDS = 3
 
 
 def call(path: str, arguments: list[str]) -> int:
-    """In the place of the command. Answers its exit code."""
+    """Have the warm process run a command, and return its exit code."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST_BYTES)
         server.connect(path)
@@ -28,7 +28,7 @@ def call(path: str, arguments: list[str]) -> int:
 
 
 def serve(path: str) -> None:
-    """Until it is killed. Says one byte on its stdout when it can be called."""
+    """Run commands in forks until it is killed. One byte on stdout says that it can be called."""
     from importlib import import_module
 
     from supervisor.cli.lib.parser import COMMANDS
