@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 #: Debian's packages of these names hold them.
 PROGRAMS = ("buildah", "runc", "debootstrap")
-#: What the image python:…-slim has, and what a machine with systemd has.
+#: Debian's packages for the image python:…-slim and for a machine with systemd.
 PACKAGES = ("python3", "python3-venv", "python3-pip", "python-is-python3", "systemd", "systemd-sysv", "dbus", "procps")
 #: Names a directory in which all this is done, and the base is kept for the next session.
 KEEP_IN = "TEST_IMAGE_DIRECTORY"
@@ -68,7 +68,7 @@ def built(session: Path) -> Iterator[Built]:
 
 
 def _is_alone(users: int) -> bool:
-    """Whether no other process of the session uses the directory. Then none can begin to until we let it."""
+    """Return whether no other process of the session uses the directory. If so, others wait until this lock ends."""
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -109,7 +109,7 @@ def _base(directory: Path) -> Path:
 
 
 def _index_as_here(directory: Path) -> list[str]:
-    """What gives pip in the build the settings that it has here, with the files that they name."""
+    """Return the options that give pip in the build its settings of this machine, with the files that they name."""
     lines = _run("python3", "-m", "pip", "config", "list").splitlines()
     settings = dict(line.partition("=")[::2] for line in sorted(lines, reverse=True))  # of two, the environment's
     values = {name.partition(".")[2]: value.strip("'\"") for name, value in settings.items() if "." in name}
@@ -129,7 +129,7 @@ def _buildah(directory: Path, *words: str) -> str:
 
 
 def _run(*command: str) -> str:
-    """What it prints. If we end before it does, so do all processes that it has started, and their mounts with them."""
+    """Run a command and return its output. If this process ends, all processes and mounts of the command end, too."""
     alone = ("unshare", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child=SIGKILL")
     done = subprocess.run([*alone, *command], capture_output=True, text=True, timeout=_SLOW_S, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"

@@ -43,7 +43,11 @@ class Engine:
         return self.command("run", "--bundle", str(bundle), "--pid-file", str(bundle / "pid"), name), name
 
     def specification(self, words: Iterable[str], environment: dict[str, str]) -> dict[str, Any]:
-        """Of the image: its user, directory and variables; no capabilities, a read-only root, /tmp of its own."""
+        """Return runc's specification of a container of the image.
+
+        User, directory and variables are the image's. The container has no capabilities, a read-only root and a /tmp of
+        its own.
+        """
         subprocess.run(self.command("spec"), cwd=self.directory, check=True)
         specification: dict[str, Any] = json.loads((self.directory / "config.json").read_text())
         (self.directory / "config.json").unlink()
@@ -70,7 +74,7 @@ class Engine:
         return int((self.directory / name / "pid").read_text())
 
     def assert_nothing_left(self) -> None:
-        """No container, process, mount or cgroup."""
+        """Assert that no container, process, mount or cgroup is left."""
         assert self.tell("list", "--quiet").stdout.split() == []
         assert [group for name in self.names for group in self.groups(name)] == []
         mounted = Path("/proc/self/mountinfo").read_text()
@@ -103,16 +107,16 @@ class Container(Pool):
         return self.engine.pid(self.name)
 
     def execute(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """As `docker exec`."""
+        """Run a command in the container, as `docker exec` does."""
         return self.engine.tell("exec", self.name, *words)
 
     def kill(self) -> int:
-        """As `docker kill`, or a host that is lost. Answers the exit code."""
+        """Kill the container, as `docker kill` or the loss of a host does. Return the exit code."""
         assert self.engine.tell("kill", self.name, "KILL").returncode == 0
         return self.wait()
 
     def stop(self, grace_s: float) -> int:
-        """As `docker stop --time`: the image's signal, then KILL after so many seconds. Answers the exit code."""
+        """Send the image's signal, then KILL after `grace_s`, as `docker stop --time` does. Return the exit code."""
         self.send(getattr(signal, self.engine.built.config["StopSignal"]))
         try:
             return self.wait(grace_s)
@@ -120,7 +124,7 @@ class Container(Pool):
             return self.kill()
 
     def kills_by_the_kernel(self) -> int:
-        """How many processes of the container the kernel has killed because memory had run out."""
+        """Return how many processes of the container the kernel has killed because memory had run out."""
         files = [CGROUPS / "memory" / self.name / "memory.oom_control", CGROUPS / self.name / "memory.events"]
         lines = next(file for file in files if file.exists()).read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
@@ -184,7 +188,7 @@ def bind(source: Path, destination: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def engine(built: Built, directory: Path) -> Iterator[Engine]:
-    """Nothing of it is left afterwards, also where the test has failed."""
+    """A container engine of which nothing is left afterwards, also if the test fails."""
     directory.mkdir()
     engine = Engine(built, directory)
     try:

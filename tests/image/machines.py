@@ -129,7 +129,7 @@ class Machine(Pool):
         self.stage.wait_until_counted(lambda: self.shown(name) == value, 30)
 
     def ends(self) -> list[str]:
-        """How the service's main process has ended each time, by systemd's word: `status=71`."""
+        """Return each end of the service's main process in systemd's words, such as `status=71`."""
         return [
             found[1] for line in list(self.said) if (found := re.search(r"Main process exited.* (status=\d+)", line))
         ]

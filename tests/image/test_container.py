@@ -157,7 +157,7 @@ def test_lost_container_is_replaced_by_its_peer(boxes, measured):
 
 
 def lose(boxes, end, measured):
-    """One of two containers ends by KILL in mid-job; the other starts it anew after TTL + grace, as a death."""
+    """Kill one of two containers in mid-job. The other starts the job anew after TTL + grace, as a death."""
     stage = boxes.stage
     stage.config(grace=GRACE_S)
     lost = boxes.start(**SHORT_LEASES).wait_ready()

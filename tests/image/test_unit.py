@@ -35,7 +35,7 @@ def machine(boxes, tmp_path):
 
 
 def power_off(boxes, machine, *lost):
-    """Nothing is left, on the machine and of it."""
+    """Power the machine off. Nothing is left on the machine or of it."""
     machine.power_off()
     for worker in lost:
         boxes.stage.client.deregister(worker)
