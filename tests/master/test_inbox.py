@@ -56,7 +56,7 @@ def test_wait_returns_at_its_deadline(inbox):
 
 
 def test_giving_way_lets_a_woken_process_begin(inbox, pair):
-    """Also one of another session, to which sched_yield(2) yields now and then."""
+    """The process is of another session, to which sched_yield(2) yields only now and then."""
     ours, theirs = pair
     processors = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(processors)})

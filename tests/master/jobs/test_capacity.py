@@ -1,4 +1,4 @@
-"""How many jobs are leased, by the children that are there and the time that recent jobs took."""
+"""The children and the run times of recent jobs decide how many jobs the master leases."""
 
 import pytest
 

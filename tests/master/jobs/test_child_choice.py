@@ -1,4 +1,4 @@
-"""Which child gets a job: an idle one, a busy one, or none."""
+"""The master chooses an idle child, a busy one or none for a job."""
 
 import pytest
 

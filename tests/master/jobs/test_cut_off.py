@@ -1,4 +1,4 @@
-"""When a job is stopped whose lease was not renewed. Children are forks of the test; there is no Redis."""
+"""The master stops a job whose lease was not renewed in time. Children are forks of the test, without Redis."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""How the directories of running jobs are counted, whatever their handlers do in them meanwhile."""
+"""The master measures the directories of running jobs, whatever their handlers do in them meanwhile."""
 
 import os
 import signal

@@ -233,7 +233,7 @@ def several(*words):
 
 
 def test_a_word_behind_an_answer_is_about_the_next_job(desk):
-    """Its child exits now, which must not be forgotten with the job before."""
+    """The child of the next job exits now. The dispatcher must not forget that with the job before."""
     desk = desk(processes="1")
     desk.pace.learn("k", QUICK_S)
     trouble = pack_trouble(Trouble("MemoryError", "m", "traceback"))

@@ -1,4 +1,4 @@
-"""How handlers are told to stop, and interrupted. Children are forks of the test."""
+"""The master tells handlers to stop, and interrupts them. Children are forks of the test."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""How answers and deaths of children become outcomes. Children are forks of the test."""
+"""Answers and deaths of children become outcomes of jobs. Children are forks of the test."""
 
 import math
 import os

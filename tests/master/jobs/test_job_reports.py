@@ -1,4 +1,4 @@
-"""How progress and checkpoints of running jobs reach the ledger, and the answers their children."""
+"""Progress and checkpoints of running jobs reach the ledger, and the answers reach the children."""
 
 import os
 import signal

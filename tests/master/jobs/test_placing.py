@@ -1,4 +1,4 @@
-"""How ready jobs reach children, wait, or go back to their queues. Children are forks of the test."""
+"""Ready jobs reach children, wait, or go back to their queues. Children are forks of the test."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Which children are worn out, and how they are replaced one after the other. Children are forks of the test."""
+"""The master replaces worn children one after the other. Children are forks of the test."""
 
 import mmap
 from types import SimpleNamespace

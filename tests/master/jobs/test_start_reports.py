@@ -1,4 +1,4 @@
-"""Whether the report of a start comes before or after the job is sent. Children are forks of the test."""
+"""The master reports a start before or after it sends the job. Children are forks of the test."""
 
 import pytest
 

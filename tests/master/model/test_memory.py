@@ -17,7 +17,7 @@ from supervisor.master.model import memory
 from tests.lengths import PATIENCE
 
 MB = 2**20
-#: What a Python process needs to go on: some pages here and there.
+#: A Python process needs some pages here and there to go on.
 SOME = 3 * MB
 
 as_another_user = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
@@ -88,7 +88,7 @@ def fork(life, code, names):
 
 
 def fill(megabytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, file=-1):
-    """So much memory, in use. No allocator in between: one that keeps what it got back would blur the figures."""
+    """Map memory and write to all of it. An allocator would blur the figures, because it may keep freed memory."""
     room = mmap.mmap(file, megabytes * MB, flags=flags)
     for _ in range(megabytes):
         room.write(b"x" * MB)
@@ -96,7 +96,7 @@ def fill(megabytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, file=-1):
 
 
 def run(*command):
-    """Starts a program and waits until it has said a line. Answers its pid."""
+    """Start a program, wait until it has printed a line, and return its pid."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, close_fds=False)
     process.stdout.readline()
     return process.pid

@@ -1,4 +1,4 @@
-"""Which ends of jobs `leasehold status` and `leasehold top` show, and in which words."""
+"""`leasehold status` and `leasehold top` show some ends of jobs, in fixed words."""
 
 import pytest
 

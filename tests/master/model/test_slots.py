@@ -1,4 +1,4 @@
-"""How many children are forked, are surplus, and are busy."""
+"""The slots tell how many children to fork, and which are surplus or busy."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which changes of the handlers' files the file watcher sees."""
+"""The file watcher sees changes of the handlers' files."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where the name of the launch directory leads."""
+"""The launch directory keeps its name, which a deploy may point elsewhere."""
 
 import pytest
 

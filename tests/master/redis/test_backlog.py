@@ -1,4 +1,4 @@
-"""When an exchange looks at the queues, and what a scaler is told. Without a server."""
+"""Some exchanges look at the queues, for what the scaler is told. The tests need no server."""
 
 import math
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What handlers declare is told once for each release of the code."""
+"""A master tells Redis the declarations of its handlers once for each release of the code."""
 
 from types import SimpleNamespace
 

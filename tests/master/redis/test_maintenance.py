@@ -1,4 +1,4 @@
-"""When a master sweeps, and which cron jobs it spawns. Without a server."""
+"""A master sweeps, and spawns due cron jobs. The tests need no server."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""When a played master speaks to a real server, and about what."""
+"""A played master speaks to a real server, about the right things at the right time."""
 
 import pytest
 
@@ -90,7 +90,7 @@ def test_start_after_a_death_or_interruption_is_reported_first(played, live, mon
 
 
 def test_start_of_a_lost_workers_job_is_reported_first(played, live, server, namespace, monkeypatch):
-    """Its first start may be unknown to Redis, because its worker was lost at that moment."""
+    """Redis may not know of the job's first start, because the worker was lost at that moment."""
     live.config.set("grace", 0.2)
     live.queue("q").put("k", jid="a")
     calls_of(live).call(leasing.lease, "other", ["q"], 1, starting=0, ttl_s=0.5 * PATIENCE)

@@ -1,4 +1,4 @@
-"""Which HTTP queries the loop answers at once, and which wait for figures from Redis."""
+"""The loop answers some HTTP queries at once. Others wait for figures from Redis."""
 
 import math
 from types import SimpleNamespace
