@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class Between:
-    """It passes on what comes, until either end hangs up."""
+    """A proxy that passes on all data until either end hangs up."""
 
     def __init__(self, path: Path, upstream: Path) -> None:
         self.path = path

@@ -35,7 +35,7 @@ class Node:
         self.process.wait(10)
 
     def restart(self) -> None:
-        """Start it again after its end. It remembers the others, and copies the node that has its slots now."""
+        """Start the node again after its end. The node remembers the others, and copies the owner of its slots."""
         self.process = _run(self.command)
 
     @property

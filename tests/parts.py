@@ -1,4 +1,4 @@
-"""What the pool's tests are made of: leases without an engine, processes that end with the test, a master's half."""
+"""Parts of the master's tests: leases without an engine, processes that end with the test, and half a master."""
 
 import gc
 import json
@@ -86,7 +86,7 @@ def open_fds() -> int:
 
 
 def until(happened: Callable[[], Any], timeout_s: float = SOON_S) -> None:
-    """For what the kernel sends no event for: look again and again."""
+    """Look again and again, for a condition of which the kernel sends no event."""
     deadline_at = time.monotonic() + timeout_s
     while not happened():
         assert time.monotonic() < deadline_at, "it has not come about in time"
@@ -129,7 +129,7 @@ class Process:
         self.status: int | None = None
 
     def await_end(self, timeout_s: float = SOON_S) -> int:
-        """Its wait status."""
+        """Wait for the end of the process, and return its wait status."""
         assert kernel.await_ends([self.pidfd], timeout_s), "it has not ended in time"
         return self.end()
 
@@ -325,12 +325,12 @@ class Desk:
         self.timers.run_due(now_at)
 
     def deadline_at(self) -> float:
-        """When the first timer is due. `Timers.due_at` may be sooner."""
+        """Return when the first timer is due. `Timers.due_at` may be sooner."""
         runs = [(child, run.held.lease.token) for child in self.slots for run in child.runs]
         return min(map(self.timers.at, (HAND_BACK, FIND_ROOM, DISK, CUT_OFF, *self.slots, *runs)))
 
     def outcomes(self) -> list[Any]:
-        """What goes with the next exchange."""
+        """Return the outcomes that go with the next exchange."""
         outcomes = self.ledger.settle_next(1000)
         self.ledger.settled()
         return outcomes

@@ -73,7 +73,7 @@ class Server:
         return self.redis.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"]
 
     def dump(self, namespace: str) -> dict[bytes, bytes]:
-        """Everything in a namespace, byte for byte."""
+        """Return all keys of a namespace with their values, byte for byte."""
         keys = list(self.redis.scan_iter(f"{{{namespace}}}:*", count=1000))
         with self.redis.pipeline(transaction=False) as pipeline:
             for key in keys:
@@ -99,14 +99,14 @@ def shared() -> Iterator[Server]:
 
 @contextmanager
 def _alone() -> Iterator[Server]:
-    """On a Unix socket in a directory of its own, without persistence."""
+    """Start a server on a Unix socket in a directory of its own, without persistence."""
     with servers.running(_program()) as socket:
         yield Server(f"unix://{socket}", servers.connected(socket), socket)
 
 
 @contextmanager
 def _by_tls() -> Iterator[Server]:
-    """With a certificate for the name `localhost`. A client without one that the server trusts is turned away."""
+    """Start a server with a certificate for `localhost`. Clients need a certificate that the server trusts."""
     with tempfile.TemporaryDirectory(prefix="lh-", dir="/tmp") as directory:
         path, key = certificates.make(Path(directory), "DNS:localhost")
         port = servers.free_port()
@@ -119,7 +119,7 @@ def _by_tls() -> Iterator[Server]:
 
 @contextmanager
 def _by_account() -> Iterator[Server]:
-    """With the rights that the manual gives to an account of Leasehold, for each namespace of the tests."""
+    """Start a server with the account that the manual describes, for each namespace of the tests."""
     with servers.running(_program()) as socket:
         connection = servers.connected(socket)
         with _account([connection]):
@@ -138,7 +138,7 @@ def _account(connections: "list[redis.Redis]", *more: str) -> Iterator[None]:
 
 @contextmanager
 def _by_sentinel() -> Iterator[Server]:
-    """With the account, and what the manual adds to it. The sentinels have none."""
+    """Start servers with the account, extended as the manual says for sentinels. The sentinels have no account."""
     with (
         _directory() as directory,
         sentinels.group(directory, down_after_ms=_DOWN_AFTER_MS) as group,
@@ -149,7 +149,7 @@ def _by_sentinel() -> Iterator[Server]:
 
 @contextmanager
 def _in_cluster() -> Iterator[Server]:
-    """Three primaries with a replica each, and the account at all of them. Tests look at the first one."""
+    """Start three primaries with a replica each, and the account at all of them. Tests look at the first one."""
     with _directory() as directory, clusters.nodes(directory, 6, node_timeout_ms=_DOWN_AFTER_MS) as nodes:
         clusters.join(nodes[:3])
         for primary, replica in zip(nodes[:3], nodes[3:], strict=True):

@@ -7,7 +7,7 @@ import hiredis
 
 from tests.between import Between
 
-#: What blocks its connection, or keeps it for pushes, at the server.
+#: Commands that block their connection at the server, or keep it for pushes.
 WAITS = re.compile(rb"B(LPOP|RPOP|LMOVE|LMPOP|RPOPLPUSH|ZPOPMIN|ZPOPMAX|ZMPOP)|WAIT(AOF)?|[PS]?SUBSCRIBE|MONITOR")
 
 
@@ -42,7 +42,7 @@ class Refusing(Between):
 
     @property
     def connections(self):
-        """How many there were."""
+        """Return how many connections there were."""
         return len(self._requests_of)
 
 

@@ -17,7 +17,7 @@ from tests.docs.pages import CONTRACT, README, blocks
 from tests.type_checks import mypy
 
 ROOT = Path(__file__).parents[1]
-#: Of what calls answer, what is no name to write: bases, and what master and commands share with the clients.
+#: Types of answers that users need not write: bases, and types that master and commands share with the clients.
 INNER = {"Command", "Any", "Self", "JobRecord", "Grant", "Answer"}
 
 

@@ -491,12 +491,12 @@ def test_every_move_of_a_job_can_be_made(engine, old, new, way):
     assert engine.state() == new
 
 
-#: What waits for ever without an argument: of poll objects, processes, events, threads, futures and locks.
+#: Methods that wait for ever without an argument: of poll objects, processes, events, threads, futures and locks.
 WAITS = {"poll", "wait", "join", "result", "acquire"}
 
 
 def is_endless(call: ast.Call) -> bool:
-    """Whether it is a wait without a deadline, or a sleep. `select.poll()` makes an object."""
+    """Return whether a call is a wait without a deadline, or a sleep. `select.poll()` only makes an object."""
     if not isinstance(call.func, ast.Attribute) or ast.unparse(call.func) == "select.poll":
         return False
     return call.func.attr == "sleep" or (call.func.attr in WAITS and not call.args and not call.keywords)

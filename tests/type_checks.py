@@ -1,4 +1,4 @@
-"""Runs mypy for tests, one at a time. They share its cache: to read this package and its libraries anew takes 10 s."""
+"""Runs mypy for one test at a time. The tests share a cache, because to read the package anew takes 10 s."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""When a process has come to wait in the kernel."""
+"""Waits until a process waits in the kernel."""
 
 import subprocess
 import time
@@ -6,8 +6,9 @@ from pathlib import Path
 
 
 def until_it_waits(process: "subprocess.Popen[bytes] | subprocess.Popen[str]", where: str) -> None:
-    """Until it is in a call of the kernel of this name. A signal before that would not end the wait: Python looks for
-    signals before it calls, not between that and the call.
+    """Wait until the process is in the kernel's function `where`.
+
+    An earlier signal would not end that wait, because Python looks for signals before the call, not between.
     """
     while where not in Path(f"/proc/{process.pid}/wchan").read_text():
         assert process.poll() is None

@@ -39,7 +39,7 @@ class Receipt(pydantic.BaseModel):
 
 
 class Account(pydantic.BaseModel):
-    """Its JSON has aliases, and a field that is computed."""
+    """A model whose JSON has aliases and a computed field."""
 
     model_config = pydantic.ConfigDict(alias_generator=to_camel, extra="forbid")
     user_id: int

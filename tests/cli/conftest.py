@@ -1,6 +1,4 @@
-"""What the tests of the commands share: a namespace, a client in it, the command line in this process, and supervisors
-that are played.
-"""
+"""Fixtures of the commands' tests: a namespace, a client, the command line in this process, and played supervisors."""
 
 import io
 import json

@@ -10,13 +10,13 @@ from supervisor.child import handlers
 from supervisor.engine.client.async_client import AsyncClient
 from tests.lengths import SOON_S
 
-#: What a worker keeps in Redis while it lives, by the part of the key after the prefix.
+#: Keys of a living worker in Redis, by the part after the prefix.
 _OF_WORKERS = ("worker:", "held:", "mail:", "skills:", "shapes:", "asks:")
 
 
 @pytest.fixture(autouse=True)
 def _own_handlers(monkeypatch):
-    """Other tests do not know what a test defines."""
+    """Forget the handlers that a test defines, so that other tests do not see them."""
     monkeypatch.setattr(handlers, "_registered", [*handlers.registered()])
 
 

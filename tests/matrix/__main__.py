@@ -1,6 +1,6 @@
 """Runs the matrix of `tests/matrix/rows.py` and prints a table: `python -m tests.matrix [--cross] [--only TEXT]`.
 
-What the tests print lies in `.tools/matrix/*.log`. Exits 1 if a test has failed, or if a row has run none.
+The output of the tests lies in `.tools/matrix/*.log`. Exits 1 if a test has failed, or if a row has run none.
 """
 
 import argparse

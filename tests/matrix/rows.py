@@ -6,7 +6,7 @@ from dataclasses import dataclass
 SERVERS = ("valkey 9.1", "valkey 9.0", "valkey 8.1", "redis 8.2", "redis 7.4", "redis 7.0")
 #: Built with TLS. The others cannot be reached in that way.
 WITH_TLS = ("redis 7.4", "redis 7.0")
-#: Of those that pyproject.toml allows.
+#: Versions of redis-py that pyproject.toml allows.
 CLIENTS = ("installed", "oldest", "newest")
 
 
@@ -20,7 +20,7 @@ class Row:
         return f"{self.server}, {self.way}" + (f", {self.redis_py} redis-py" if self.redis_py != "installed" else "")
 
 
-#: What runs unasked. Each server, way and client has a row; `--cross` runs all of them with each other.
+#: The rows that run by default. Each server, way and client has one. `--cross` runs all of them with each other.
 ROWS = (
     *(Row(server) for server in SERVERS),
     Row("redis 7.0", "tls"),
@@ -35,7 +35,7 @@ CROSS = (
     *(Row(server, redis_py=client) for server in SERVERS for client in CLIENTS[1:]),
 )
 
-#: By name: paths of tests. Those of `outages` make servers of their own, of the row's make.
+#: Paths of tests by the name of the column. The tests of `outages` start servers of their own, of the row's make.
 COLUMNS = {
     "row": ["tests/test_reached.py", "tests/docs/test_access.py"],
     "scripts": ["tests/engine/lua", "tests/engine/commands", "tests/engine/worker"],

@@ -15,7 +15,7 @@ LOCAL = ListenAddress("127.0.0.1", 0)
 
 
 class Loop:
-    """Stands in for the master's loop. It answers at once, unless it stands still or keeps an answer back."""
+    """Stands in for the master's loop. The loop answers at once, unless it stands still or keeps an answer back."""
 
     def __init__(self, queries: HttpQueries) -> None:
         self.queries = queries

@@ -299,7 +299,7 @@ def test_part_refused_only_in_use_is_unavailable(workdir, monkeypatch, level):
 
 
 def test_deadly_trial_ends_no_zygote(workdir, monkeypatch):
-    """As SystemCallFilter= of systemd kills where it has no errno."""
+    """systemd's SystemCallFilter= kills a process like that if it sets no errno."""
 
     def end():
         os.kill(os.getpid(), signal.SIGKILL)

@@ -149,7 +149,7 @@ def test_abstract_sockets_and_tcp_are_denied():
     tcp.close()
 
 
-#: What each version can restrict: rights to files, to the network, and scopes.
+#: The restrictions that each version knows: rights to files, rights to the network, and scopes.
 KNOWN = {
     1: (0x1FFF, 0, 0), 2: (0x3FFF, 0, 0), 3: (0x7FFF, 0, 0), 4: (0x7FFF, 3, 0), 5: (0xFFFF, 3, 0), 6: (0xFFFF, 3, 3),
     7: (0xFFFF, 3, 3), 99: (0xFFFF, 3, 3),

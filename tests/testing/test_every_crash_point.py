@@ -9,7 +9,7 @@ from supervisor.testing import every_crash_point
 
 
 class World:
-    """What handlers do to the world. `keyed` charges are refused the second time."""
+    """The effects of handlers on the world. A charge with a known key is refused."""
 
     def __init__(self) -> None:
         self.charges: list[int] = []

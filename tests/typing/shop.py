@@ -40,7 +40,7 @@ from supervisor import (
 )
 from supervisor.testing import Leasehold, Run, every_crash_point
 
-# What the jobs are about.
+# Types of the jobs' data.
 
 
 class Template(enum.Enum):

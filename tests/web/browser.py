@@ -104,7 +104,7 @@ class Browser:
 
     @contextmanager
     def _loading(self) -> Iterator[None]:
-        """Wait until the page is loaded that this begins to load. It may be so before the browser answers."""
+        """Wait until the page is loaded that the block begins to load. That may be before the browser answers."""
         self._is_loaded = False
         yield
         while not self._is_loaded:

@@ -15,7 +15,7 @@ from supervisor.web import Loopback, Tokens, app
 from supervisor.web.auth import ROLES
 from tests.lengths import FULL, SOON_S
 
-#: What somebody may put to do harm to those who look.
+#: A text by which a job's author may try to harm the people who look at the job.
 HOSTILE = """"'><script>a()</script><img src=x onerror=b()>{{7*7}}"""
 
 
@@ -76,7 +76,7 @@ def tags(text: str) -> list[tuple[str, dict[str, str | None]]]:
 
 
 def words(text: str) -> str:
-    """What a person reads on a page, in one line."""
+    """Return the text that a person reads on a page, in one line."""
     parts = _Parts()
     parts.feed(text)
     return re.sub(r"\s+", " ", " ".join(parts.words))

@@ -48,7 +48,7 @@ def build(job):
 def resize(job):
     time.sleep(random.uniform(0.1, 0.6))
 """
-#: What the manual shows: a name for the file, and the page.
+#: The pages that the manual shows, by the name of the file.
 PAGES = {"overview": "/overview", "job": "/job?jid=report-july", "queue": "/queue?queue=emails"}
 #: The line of jobs per second has some points after that.
 _LOOKS = 40

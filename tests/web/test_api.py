@@ -63,7 +63,7 @@ def test_a_jid_of_any_characters_can_be_asked_for(jobs, visitor):
 
 @pytest.mark.parametrize("depth", [90, 150, 250, 252, 253, 254, 500, 1000])
 def test_values_of_any_depth_are_shown(server, namespace, jobs, visitor, depth):
-    """Those above 254 come from another program."""
+    """Only other programs put values deeper than 254."""
     deep = json.loads("[" * min(depth, 254) + "]" * min(depth, 254))
     jobs.queue("q").put("k", deep, jid="deep", priority=1)
     jobs.queue("q").put("k", {}, jid="done")

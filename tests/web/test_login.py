@@ -1,4 +1,4 @@
-"""Who may look: by a token, by a session that began with one, or by a proxy's word."""
+"""A token, a session that began with one, or a proxy's word lets a visitor look."""
 
 import pytest
 from starlette.applications import Starlette

@@ -110,7 +110,7 @@ def test_workers_in_node_run_each_job_once(client, node, measured):
 @pytest.mark.sampled(2)
 @needs_node
 def test_jobs_of_a_killed_worker_in_node_come_back(client, node):
-    """Also those whose lease it has renewed."""
+    """The worker has renewed the job's lease before."""
     hanging = client.queue("text").put("text.hang", {})
     worker = node()
     until(lambda: client.job(hanging).state == "running", SOON_S)
@@ -132,7 +132,7 @@ def test_worker_in_node_retries_what_its_handler_raises(client, node):
 
 
 def test_job_for_a_worker_that_has_hung_up_goes_back_uncounted(client, environment):
-    """Its lease waits for a job; at most once is what would be lost with it."""
+    """The worker's lease call waits for a job. A job with `at_most_once` would be lost if it counted as started."""
     host, port = environment["WEB_URL"].removeprefix("http://").split(":")
     body = json.dumps({"worker": "gone", "queues": ["text"], "block": 20})
     with socket.create_connection((host, int(port))) as connection:

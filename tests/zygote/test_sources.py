@@ -1,4 +1,4 @@
-"""Which bytecode a zygote believes when it imports the handlers."""
+"""A zygote distrusts young bytecode of the handlers, because an edit within a second does not change its time."""
 
 import os
 import subprocess

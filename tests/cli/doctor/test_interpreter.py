@@ -1,4 +1,4 @@
-"""What is said of the interpreter's build."""
+"""The doctor describes the build of the interpreter."""
 
 import subprocess
 import sys

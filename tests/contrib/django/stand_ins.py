@@ -10,7 +10,7 @@ from supervisor.engine.model.errors import JobFailed
 
 
 class DummyBackend(LeaseholdBackend):
-    """No supervisor runs its jobs. It can show and forget them."""
+    """A backend without a supervisor. Jobs stay in the queue, and the backend can show and forget them."""
 
     @property
     def results(self):
