@@ -1,7 +1,7 @@
 """Plays Leasehold 0.1: its own scripts, with arguments as its client sent them.
 
 layout_1.json.xz holds the texts of its 57 scripts (commit de0a2c1), the calls that fill two namespaces with jobs of
-every kind in every place, and 138 calls of all scripts. They were recorded by MONITOR from the tests of that commit.
+every kind in every place, and 138 calls of all scripts. MONITOR recorded all calls from the tests of that commit.
 """
 
 import hashlib

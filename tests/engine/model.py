@@ -310,7 +310,7 @@ class Model:
         return jid not in self.jobs and self.put(queue, jid, klass, data, **options) == jid
 
     def move(self, jid: str, queue: str, delay: int = 0) -> None:
-        """Move a job. It loses its claim if another job of the new queue holds the same."""
+        """Move a job. The job loses its claim if another job of the new queue holds an equal one."""
         job = self._job(jid)
         parents = list(job.parents)
         self._refuse_circle(jid, parents)
@@ -690,7 +690,7 @@ class Model:
         self._offer_to_others(job)
 
     def _stand(self, queue: str, line: str, key: str, until: int) -> None:
-        """From now on a line of parked jobs stands under a limit that has no room until then."""
+        """Let a line of parked jobs stand under a limit that has no room before `until`."""
         for job in self._in(queue, "waiting"):
             if job.parked and job.parked_line == line and key in job.limits:
                 job.full = key

@@ -31,7 +31,7 @@ class Batch:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """How many members it has, and how many of these are pending, complete, failed and cancelled."""
+        """Return the number of members, and how many of them are pending, complete, failed and cancelled."""
         ended = [self.ended[state] for state in ("complete", "failed", "cancelled")]
         return self.total, self.total - sum(ended), *ended
 

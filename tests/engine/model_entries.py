@@ -1,4 +1,4 @@
-"""How entries of other programs are read. Part of the model; no Redis."""
+"""Reads entries of other programs. Part of the model, without Redis."""
 
 import base64
 import json

@@ -132,7 +132,7 @@ class Job:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Its sort key in its line: a job with a turn is ahead of all priorities."""
+        """Return the job's sort key in its line. A job with a turn is ahead of all priorities."""
         return (0, 0, self.turn) if self.turn is not None else (1, self.priority, self.seq)
 
     @property

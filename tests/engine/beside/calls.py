@@ -49,7 +49,7 @@ VERBS: Final = (
 
 
 class Drawing:
-    """Draws calls. The same seed draws the same calls."""
+    """Draws calls at random. Two drawings with one seed are equal."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

@@ -92,7 +92,7 @@ WORKERS = ("v", "w", "x")  # as in calls.py
 QUEUES = ("q", "r", "s:1", "ü 2")
 LISTED = 40  # jobs of each list in a look; it shows all jobs by their jids, too
 SHOWN = 200  # characters of a text; of a longer one the size and a digest
-#: What callers see of a lease. A newer engine may have more.
+#: Attributes of a lease that callers see. A newer engine may have more.
 OF_LEASE = (
     "at_most_once", "deaths", "expires_unix", "failures", "interruptions", "is_bytes", "jid", "klass", "lane",
     "limited", "max_deaths", "persistent", "priority", "queue", "raw", "raw_replay", "remaining", "retries",
@@ -100,7 +100,7 @@ OF_LEASE = (
 )  # fmt: skip
 IN_SCRIPT = re.compile(r" script: \S*,? ?on @user_script:\d+")
 OF_GRANT = ("now_unix", "next_at_unix", "leases", "due", "unreadable", "wish_number")
-#: What only newer engines show of a worker or a job: left out, so that older ones can be played beside them.
+#: Fields of a worker or a job that only newer engines have. A comparison with older engines leaves them out.
 NEW = ("release", "is_call")
 
 
@@ -536,7 +536,7 @@ def without_conflicts(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_order(completed: Any) -> list[tuple[float, str]]:
-    """Return when jobs completed, newest first. Those of one millisecond have no promised order."""
+    """Return when jobs completed, newest first. Jobs of one millisecond have no promised order."""
     return sorted((-job.history[-1]["when"], job.jid) for job in completed)
 
 

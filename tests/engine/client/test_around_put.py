@@ -9,7 +9,7 @@ from supervisor import AsyncClient, Client, LeaseholdError
 
 
 class Both:
-    """The same calls by either client."""
+    """Makes the calls of a test by the sync or the async client."""
 
     def __init__(self, kind, server, namespace):
         self.is_async, self.arguments = kind == "async", (server.url, namespace)

@@ -370,7 +370,7 @@ def test_a_lost_answer_of_a_look_is_only_an_unavailable_store(server, namespace,
 
 
 def numbers_of_connections(server, namespace):
-    """How many connections an application of this name has."""
+    """Return the ids of the connections of this name."""
     return [c["id"] for c in server.redis.client_list() if c["name"] == namespace]
 
 
@@ -406,7 +406,7 @@ def test_connection_closed_by_the_server_is_remade_without_loss(named, server, n
 
 
 def test_unread_reply_of_an_interrupted_call_is_dropped(named, monkeypatch):
-    """As after Ctrl-C, which may come at any instruction."""
+    """Ctrl-C may interrupt a call at any instruction, also between the command and its reply."""
     q = named.queue("q")
     q.put("k", jid="a")
 
@@ -544,7 +544,7 @@ def test_a_blocking_lease_sees_within_a_second_what_another_program_pushes(live,
 # Both clients alike.
 
 
-#: What async clients return without a round trip.
+#: Methods of async clients that return without a round trip.
 AT_ONCE = ("queue", "lane", "events", "stream", "around_put", "batch", "acting_as")
 TWINS = [(Client, AsyncClient), (Queue, AsyncQueue), (Lane, AsyncLane), (Lease, AsyncLease), (Job, AsyncJob)]
 

@@ -1,4 +1,4 @@
-"""How many connections a client may have: as many as its calls need, or as the pool that it was given allows."""
+"""A client has as many connections as its calls need, or as the given pool allows."""
 
 import asyncio
 import threading

@@ -187,7 +187,7 @@ def test_one_connection_is_enough(put_many, server, live):
 
 
 def test_large_batches_keep_their_order(put_many, server, live):
-    """Those of more than a megabyte have another connection than the others."""
+    """Batches of more than a megabyte go over another connection than the others."""
     jobs = numbered(4000)
     for job in jobs[1000:2000]:
         job["data"] = "x" * 1500

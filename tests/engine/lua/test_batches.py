@@ -798,7 +798,7 @@ def test_check_frees_what_a_pause_holds_back_that_is_over(client, server, namesp
     assert len(leased(client)) == 2
 
 
-#: What ends with one job: as much as callbacks may have.
+#: Callbacks of a batch with as much data and as many tags as they may have.
 LARGE = {
     name: {"queue": "called", "klass": name, "data": "x" * 65000, "tags": [f"t{n}" for n in range(100)]}
     for name in ("on_success", "on_complete")

@@ -368,7 +368,7 @@ def test_tokens_of_fifteen_digits_are_written_out(client, server, namespace):
 
 
 def test_lease_beyond_the_last_token_is_refused(client, server, namespace):
-    """Its score in held:<w> would be that of another token."""
+    """The token's score in held:<w> would be equal to that of another token."""
     q = client.queue("q")
     q.put_many({"klass": "k", "jid": jid} for jid in "abc")
     server.redis.set(f"{{{namespace}}}:token", 2**52 - 3)

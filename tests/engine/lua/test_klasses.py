@@ -85,7 +85,7 @@ def put(q, klass, *jids, **options):
 
 
 def test_older_worker_keeps_jobs_from_lying_apart(client, clock, q, old, new):
-    """The older worker's scripts do not know that place. It numbers its exchanges and has reported no skills."""
+    """The older worker's scripts do not know that place. The worker numbers its exchanges and reports no skills."""
     calls_of(client).call(leasing.resume, "oldest", 1, [])
     calls_of(client).call(leasing.lease, "oldest", ["q"], 0, number=2)
     put(q, "b", *"12")

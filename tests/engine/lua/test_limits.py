@@ -129,7 +129,7 @@ def test_limit_that_a_job_names_twice_gives_it_one_slot(client):
     assert client.limit(KEY).in_use == 1
 
 
-# So many at once.
+# Limits on running jobs.
 
 
 def test_running_jobs_never_exceed_the_limit_over_all_queues(client):
@@ -510,7 +510,7 @@ def test_no_overrun_and_no_lost_slot_in_any_sequence(client, clock, server, name
     assert (client.limit(KEY).in_use, client.limit(KEY).parked) == (0, 0)
 
 
-# So many in a time.
+# Limits on the rate of starts.
 
 
 @pytest.mark.sampled(2)

@@ -166,7 +166,7 @@ def test_a_full_worker_that_was_woken_tells_others_of_what_comes_soon_in_a_quiet
     assert jids(lease()) == ["meanwhile"]
 
 
-# What brings jobs into a quiet queue without a put.
+# Jobs that come into a quiet queue without a put.
 
 
 def test_an_entry_ends_the_quiet(quiet, server, namespace, lease):
@@ -205,7 +205,7 @@ def test_parents_that_end_free_jobs_of_quiet_queues(client, quiet, lease):
     assert jids(lease()) == ["child"]
 
 
-# What is noted.
+# Notes of quiet queues.
 
 
 @pytest.mark.parametrize("lane", [None, "x"], ids=["quick", "whole"])

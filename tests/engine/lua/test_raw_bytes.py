@@ -17,7 +17,7 @@ PAYLOADS = {
     "a line": b"a\r\nb\n",
     "a megabyte": bytes(range(256)) * 4096,
 }
-#: So many bytes fit into the 1 MiB of an entry, however JSON writes them.
+#: This number of bytes fits into the 1 MiB of an entry, however JSON writes them.
 FIT_INTO_AN_ENTRY = 128 * 1024
 
 

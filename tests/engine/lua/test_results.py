@@ -1,4 +1,4 @@
-"""What jobs leave to those that depend on them."""
+"""Jobs leave their results to the jobs that depend on them."""
 
 import pytest
 

@@ -777,7 +777,7 @@ def special_streams(stage: Stage) -> Command[Any]:
     return leasing.stream("w", entries, now=NOW)
 
 
-# The same where fill_special() was.
+# Scenes after fill_special().
 SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "renew: what is special": renewals,
     "lease: lanes": lambda _: leasing.lease("w", ["s", "t"], 7, number=2, takeover=False, now=NOW),
@@ -982,7 +982,7 @@ def plain_streams(stage: Stage) -> Command[Any]:
 
 EVERY_PLAIN = [f"{place}-{i}" for place in PLAIN for i in range(3)]
 OF_Q, OF_HELD = bulk.Choice("q"), bulk.Choice("held")
-#: What a call of an operator does to one job.
+#: Calls of an operator that act on one job.
 ON_ONE: dict[str, Callable[[str], Command[Any]]] = {
     "move": lambda jid: job_changes.move(jid, "fresh", 5, now=NOW),
     "fail": lambda jid: job_changes.fail(jid, "g", "m", now=NOW),
@@ -993,7 +993,7 @@ ON_ONE: dict[str, Callable[[str], Command[Any]]] = {
     "await": lambda jid: waits.wait_for(jid, now=NOW),
     "data": lambda jid: job_queries.piece("data", jid, 1),
 }
-# These scenes begin where fill_plain() was.
+# Scenes after fill_plain().
 PLAIN_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "put: plain": plain_puts,
     "settle: plain": plain_outcomes,

@@ -180,7 +180,7 @@ def test_a_blocking_lease_waits_for_the_next_item(live):
 
 
 def test_enqueue_takes_a_string_as_it_is(client):
-    """No envelope: worqr.enqueue('<queue name>', '<task>')."""
+    """worqr.enqueue('<queue name>', '<task>') has no envelope."""
     q = client.queue("Q1")
     q.put("task", b"<task>")
     (process,) = q.lease("W1")

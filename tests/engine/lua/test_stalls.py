@@ -1,8 +1,8 @@
 """One script or query blocks Redis for at most 100 ms, whatever other programs put.
 
 The measure is the CPU time of the server's main thread. Load on the machine lengthens it, so the long form
-(TEST_FULL=1) plays everything three times and takes the least time of each call. It asserts the bound and prints
-figures. The short form plays less, once, and asserts three times the bound, because machines differ.
+(TEST_FULL=1) plays everything three times and takes the least time of each call. The long form asserts the bound and
+prints figures. The short form plays less, once, and asserts three times the bound, because machines differ.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""From layout 1 to this one and back: with the real scripts of Leasehold 0.1, and killed at every step."""
+"""An upgrade from layout 1 and back works with the real scripts of Leasehold 0.1, and killed at every step."""
 
 import itertools
 
@@ -20,8 +20,8 @@ from tests.lengths import LONG
 LATER = NOW + 3_000
 NOW_MS = round(NOW * 1000)
 READING = {name for name, text in recorded()["scripts"].items() if text.startswith("#!lua flags=no-writes")}
-#: What scripts of 0.1 can still write: a waiter and a line of history, into one full record, where both mean the same
-#: in layout 2; hints and numbers that expire; and what `check --repair` takes for damage.
+#: Keys that scripts of 0.1 can still write. A waiter and a line of history in a full record mean the same in layout 2.
+#: Hints and numbers expire. `check --repair` mends the others.
 STILL_WRITE = {
     "await": {"job:awaited-1"}, "await: once more": {"job:awaited-0"}, "log": {"job:held-3", "history:held-3"},
     "tell": {"mail:w"}, "desire": {"desired:pool"},

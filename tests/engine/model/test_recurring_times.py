@@ -205,7 +205,7 @@ def test_no_expression_ends_or_holds_its_worker(seed, measured):
     "late", [DueCron("r", "0 0 29 2 *", None, 1_835_395_200_000, 999), DueCron("r", "20 2 */22 11 1", None, 0, 999)]
 )
 def test_a_backlog_beyond_the_calendar_is_no_error(late):
-    """These expressions have had fewer than a thousand times since the year 1."""
+    """Both expressions have had fewer than a thousand times since the year 1."""
     times, next_unix = following(late, 1_835_395_260)
     assert times[0] >= late.due_unix and times[-1] <= 1_835_395_260
     assert next_unix is not None and next_unix > times[-1]

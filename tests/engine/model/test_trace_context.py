@@ -164,7 +164,7 @@ def test_job_without_a_trace_has_no_field_for_it(client, server, namespace):
 
 
 def test_a_traced_job_ends_as_cheaply_as_any_other(client, server, namespace):
-    """Its record is a dense one, and its deletion does not need to read it."""
+    """The job's record is a dense one, and a deletion does not need to read it."""
     client.queue("q").put("k", jid="a", trace=TRACE)
     client.queue("q").lease("w")[0].complete()
     assert server.redis.type(f"{{{namespace}}}:job:a") == b"string"

@@ -1,4 +1,4 @@
-"""Where the server is, as sentinels and nodes of a Cluster say, which may hang, disagree or answer nonsense."""
+"""Sentinels and nodes of a Cluster tell where the server is, and may hang, disagree or answer nonsense."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Why a job or a queue stands where it does: each situation is brought about, and its reason is told."""
+"""`why` tells the reason of each situation of a job or a queue that the tests bring about."""
 
 from typing import NamedTuple
 

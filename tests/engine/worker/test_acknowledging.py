@@ -1,4 +1,4 @@
-"""When a worker waits for replicas, and what counts before they have it."""
+"""A worker waits for replicas before some steps, and keeps its promises if they never get the data."""
 
 from collections.abc import Iterator, Sequence
 
@@ -119,7 +119,7 @@ def lease(worker: PlayedWorker) -> list[Grant]:
 
 
 def test_job_has_started_for_whoever_takes_it_over_before_replicas_are_asked(lone, live):
-    """After a failover that has lost the worker as well, nothing else says that it may have started."""
+    """After a failover that has lost the worker as well, no other record says that the job may have started."""
     live.queue("q").put("k", jid="a", at_most_once=True)
     granted = lease(lone)
     lone.turn_until(lambda: live.job("a").started)

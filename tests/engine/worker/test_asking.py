@@ -90,7 +90,7 @@ def test_an_answer_comes_at_once(live, listening, measured_s):
 
 @pytest.fixture
 def measured_s():
-    """How long a call takes."""
+    """A function that returns the time of a call."""
 
     def measure(call) -> float:
         began_at = times.monotonic()
