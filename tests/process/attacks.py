@@ -1,7 +1,7 @@
-"""What a hostile handler tries against its supervisor, its neighbours and the machine: handlers for `test_attacks.py`.
+"""Attacks of hostile handlers on their supervisor, their neighbours and the machine, for `test_attacks.py`.
 
-Each attack answers with what it has got, in words; an empty list, or an exception, is an attack that has failed. None
-of them does harm where it succeeds: a signal is number 0, what is written is a file of the test's own.
+Each attack returns its gains in words. An attack has failed if it returns an empty list or raises. No attack does harm
+if it succeeds: signals have the number 0, and written files are the test's own.
 """
 
 import contextlib
@@ -387,7 +387,7 @@ def leave_as_a_sibling(job, knows):
 
 @attack
 def leave_as_an_orphan(job, knows):
-    """Leave orphans. They go to the nearest subreaper: our zygote, if the child is none."""
+    """Leave orphans. The nearest subreaper adopts them: our zygote, if the child is none."""
     _call(_libc.prctl, 36, 0, 0, 0, 0)
     yield from stay_behind(job, knows)
 
@@ -419,7 +419,7 @@ def queues_and_semaphores(job, knows):
 
 @attack
 def descriptors_in_flight(job, knows):
-    """Send descriptors until the kernel refuses. It counts those of all processes of a user."""
+    """Send descriptors until the kernel refuses. The kernel counts descriptors of all processes of a user."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     null = os.open(os.devnull, os.O_RDONLY)

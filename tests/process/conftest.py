@@ -69,7 +69,7 @@ def app(own_server) -> Callable[[str], None]:
 
 @pytest.fixture
 def proxies(server, tmp_path) -> Iterator[Callable[..., Proxy]]:
-    """Start a proxy before the shared server. It loses every nth reply (0: none), and the first one with `reply`."""
+    """Start a proxy before the shared server. The proxy loses every nth reply (0: none), and the first with `reply`."""
     started: list[Proxy] = []
 
     def start(every: int, reply: str = "") -> Proxy:

@@ -38,7 +38,7 @@ os.execvp(command[0], command)
 
 
 def prefix(paths: Iterable[Path]) -> list[str]:
-    """What to write before a command. These paths, and the interpreter, can be reached by it."""
+    """Return the words before a command that run it as nobody. The command can reach the interpreter and `paths`."""
     wanted = {os.path.realpath(each) for each in (*paths, sys.prefix, sys.base_prefix)}
     closed = {path: top for path in wanted if (top := _closed_above(path)) is not None}
     outermost = [path for path in closed if not any(path != other and path.startswith(f"{other}/") for other in closed)]

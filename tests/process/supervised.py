@@ -441,7 +441,7 @@ class Stage:
             time.sleep(0.01)  # no log line tells of it
 
     def find(self, event: str, **fields: Any) -> list[dict[str, Any]]:
-        """The same over all pools."""
+        """Return the events of all pools with this name and these fields."""
         return [found for pool in self.pools for found in pool.find(event, **fields)]
 
     def let_time_pass(self, seconds: float) -> None:
@@ -569,7 +569,7 @@ class Stage:
         self.server.redis.delete(f"{self.prefix}mail:{pool.worker}")
 
     def assert_nothing_left(self, *, waiting: Iterable[str] = (), directories: bool = False) -> None:
-        """After the last pool has ended: no process, no file, and in Redis no lease, worker, mail or wake-up key.
+        """Assert that all pools have ended and have left no process, file, lease, worker, mail or wake-up key.
 
         `waiting`: queues in which jobs lie on purpose. `directories`: of a master and a zygote that were both killed,
         which no process is left to remove.

@@ -1,4 +1,4 @@
-"""How jobs that share a child are stopped, each by itself, and what becomes of them when the child dies."""
+"""Jobs that share a child are stopped each by itself, and all of them end when the child dies."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""From the import of the handlers to a ready child: each failure is explained, and retried or final."""
+"""A supervisor explains each failure between the import of the handlers and a ready child, and retries some."""
 
 import json
 import os

@@ -84,7 +84,7 @@ def test_failed_start_prints_its_cause_and_little_else(stage):
 
 
 def test_term_ends_a_start_with_a_silent_redis_at_once(own_stage, own_server):
-    """The supervisor has connected and waits for the first reply. It holds no job."""
+    """The supervisor has connected, waits for the first reply and holds no job."""
     own_server.process.send_signal(signal.SIGSTOP)
     pool = own_stage.start()
     pool.wait_for("zygote.ready")

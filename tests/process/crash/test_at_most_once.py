@@ -16,7 +16,7 @@ def finish(stage, *pools, **left):
 
 
 def put_once(stage, **options):
-    """At most once by the job's option, with an ordinary handler."""
+    """Put a job that is at-most-once by its own option, for an ordinary handler."""
     return stage.queue.put("good.nap", 30, at_most_once=True, **options)
 
 
@@ -100,7 +100,7 @@ def test_unstarted_job_is_handed_back_in_a_drain(stage):
 
 
 def test_jobs_are_not_leased_ahead(stage, measured):
-    """No job waits at a busy child, and none is leased to be handed back again and again."""
+    """A job never waits at a busy child, and the master does not lease jobs again and again to hand them back."""
     pool = stage.start(processes=2, jobs_per_child=0).wait_ready()
     stage.wait_until_ended([stage.queue.put("good.noop") for _ in range(20)])
     jids = [stage.queue.put("watch.once", 0.02) for _ in range(60)]

@@ -1,4 +1,4 @@
-"""After a kill in mid-job the job runs again at once, and nothing else is touched."""
+"""A job runs again at once after a kill in mid-job, and no other job is touched."""
 
 import os
 import signal

@@ -162,7 +162,7 @@ def test_program_without_signal_handlers_survives_a_stack_dump(stage, handler):
 
 
 def test_child_with_a_lowered_descriptor_limit_retires(stage):
-    """Also with a clean directory, when nothing of ours needs a descriptor."""
+    """The job directory is empty, so that no code of ours needs a descriptor."""
     pool = stage.start(processes=1, jobs_per_child=0).wait_ready()
     for _ in range(3):  # a directory counts as empty only after a while
         stage.wait_until_ended([stage.queue.put("good.noop")])

@@ -419,7 +419,7 @@ def test_text_in_the_stack_file_stays_with_its_job(stage):
 
 
 def test_time_limit_holds_where_proc_is_hidden(stage, app):
-    """As for a master without root on a machine whose /proc hides other users' processes."""
+    """A master without root meets that on a machine whose /proc hides other users' processes."""
     hide = 'mount -t proc -o hidepid=1,gid=12345 proc /proc && exec setpriv --bounding-set -sys_ptrace "$@"'
     prefix = ["unshare", "-m", "sh", "-c", hide, "sh"]
     tried = subprocess.run([*prefix, "true"], stderr=subprocess.PIPE, text=True, check=False)

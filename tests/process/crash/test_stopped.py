@@ -11,7 +11,7 @@ from supervised import await_ends
 
 
 def test_stopped_master_settles_nothing_after_a_take_over(stage):
-    """Its job has ended meanwhile: the late outcome is refused."""
+    """The job has ended at the other master meanwhile, so Redis refuses the late outcome."""
     stage.config(grace=0.3)
     first = stage.start(processes=1, lease_ttl="1s").wait_ready()
     gate = stage.gate("gate")
@@ -106,7 +106,7 @@ def let_child_win(pool):
 
 @pytest.mark.sampled(2)
 def test_job_that_kills_masters_fails_after_its_deaths(stage, measured):
-    """Its first start may stay unknown, because the master reports it once the child has the job."""
+    """The first start may stay unknown, because the master reports a start once the child has the job."""
     stage.config(grace=0.3)
     stage.client.cancel(stage.queue.put("good.noop"))  # from now on a put wakes by the wake-up key, not by mail
     pools = [stage.start(processes=1, lease_ttl="1s", sandbox="none") for _ in range(4)]
@@ -306,7 +306,7 @@ def test_idle_drain_without_redis_exits_75_at_once(own_stage, own_server):
 
 
 def test_drain_without_redis_exits_0_if_nothing_is_held(own_stage, own_server):
-    """Its globs match no queue: no lease stands behind its wait."""
+    """The supervisor's globs match no queue, so no lease stands behind its wait."""
     stage = own_stage
     stage.config(grace=0.3)
     pool = stage.start(processes=1, queue="nothing-*").wait_ready()

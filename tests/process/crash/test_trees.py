@@ -113,7 +113,7 @@ def test_nothing_is_left_when_a_jobs_end_is_reported(stage, app, what, end):
 
 
 def test_job_of_a_busy_zygote_never_meets_its_strays(stage, app):
-    """Its child is killed meanwhile: the master ends the processes below it."""
+    """The job's child is killed meanwhile, and the master ends the processes below it."""
     source = """
 @before_fork
 def let_go():

@@ -309,7 +309,7 @@ def test_every_signal_during_an_outage_leaves_all_jobs_accounted_for(own_stage, 
 
 
 def test_early_and_late_signals_neither_kill_nor_block(stage):
-    """From the moment at which signals are blocked to the end of the interpreter."""
+    """Signals arrive from the moment at which they are blocked to the end of the interpreter."""
     _write_app(stage)
     cell = Cell("booting", [SIGTERM], False, False, stage, 1)
     cell.start()

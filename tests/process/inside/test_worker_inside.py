@@ -68,7 +68,7 @@ class Applications:
         self.handlers = f"FILE = {str(self._file)!r}\n{HANDLERS}"
 
     def start(self):
-        """Start one with a worker. It drains when its stdin ends."""
+        """Start an application with a worker. The worker drains when stdin ends."""
         words = [sys.executable, "-c", self.handlers + APPLICATION, self._stage.server.url, self._stage.namespace]
         process = subprocess.Popen(words, cwd=ROOT, env=without_settings(), stdin=subprocess.PIPE)
         self._processes.append(process)

@@ -52,7 +52,7 @@ def drain(stage, pool):
 
 
 def reload(stage, pool):
-    """Reload the supervisor. It resumes the job with a new zygote."""
+    """Reload the supervisor, which resumes the job with a new zygote."""
     done = len(pool.find("job.released"))
     pool.send(signal.SIGHUP)
     pool.wait_for("job.released", nth=done + 1)
@@ -207,7 +207,7 @@ def test_checkpoint_after_a_lost_lease_raises(stage):
 
 
 def test_checkpoint_of_a_taken_over_job_is_refused(stage):
-    """Its master is stopped and does not know yet."""
+    """The job's master is stopped and does not know yet."""
     pool = stage.start(processes=1, term_grace="10s").wait_ready()
     gate = stage.gate("gate")
     passed = stage.directory / "passed"
@@ -229,7 +229,7 @@ def test_checkpoint_of_a_taken_over_job_is_refused(stage):
     finish(stage, pool)
 
 
-#: So many steps that an outage that begins after the first twenty comes before the last one.
+#: Steps of a job. An outage that begins after the first twenty comes before the last one.
 MANY = 500
 
 

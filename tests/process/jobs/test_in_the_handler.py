@@ -1,4 +1,4 @@
-"""What a handler reports and learns while it runs: progress, that it should stop, and its backoff."""
+"""A running handler reports progress, learns that it should stop, and sets its backoff."""
 
 import itertools
 import signal

@@ -31,7 +31,7 @@ def test_flood_of_short_jobs_runs_each_once(stage, jobs_per_child, count, measur
 
 @pytest.mark.sampled(3)
 def test_master_memory_does_not_grow_with_jobs_done(stage, measured):
-    """For completed, failed and dead jobs."""
+    """Completed, failed and dead jobs leave no memory in use."""
     pool = stage.start(processes=2, jobs_per_child=50, log_level="info")
 
     def work(count):

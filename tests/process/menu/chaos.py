@@ -118,7 +118,7 @@ def leaves(job):
 
 @handler
 def waits_for_its_death(job):
-    """Until its child has died once."""
+    """Wait until the child has died once."""
     with Run(job) as run:
         if job.deaths == 0:
             time.sleep(600)

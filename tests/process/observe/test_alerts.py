@@ -369,7 +369,7 @@ def network_is_slow(scene):
 
 @contextlib.contextmanager
 def redis_is_full_and_makes_room(scene):
-    """Only keys of another program are evicted, because no others end so soon."""
+    """Fill Redis until it evicts keys of another program. No other keys expire so soon."""
     redis = scene.stage.server.redis
     scene.start()
     redis.config_set("maxmemory-policy", "volatile-ttl")
@@ -470,18 +470,18 @@ TABLE = (
 )  # fmt: skip
 
 SITUATIONS = tuple(dict.fromkeys(row.situation for row in TABLE))
-#: These stop, fill or change the server.
+#: Situations that stop, fill or change the server.
 AT_ITS_OWN_SERVER = {
     redis_is_away, redis_closes_silent_connections, redis_refuses_scripts, redis_is_full_and_makes_room,
 }  # fmt: skip
-#: What goes on in a situation, so that these metrics grow.
+#: Metrics that keep growing in a situation.
 GOES_ON = {
     more_comes_than_is_done: ["leasehold_queue_jobs"],
     jobs_fail_and_die: ["leasehold_jobs_ended_total"],
     redis_refuses_scripts: ["leasehold_redis_errors_total"],
     network_is_slow: ["leasehold_redis_exchange_seconds"],
 }
-#: They wait for a look of the supervisor, or for the server.
+#: Situations that wait for a look of the supervisor, or for the server.
 SLOW = {
     much_waits_for_a_person, redis_closes_silent_connections, redis_is_full_and_makes_room, network_is_slow,
 }  # fmt: skip

@@ -82,7 +82,7 @@ class Probes:
             time.sleep(0.05)
 
     def assert_lived(self) -> str:
-        """After the watch's end, check all its answers, and return how long they took."""
+        """Check all answers after the end of the watch, and return how long they took."""
         self._thread.join(10)
         assert not self._thread.is_alive()
         assert {(code, word) for code, word, _took_s in self.lives} <= {(200, "ok"), (200, "busy")}

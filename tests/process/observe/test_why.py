@@ -1,4 +1,4 @@
-"""Why a job does not start, as far as only its supervisor knows."""
+"""`why` tells reasons that only the supervisor of a waiting job knows."""
 
 import signal
 

@@ -89,7 +89,7 @@ def cpu_s(pools):
 @pytest.mark.sampled(3)
 @pytest.mark.slow
 def test_random_cancels_disturb_no_other_job(stage, runs, start, put, measured):
-    """As many jobs go on as are cancelled. TEST_FULL=1: a thousand."""
+    """Half of the jobs are cancelled, the others go on. TEST_FULL=1 cancels a thousand."""
     draw = random.Random(8)
     pools = [start(processes=4, jobs_per_child=number) for number in (1, 0)]
     hows = {f"v{n}": draw.choice(LISTENING * 4 + DEAF) for n in range(VICTIMS)}
@@ -187,7 +187,7 @@ TAKEN = {
 
 @pytest.mark.parametrize("reason", list(TAKEN))
 def test_a_deaf_handler_is_killed_with_its_processes(stage, runs, start, reason, measured):
-    """For a cancelled job, and for one whose lease was lost."""
+    """The job was cancelled, or its lease was lost."""
     pool = start(processes=3)
     gate = stage.gate("gate")
     neighbours = [stage.queue.put("good.hold", gate) for _ in range(2)]

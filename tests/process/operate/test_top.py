@@ -164,7 +164,7 @@ def pid_of_top(seat):
 
 
 def forget_answers(stage):
-    """Answers to abandoned queries stay for a minute."""
+    """Delete answers to abandoned queries, which would stay for a minute."""
     for key in stage.server.redis.scan_iter(f"{stage.prefix}answer:*", count=10_000):
         stage.server.redis.delete(key)
 

@@ -44,7 +44,7 @@ def test_supervisor_logs_in_with_a_rotated_password(own_stage, own_server, app, 
 
 
 def test_function_lets_a_supervisor_into_a_cluster(stage, tmp_path):
-    """Also where it asks the nodes who has the namespace."""
+    """The supervisor also logs in to ask the nodes for the owner of the namespace."""
     (tmp_path / "tokens.py").write_text(TOKENS)
     (tmp_path / "token").write_text("first")
     (tmp_path / "cluster").mkdir()

@@ -15,7 +15,7 @@ CUTS = 5
 
 
 class Cutting(Between):
-    """From the first large grants on this proxy reads nothing more, so that the next write fails. Then it hangs up."""
+    """A proxy that stops reading after the first large grants, so that the next write fails, and hangs up."""
 
     left = CUTS
 
@@ -29,7 +29,7 @@ class Cutting(Between):
 
 
 class Swallowing(Between):
-    """This proxy hangs up instead of passing on the first renewal."""
+    """A proxy that hangs up instead of passing on the first renewal."""
 
     swallowed = False
 
@@ -41,7 +41,7 @@ class Swallowing(Between):
 
 
 class Resetting(Between):
-    """This proxy resets the connection instead of passing on the first grant of a job, and refuses new connections."""
+    """A proxy that resets the connection at the first grant of a job, and refuses new connections."""
 
     def __init__(self, path, upstream):
         super().__init__(path, upstream)

@@ -70,7 +70,7 @@ def test_top_works_with_a_full_redis(own_stage, own_server, seat):  # noqa: F811
 
 
 def await_replica(server):
-    """Until the replica has all that the server has: WAIT asks for the writes of its own connection, and all before."""
+    """Wait until the replica has all data. WAIT counts the writes of its own connection and all before them."""
     with server.redis.client() as connection:
         connection.set("last", 1)
         assert connection.wait(1, int(1000 * SOON_S)) == 1

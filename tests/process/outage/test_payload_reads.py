@@ -11,7 +11,7 @@ CUTS = 5
 
 
 class Reading(Between):
-    """This proxy acts once when a payload is asked for, and hangs up in place of passing on so many requests."""
+    """A proxy that acts once when a payload is asked for, and hangs up on the first `cuts` such requests."""
 
     act: Callable[[], object] | None = None
     cuts = 0

@@ -83,7 +83,7 @@ def test_many_completions_that_wait_for_memory_stop_leasing(own_stage, own_serve
 
 @pytest.mark.parametrize(("signo", "patience"), [(signal.SIGTERM, "1s"), (signal.SIGQUIT, "60s")])
 def test_drain_ends_completions_that_wait_for_memory(own_stage, own_server, signo, patience):
-    """No child has died: jobs whose completions are refused go to the front, and at-most-once jobs fail."""
+    """Jobs whose completions are refused go to the front, and at-most-once jobs fail. Their children have not died."""
     stage = own_stage
     pool = stage.start(processes=1, lease_ttl="3s", drain_timeout=patience).wait_ready()
     held = stage.queue.put("good.hold", stage.gate("gate"))

@@ -13,7 +13,7 @@ from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import data_schemas
 from tests.lengths import LONG, PATIENCE
 
-#: The code before the addresses of sentinels and Clusters. It has layout 2, as this code has.
+#: The code before the addresses of sentinels and Clusters. Both have layout 2.
 BEFORE = "7dea7c180bcab1705ea766a683d2567100649a2b"
 JOBS = 20_000 if LONG else 600
 
