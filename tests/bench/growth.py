@@ -21,7 +21,7 @@ CALL_BYTES = 8 * 10**6
 
 
 def in_bursts(bench: Bench, jobs: int) -> dict[str, float]:
-    """Measure the jobs in bursts. Of each burst the first and the last tenth do not count."""
+    """Measure the jobs in bursts. The first and the last tenth of each burst do not count."""
     server = bench.server
     server.clear()
     fill(server, 0, bench.kept)
@@ -65,7 +65,7 @@ def _spent(snapshots: Iterable[Snapshot]) -> dict[str, float]:
 
 
 def through(bench: Bench, jobs: int, children: int = 2, supervisors: int = 1) -> dict[str, float]:
-    """Measure a waiting queue from a tenth to nine tenths of its jobs. It is paused until all supervisors are ready."""
+    """Measure a queue from a tenth to nine tenths of its jobs. No job starts until all supervisors are ready."""
     flags = ("--processes", str(children), "--jobs-per-child", "0")
     with ExitStack() as stack:
         pools = [stack.enter_context(bench.pool(*flags)) for _ in range(supervisors)]

@@ -23,7 +23,7 @@ def row(peer: str, how: str) -> str:
 
 
 def rate(bench: Bench, installed: Installed, how: str, count: int) -> dict[str, float]:
-    """Measure a producer at an empty server. Of its start only the little server time counts."""
+    """Measure a producer at an empty server. Only the server time of the producer's start counts."""
     bench.server.clear()
     before_s = bench.server.spent_s()
     took_s, producer_s = installed.rate("many" if how == MANY else "one", count)

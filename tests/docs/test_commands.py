@@ -1,6 +1,6 @@
 """Carries out each line that the README and the operations manual show for a shell, as printed and in order.
 
-A supervisor runs beside them. It is started anew after a line that has ended it.
+A supervisor runs beside them. A line that ends the supervisor is followed by a new start.
 """
 
 import contextlib
