@@ -177,7 +177,7 @@ def test_a_form_without_its_key_or_of_another_session_is_refused(server, namespa
 
 
 @pytest.mark.parametrize("path", ["/act/pause_queue", "/api/v1/queues/mail/pause"])
-def test_what_another_site_sends_is_refused(server, namespace, operator, path):
+def test_requests_of_another_site_are_refused(server, namespace, operator, path):
     before = server.dump(namespace)
     key = key_of(operator.page("/queue?queue=mail"))
     away = {"origin": "https://evil.example"}

@@ -90,7 +90,7 @@ def test_form_counts_and_shows_jobs_before_anything_changes(server, namespace, f
         ({"do": "move", "group": "Broken", "into": "other"}, "moved 30 jobs into queue other", "waiting"),
     ],
 )
-def test_all_that_match_are_changed(failed, site, fields, said, state):
+def test_all_matching_jobs_are_changed(failed, site, fields, said, state):
     act = chosen(site, **fields)
     assert done(site, act) == [said]
     job = failed.job("mail-3")

@@ -29,7 +29,7 @@ def test_fields_are_hidden_at_any_depth():
         "Proxy-Token: NTLM hunter2",
     ],
 )
-def test_what_stands_behind_such_a_name_in_a_text_is_hidden(text):
+def test_value_behind_a_secret_name_in_a_text_is_hidden(text):
     shown = HIDING.hide({"output": f"first line\n{text}\nlast line"})["output"]
     assert "hunter2" not in shown and "more" not in shown
     assert shown.startswith("first line\n") and shown.endswith("\nlast line") and HIDDEN in shown
@@ -45,7 +45,7 @@ def test_bytes_are_hidden_as_a_whole():
     assert Hiding().hide({"data_hex": "ff00", "password": "x"}) == {"data_hex": "ff00", "password": "x"}
 
 
-def test_what_is_too_deep_is_hidden():
+def test_values_that_are_too_deep_are_hidden():
     value = "password=x"
     for _ in range(300):
         value = [value]

@@ -148,7 +148,7 @@ def test_one_box_finds_everything_by_its_name(filled, visitor, wanted, found):
     assert answer.headers["location"] == found
 
 
-def test_what_is_not_there_is_said(filled, visitor):
+def test_missing_things_are_said_to_be_missing(filled, visitor):
     assert "nothing is called nobody" in words(visitor.get("/search?q=nobody").text)
     for path in ("/job?jid=nobody", "/queue?queue=nobody", "/supervisor?worker=nobody", "/nothing"):
         answer = visitor.get(path)

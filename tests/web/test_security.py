@@ -124,7 +124,7 @@ def test_another_name_for_this_server_is_refused(visitor, host):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:9465", "localhost", "LOCALHOST:80", "[::1]:9465", "[::1]"])
-def test_its_own_names_are_taken(visitor, host):
+def test_own_host_names_are_accepted(visitor, host):
     assert visitor.get("/api/v1/queues", headers={"host": host}).status_code == 200
 
 
@@ -150,7 +150,7 @@ def test_hostile_text_in_any_parameter_stays_text(visitor, filled, page):
         assert not [tag for tag, each in found if tag == "img" or any(key.startswith("on") for key in each)]
 
 
-def test_what_others_have_put_is_text_on_every_page(jobs, visitor):
+def test_foreign_data_stays_text_on_every_page(jobs, visitor):
     jobs.queue(HOSTILE).put(
         HOSTILE, {HOSTILE: HOSTILE}, jid=HOSTILE, tags=[HOSTILE], lane=HOSTILE, limit=HOSTILE, unique=HOSTILE, retries=0
     )

@@ -114,7 +114,7 @@ def test_a_disturbed_row_is_marked_and_its_bars_say_so():
     assert report.as_json(HEADER, [found])["benchmarks"]["thing"]["disturbances"][1]["ours"]["who"] == "pytest"
 
 
-def test_what_was_before_is_compared_round_by_round():
+def test_earlier_version_is_compared_round_by_round():
     now, then = figures(), figures(ours=30)
     rounds = [{**now, OURS + BEFORE: then[OURS]}, {**now, OURS + BEFORE: figures(ours=40)[OURS]}]
     text = report.markdown(HEADER, [result(*rounds)])

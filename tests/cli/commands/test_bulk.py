@@ -55,7 +55,7 @@ def test_without_a_terminal_it_is_refused_with_the_count(shell, jobs, filled, se
     assert "pass --yes" in said and server.dump(namespace) == before
 
 
-def test_on_a_terminal_it_asks_and_accepts_no(shell, jobs, filled, answer):
+def test_cancel_asks_on_a_terminal_and_accepts_no(shell, jobs, filled, answer):
     answer("n\n")
     said = shell("cancel", "--tag", "red")
     assert (said.code, said.out) == (1, "")

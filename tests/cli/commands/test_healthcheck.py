@@ -43,7 +43,7 @@ def test_a_supervisor_that_is_well_says_so(site):
     assert (done.returncode, done.stdout, done.stderr) == (0, "serving\n", "")
 
 
-def test_one_that_is_not_ready_says_why(site):
+def test_supervisor_that_is_not_ready_says_why(site):
     site.loop.answers["/readyz"] = (False, "redis-away")
     done = check("--ready", LEASEHOLD_HTTP=f"127.0.0.1:{site.port}")
     assert (done.returncode, done.stdout) == (1, "")
@@ -116,7 +116,7 @@ def test_without_an_address_it_is_refused_with_the_remedy(environment, code, sen
     assert done.stderr.count("\n") == 1
 
 
-def test_it_loads_little_and_is_quick(site, measured):
+def test_healthcheck_loads_little_and_is_quick(site, measured):
     code = (
         "import sys; from supervisor.cli.lib.parser import dispatch; code = dispatch(sys.argv[1:]);"
         " print(*sys.modules); sys.exit(code)"

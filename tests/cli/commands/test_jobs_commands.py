@@ -171,7 +171,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("code", "words"), BAD, ids=lambda value: repr(value)[:50])
-def test_what_is_refused_changes_nothing(cli, keys, code, words):
+def test_refused_commands_change_nothing(cli, keys, code, words):
     cli.refused(code, *words)
     assert keys() == {}
 

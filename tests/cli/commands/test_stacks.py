@@ -52,7 +52,7 @@ def test_an_answer_that_is_none_is_said(shell, played, answer, about):
     assert shell.refused(1, "stacks").startswith(f"{worker.name} {about}")
 
 
-def test_nobody_there_is_said(shell):
+def test_missing_supervisor_is_said(shell):
     assert shell.refused(1, "stacks").startswith("no supervisor is running here")
 
 

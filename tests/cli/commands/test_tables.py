@@ -43,7 +43,7 @@ def test_columns_are_dropped_only_without_room(drawn):
     assert drawn(120, QUEUES, ("q", 0, 0, 0, 0, 0, 0, 0, None))[0].split() == list(QUEUES)
 
 
-def test_what_names_a_job_is_cut_last(drawn):
+def test_columns_that_name_a_job_are_cut_last(drawn):
     heads = ("jid", "klass", "queue", "priority", "put", "state")
     row = (JID, "module.that.is.long", "a-queue-of-a-name", 0, "5m10s ago", "failed: ValueError: " + "x" * 300)
     lines = drawn(80, heads, row)

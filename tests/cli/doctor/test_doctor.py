@@ -136,7 +136,7 @@ def test_queues_that_make_no_sense_are_78(doctor):
     assert code == 78 and "--queue" in only(of(found, "problem"))
 
 
-def test_what_run_warns_of_is_a_warning(doctor, server, namespace):
+def test_warnings_of_run_are_warnings_of_doctor(doctor, server, namespace):
     code, found = doctor("--drain-timeout", "60s", LEASEHOLD_REDIS_URL=server.url, LEASEHOLD_NAMESPACE=namespace)
     assert code == 0
     assert any(line.startswith("configuration: drain-timeout 60 s") for line in of(found, "warning"))
@@ -412,14 +412,14 @@ NEEDED = {
 
 
 @pytest.mark.parametrize("rules", NEEDED)
-def test_what_the_account_lacks_is_named(seen, account, namespace, rules):
+def test_missing_rights_of_the_account_are_named(seen, account, namespace, rules):
     code, found = seen(account(f"+@all ~NS:* &NS:* {rules}"), namespace)
     expected, words = NEEDED[rules]
     assert code == expected and any(words in line for line in of(found, "problem")), found
 
 
 @pytest.mark.parametrize(("rules", "about"), [("-zscan", "ZSCAN, which some commands"), ("-info", "may not ask INFO")])
-def test_what_only_some_commands_need_is_a_warning(seen, account, namespace, rules, about):
+def test_right_that_only_some_commands_need_is_a_warning(seen, account, namespace, rules, about):
     code, found = seen(account(f"+@all ~NS:* &NS:* {rules}"), namespace)
     assert (code, of(found, "problem")) == (0, [])
     assert any(about in line for line in of(found, "warning"))
@@ -432,7 +432,7 @@ def test_a_wrong_password_is_69_and_not_said(seen, own_server):
         assert code == 69 and len(found) == 1 and "geheim" not in found[0]["message"]
 
 
-def test_what_answers_and_is_no_redis_is_69(seen, tmp_path):
+def test_server_that_is_not_redis_exits_69(seen, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer():
@@ -500,7 +500,7 @@ def test_a_full_server_is_a_problem_and_a_nearly_full_one_a_warning(seen, own_se
     assert code == 1 and any("it is full" in line for line in of(found, "problem"))
 
 
-def test_what_a_restart_would_lose_is_a_warning(seen, server, namespace, own_server):
+def test_data_that_a_restart_would_lose_is_a_warning(seen, server, namespace, own_server):
     code, found = seen(server.url, namespace)
     assert code == 0 and "a restart of the server loses everything" in only(of(found, "warning"))
     own_server.redis.config_set("appendonly", "no")
@@ -595,7 +595,7 @@ def test_another_layout_is_a_problem_with_its_cure(seen, own_server, key, mark, 
     assert own_server.redis.keys() == [f"{{lh}}:{key}".encode()]
 
 
-def test_who_has_paused_all_queues_is_named(seen, own_server):
+def test_pause_of_all_queues_names_its_actor(seen, own_server):
     at_unix = int(time.time()) - 100
     with Client(own_server.url, "lh", clock=lambda: at_unix) as client:
         client.config.set("paused", True, by="kim@web-1")

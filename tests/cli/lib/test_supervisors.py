@@ -46,7 +46,7 @@ def test_all_are_told_and_each_says_what_it_has_done(shell, played, words, what,
 
 
 @pytest.mark.parametrize("words", [["drain"], ["reload"], ["scale"], ["pause", "--worker"], ["unpause", "--worker"]])
-def test_only_those_that_are_named_are_told(shell, played, words):
+def test_only_named_supervisors_are_told(shell, played, words):
     one, other = played(DONE), played(DONE)
     more = ["4"] if words == ["scale"] else []
     assert shell.line(*words, one.name, *more) == f"{one.name}  has 4 processes"
@@ -65,7 +65,7 @@ def test_a_silent_supervisor_may_still_act_and_the_code_is_1(shell, played, sile
     assert f"`leasehold status {silent.name}`" in said.err
 
 
-def test_who_refuses_is_said_with_the_reason(shell, played):
+def test_refusing_supervisor_is_named_with_the_reason(shell, played):
     worker = played({"error": "it drains"})
     assert shell.refused(1, "pause", "--worker", worker.name) == f"{worker.name} refuses: it drains"
 
@@ -77,7 +77,7 @@ def test_an_answer_of_another_version_is_said(shell, played, words):
 
 
 @pytest.mark.parametrize("words", [["drain", "--all"], ["reload"], ["scale", "--all", "4"], ["status"]])
-def test_nobody_there_is_said(shell, words):
+def test_missing_supervisor_is_said(shell, words):
     assert "no supervisor is running here" in shell.refused(1, *words)
 
 
@@ -107,7 +107,7 @@ def test_supervisors_of_different_states_are_in_one_table(shell, played):
     ]
 
 
-def test_of_one_supervisor_everything_is_shown(shell, played):
+def test_status_of_one_supervisor_shows_everything(shell, played):
     worker = played(STATUS)
     out = shell.good("status", worker.name)
     for line in (

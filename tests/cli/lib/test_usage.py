@@ -102,7 +102,7 @@ def test_every_flag_has_help_that_fits_120_columns(command, monkeypatch):
 
 
 @pytest.mark.parametrize("command", (*READING, "check"))
-def test_what_reads_takes_json(command):
+def test_reading_commands_take_json(command):
     assert "--json" in parser_of(command).format_help()
 
 
@@ -394,6 +394,6 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("words", REFUSED, ids=" ".join)
-def test_what_the_engine_refuses_is_1_and_one_sentence_and_changes_nothing(shell, server, namespace, words):
+def test_refusal_of_the_engine_exits_1_and_changes_nothing(shell, server, namespace, words):
     assert "nobody" in shell.refused(1, *words)
     assert server.dump(namespace) == {}

@@ -29,7 +29,7 @@ from tests.cli.top.parts import NOW_AT, Shown, batch, busy_shop, child, counts, 
         (b"\x01\x00q", ["q"]),
     ],
 )
-def test_what_a_terminal_sends_becomes_keys(sent, keys):
+def test_bytes_of_a_terminal_become_keys(sent, keys):
     assert Keys().feed(sent) == keys
     one_by_one = Keys()
     assert [key for number in sent for key in one_by_one.feed(bytes([number]))] == keys

@@ -122,7 +122,7 @@ def test_a_silent_supervisor_keeps_its_last_status():
     assert row(model, Pane.SUPERVISORS, "a").values["state"] == "serving"
 
 
-def test_one_that_has_left_is_gone():
+def test_supervisor_that_has_left_is_gone():
     model = two_looks({"supervisors": {"a": status()}}, {"supervisors": {}})
     assert model.rows(Pane.SUPERVISORS, None) == [] and model.status("a") is None
 
