@@ -117,7 +117,7 @@ def test_programs_can_annotate_what_calls_answer(tmp_path):
     assert strict(tmp_path, "\n".join([ANNOTATED, *shown])) == []
 
 
-def test_what_is_printed_is_short(server, namespace):
+def test_printed_objects_are_short(server, namespace):
     with supervisor.Client(server.url, namespace) as client:
         q = client.queue("q")
         jid = q.put("email.send", {"to": "x" * 1000}, tags=["t"] * 50)

@@ -135,6 +135,6 @@ def test_wrong_jobs_are_refused_as_without_functions(call, jobs):
         call([nothing], ("put_many", (jobs,), {}))
 
 
-def test_what_is_no_function_is_refused(live):
+def test_argument_that_is_not_a_function_is_refused(live):
     with pytest.raises(TypeError, match="around must be a function of the put, not 7"):
         live.around_put(7)

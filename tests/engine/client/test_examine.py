@@ -61,7 +61,7 @@ def test_a_command_that_a_worker_needs_is_named(refused, command):
 
 
 @pytest.mark.parametrize("command", ["ZSCAN", "SUBSCRIBE"])
-def test_one_that_only_other_commands_need_is_named_apart(refused, command):
+def test_command_that_only_other_commands_need_is_named_apart(refused, command):
     assert refused(f"{EVERYTHING} -{command}") == Refused([], [command], False, False)
 
 

@@ -48,7 +48,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_nothing_that_ends_it_brings_it_back(client, clock, end):
+def test_no_end_brings_an_at_most_once_job_back(client, clock, end):
     lease = once(client)
     act, expected = ENDS[end]
     act(client, lease)
@@ -81,7 +81,7 @@ def test_expired_lease_fails_the_job_even_without_a_reported_start(client, clock
         (None, "it was stopped, and must not be started twice"),
     ],
 )
-def test_its_failure_says_what_stopped_it(client, reason, said):
+def test_failure_of_a_stopped_job_says_what_stopped_it(client, reason, said):
     client.settle([Released(once(client), reason=reason)])
     assert client.job("j").failure["message"] == said
 

@@ -39,7 +39,7 @@ def test_declared_job_comes_in_its_queue_with_its_options(client, release, lease
     assert leased() == ["report-1"]
 
 
-def test_what_was_declared_before_stays_as_an_operator_has_left_it(client, release, clock, leased):
+def test_earlier_declarations_stay_as_an_operator_has_left_them(client, release, clock, leased):
     rhythm = {"every": MINUTE}
     release(one=rhythm, two=rhythm)
     leased()

@@ -186,7 +186,7 @@ def test_jobs_are_cancelled_by_their_data_wherever_they_lie(client, server, name
     ],
     ids=repr,
 )
-def test_only_what_is_equal_is_cancelled(client, data, others):
+def test_only_equal_data_is_cancelled(client, data, others):
     q = client.queue("q")
     q.put("k", data, jid="mine")
     q.put_many({"klass": "k", "data": other, "jid": f"other-{i}"} for i, other in enumerate(others))

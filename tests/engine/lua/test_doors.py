@@ -542,7 +542,7 @@ def test_a_task_that_is_more_urgent_overtakes_those_that_were_taken_before(clien
     assert [lease.jid for lease in leases(client)] == ["first", "later"]
 
 
-def test_what_only_celery_can_do_is_broken_with_the_reason(client, to_celery):
+def test_task_that_only_celery_can_run_is_broken_with_a_reason(client, to_celery):
     refused = {
         celery("a", tail='"chain": [{}]'): "callbacks, chains and chords",
         celery("b", compression="gzip"): "compressed",

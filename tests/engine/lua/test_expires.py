@@ -150,7 +150,7 @@ def test_advanced_job_has_a_new_deadline(client, clock):
     assert expired(client) == ["j"]
 
 
-def test_its_dependents_are_told_as_of_every_failure(client, clock):
+def test_dependents_of_an_expired_job_see_a_failure(client, clock):
     q = client.queue("q")
     q.put("k", jid="parent", expires=10)
     q.put("k", jid="fails", depends=["parent"], on_parent_failure="fail")

@@ -78,7 +78,7 @@ def test_follow_ups_may_depend_on_each_other_and_the_completed_job(client):
     assert (client.job("a").state, client.job("b").state) == ("waiting", "depends")
 
 
-def test_one_that_is_known_is_moved_as_put_does(client):
+def test_known_follow_up_is_moved_as_put_does(client):
     client.queue("s").put("k", 1, jid="a", priority=7)
     first(client).complete(then=[follower("a", data=2)])
     assert (client.job("a").queue, client.job("a").data, client.job("a").priority) == ("r", 2, 7)

@@ -77,7 +77,7 @@ def test_lane_gains_nothing_by_one_job_at_a_time(client):
     assert Counter(served)["b"] <= 21
 
 
-def test_weights_hold(client):
+def test_lanes_start_jobs_in_proportion_to_their_weights(client):
     q = client.queue("q")
     q.lane("a").weight(3)
     fill(q, a=4000, b=4000)

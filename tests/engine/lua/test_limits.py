@@ -67,7 +67,7 @@ def test_slot_that_a_job_cannot_use_goes_to_the_next_one(client):
     assert (client.limit("a").parked, client.limit("b").parked) == (0, 1)
 
 
-def test_backlog_that_one_limit_stops_keeps_no_slot_of_another_from_the_jobs_behind_it(client):
+def test_backlog_under_one_limit_holds_no_slot_of_another(client):
     for key in ("service", "busy"):
         client.limit(key, running=1)
         client.queue("q").put("k", jid=f"holds-{key}", limit=key)

@@ -153,9 +153,7 @@ def test_an_expired_lease_is_taken_over(client, clock, quiet, lease):
     assert jids(lease()) == ["one"]
 
 
-def test_a_full_worker_that_was_woken_tells_others_of_what_comes_soon_in_a_quiet_queue(
-    client, clock, quiet, lease, server, namespace
-):
+def test_full_worker_tells_others_of_jobs_due_in_quiet_queues(client, clock, quiet, lease, server, namespace):
     client.queue("q30").put("k", jid="soon", delay=20)
     lease()
     assert "q30" in quiet()
@@ -175,7 +173,7 @@ def test_an_entry_ends_the_quiet(quiet, server, namespace, lease):
     assert jids(lease(2)) == ["q17", "q31"]
 
 
-def test_what_is_freed_is_leased(client, quiet, lease):
+def test_freed_jobs_are_leased(client, quiet, lease):
     client.limit("one", running=1)
     client.queue("q04").put("k", jid="running", limit="one")
     assert jids(lease()) == ["running"]

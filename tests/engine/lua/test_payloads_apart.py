@@ -191,7 +191,7 @@ def test_job_that_is_leased_anew_belongs_to_its_last_lease(client):
     assert client.settle([Completed(later[0])]) == [True]
 
 
-def test_at_most_once_job_that_is_lost_before_its_payload_is_read_has_not_started(client):
+def test_at_most_once_job_lost_before_its_payload_has_not_started(client):
     client.queue("q").put("k", LARGE, jid="a", at_most_once=True)
     grant = lease(client, lambda: client.job("a").move("q"))
     assert jids(grant) == []

@@ -85,7 +85,7 @@ def test_exactly_one_has_it(client, clock):
     assert client.queue("q").lease("w3", 9) == []
 
 
-def test_nothing_buries_it_and_everything_is_counted(client, clock):
+def test_persistent_job_is_never_buried_and_counts_everything(client, clock):
     q = client.queue("q")
     q.put("k", jid="j", persistent=True, retries=1, max_deaths=1)
     for way in (Retried, Retried, Retried, ENDS["died"], ENDS["died"], Released):

@@ -53,7 +53,7 @@ def test_from_put_to_every_kind_of_end_and_back(client, payload, clock):
 
 
 @pytest.mark.parametrize("how", ["bare", "in base64", "as text"])
-def test_from_another_program(client, payload, server, namespace, how):
+def test_bytes_of_another_program_arrive_whole(client, payload, server, namespace, how):
     entries = f"{{{namespace}}}:in:q"
     if how != "bare":
         payload = payload[:FIT_INTO_AN_ENTRY]

@@ -66,7 +66,7 @@ def test_late_pickup_does_not_shift_the_times(client, q, clock, leased):
         assert client.recurring("r").next_unix == start
 
 
-def test_its_jobs_are_as_it_says(client, q, clock):
+def test_jobs_have_the_options_of_their_recurrence(client, q, clock):
     options = {"priority": -2, "retries": 1, "timeout": 7, "max_deaths": 2, "tags": ["t", "u"]}
     q.recur("email.digest", [2**60, {}], every=60, jid="r", **options)
     clock.tick(5)
@@ -79,7 +79,7 @@ def test_its_jobs_are_as_it_says(client, q, clock):
     assert q.stats().wait.mean == 5
 
 
-def test_its_jobs_are_told_of_as_they_come(client, q, clock):
+def test_each_job_of_a_recurrence_is_told_of_as_put(client, q, clock):
     clock.now = MIDNIGHT
     q.recur("k", every=60, jid="r")
     q.recur("k", cron="0 * * * *", jid="c")
@@ -286,7 +286,7 @@ def test_recurrence_is_shown_completely(client, q, clock):
     assert (client.recurring("nobody"), q.counts().recurring) == (None, 1)
 
 
-def test_its_jobs_and_it_have_jids_of_their_own(client, q, leased):
+def test_recurrence_and_its_jobs_have_jids_of_their_own(client, q, leased):
     q.put("k", jid="r")
     q.put("k", jid="r-1")
     q.recur("k", every=60, jid="r")

@@ -405,7 +405,7 @@ def test_every_client_sends_to_its_own_list(client):
     assert (cq.length(), cq2.length(), q.length()) == (0, 3, 3)
 
 
-def test_the_worker_loop_of_the_article(client, clock):
+def test_worker_loop_of_the_article_works(client, clock):
     """receive(2); a = 10/msg["msg"]; wq.proccessed(msg), and after several unsuccessful attempts: dead letters."""
     q = client.queue("worker1")
     q.lane("client").put_many({"klass": "divide", "data": msg, "retries": 4} for msg in (1, 2))

@@ -228,7 +228,7 @@ def test_worker_that_lost_the_job_streams_no_more(client):
     assert list(client.stream("j")) == ["a"]
 
 
-def test_what_is_sent_again_is_there_once(client):
+def test_chunks_sent_again_are_there_once(client):
     lease = leased(client)
     for _ in range(2):
         assert send(client, lease, 0, "a", "b") == [True]
@@ -305,7 +305,7 @@ def test_a_position_that_is_none_is_refused(client, position):
         client.stream("j", position=position)
 
 
-def test_what_another_program_adds_is_passed_over(client, server, namespace):
+def test_foreign_entries_of_a_stream_are_passed_over(client, server, namespace):
     lease = leased(client)
     lease.stream("a")
     server.redis.xadd(key_of(namespace), {"foreign": 1}, id="1000000000-1")

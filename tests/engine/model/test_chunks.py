@@ -26,7 +26,7 @@ def test_chunks_come_out_as_they_went_in_with_their_cost():
 
 
 @pytest.mark.parametrize("value", [{1}, object(), {1: 2}, "\ud800", {"b": b"bytes"}])
-def test_what_is_no_json_is_refused(value):
+def test_chunk_that_is_not_json_is_refused(value):
     with pytest.raises((TypeError, ValueError), match="chunk"):
         to_chunk(value)
 
@@ -57,7 +57,7 @@ def test_more_than_an_entry_holds_is_refused():
         b"\x01" + (CHUNK_BYTES + 1).to_bytes(4, "little") + b"x" * (CHUNK_BYTES + 1),
     ],
 )
-def test_what_no_child_has_packed_is_refused(packed):
+def test_chunk_that_no_child_has_packed_is_refused(packed):
     with pytest.raises(ValueError, match="not a chunk"):
         check_chunk(packed)
 

@@ -64,7 +64,7 @@ def test_sentinel_without_the_service_is_quoted(node):
         sentinels(place).find()
 
 
-def test_what_is_no_redis_is_named(node):
+def test_server_that_is_not_redis_is_named(node):
     with pytest.raises(Unreachable, match="what answers there is not Redis"):
         sentinels(node(b"HTTP/1.1 400 Bad Request\r\n\r\n")).find()
 

@@ -81,7 +81,7 @@ def test_part_without_its_script_is_waited_for_again_during_a_look(acknowledging
     assert acknowledging.command_behind_repeated(part(again=False)) is None
 
 
-def test_what_is_sent_again_on_a_new_connection_is_waited_for_in_full(acknowledging):
+def test_parts_sent_again_after_a_reconnect_wait_in_full(acknowledging):
     lacking = part()
     exchange(acknowledging, [lacking], 0)
     assert acknowledging.lose() == [lacking]

@@ -242,7 +242,7 @@ def test_a_question_is_answered_once(live, play, keys, server, namespace):
 # Nothing stays.
 
 
-def test_when_its_time_is_over_it_is_neither_told_nor_answered(client, clock):
+def test_expired_question_is_neither_told_nor_answered(client, clock):
     calls_of(client).call(leasing.resume, "w", 1, [])
     calls_of(client).call(mailbox.ask, "short", "w", "stacks", stands_s=5)
     calls_of(client).call(mailbox.ask, "long", "w", "stacks", stands_s=50)
@@ -286,7 +286,7 @@ def test_a_damaged_question_is_passed_over(client, server, namespace):
     assert calls_of(client).call(mailbox.answer, "w", "good", 1) is True
 
 
-def test_on_another_clock_they_are_asked_and_answered_the_same(server, namespace, clock):
+def test_another_clock_does_not_change_questions_and_answers(server, namespace, clock):
     with Client(server.url, namespace, clock) as client:
         calls_of(client).call(leasing.resume, "w", 1, [])
         with ThreadPoolExecutor() as pool:
