@@ -22,7 +22,7 @@ def seen(before, after, stolen_s=0.0):
     return between(look(0.0, before), look(10.0, after, stolen_s), BENCH, processors=2)
 
 
-def test_what_the_bench_and_all_below_it_use_is_no_disturbance():
+def test_time_of_the_bench_and_its_descendants_is_no_disturbance():
     before = {INIT: ("init", 0, 5.0, 0.0), BENCH: ("bench", INIT, 1.0, 0.0), 101: ("master", BENCH, 0.0, 0.0)}
     after = {
         INIT: ("init", 0, 5.0, 0.0), BENCH: ("bench", INIT, 4.0, 3.0), 101: ("master", BENCH, 6.0, 0.0),

@@ -39,7 +39,7 @@ def test_bars_are_as_long_as_their_figures():
     assert widths[:4] == [LONGEST // 2, LONGEST, LONGEST, round(LONGEST * 16 / 26)]
 
 
-def test_it_says_what_was_measured_and_how_to_repeat_it():
+def test_picture_says_what_was_measured_and_how_to_repeat_it():
     _, picture = drawn()
     caption = " ".join(texts(picture)[-4:])
     assert "rounds: 7. To repeat it: leasehold bench peers --peers DIR --out report" in caption
@@ -48,7 +48,7 @@ def test_it_says_what_was_measured_and_how_to_repeat_it():
     assert "2 processors, AMD EPYC" in caption
 
 
-def test_it_says_that_peers_ran_under_the_same_interpreter_only_if_they_did():
+def test_picture_names_the_peers_interpreter_only_if_it_is_ours():
     assert any("PGO and LTO (Python peers too)" in text for text in texts(drawn()[1]))
     text = draw(HEADER | {"note": "Ratios are not fair."}, Result(PEERS, []))
     assert HEADER["interpreter"] in text and "peers too" not in text
@@ -60,7 +60,7 @@ def test_a_disturbed_row_is_marked():
     assert not any("*" in text for text in texts(drawn()[1]))
 
 
-def test_it_is_small_and_loads_nothing():
+def test_picture_is_small_and_loads_nothing():
     text, _ = drawn()
     assert len(text.encode()) < 10_000 and "prefers-color-scheme: dark" in text
     assert text.count("http") == 1 and "url(" not in text and "@import" not in text

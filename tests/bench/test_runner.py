@@ -99,7 +99,7 @@ def test_no_row_is_measured_again_without_end(machine, monkeypatch):
     assert repeats.is_worthwhile([(Reply({}), NOISY)])
 
 
-def test_what_cannot_be_measured_is_not_tried_again(machine):
+def test_row_that_cannot_be_measured_is_not_tried_again(machine):
     machine += [NOISY]
     calls, said = [], []
     result = measured(PlayedMeasurer(figures=["it does not come up"], calls=calls), rounds=1, said=said)

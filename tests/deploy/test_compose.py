@@ -33,7 +33,7 @@ _, STAGES = dockerfile.read(ROOT / "deploy/Dockerfile")
 LISTENER = STAGES[-1].last("ENV").pairs()["LEASEHOLD_HTTP"]
 
 
-def test_it_fits_the_schema_of_compose():
+def test_recipe_fits_the_schema_of_compose():
     done = subprocess.run(
         [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(RECIPE)],
         capture_output=True, text=True, timeout=60, check=False,

@@ -89,7 +89,7 @@ def test_nothing_is_installed_but_by_its_hash():
     assert "--no-build-isolation" in wheel and "--no-deps" in wheel, "else pip would fetch what builds it"
 
 
-def test_nothing_secret_is_in_it():
+def test_image_holds_no_secret():
     given = {name for stage in STAGES for env in stage.all("ENV") for name in env.pairs()}
     assert given <= {*VARIABLES, "PATH"} and "LEASEHOLD_REDIS_URL" not in given
     assert not [name for name in given if FROM_KUBERNETES.fullmatch(name)]

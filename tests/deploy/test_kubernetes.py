@@ -52,7 +52,7 @@ def built():
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_built_fits_the_schemas_of_kubernetes(built, version):
+def test_built_resources_fit_the_schemas_of_kubernetes(built, version):
     assert built.keys() == {"ServiceAccount", "Deployment", "PodDisruptionBudget", "NetworkPolicy"}
     for resource in built.values():
         kubernetes_validate.validate(resource, version, strict=True)

@@ -30,7 +30,7 @@ def test_each_alert_is_played():
     assert set(re.findall(r'alertname="(\w+)"', "".join(path.read_text() for path in PLAYED))) == set(ALERTS)
 
 
-def test_what_supervisors_show_follows_the_customs_of_prometheus(promtool):
+def test_metrics_follow_the_customs_of_prometheus(promtool):
     _, shown = render({name: [] for name in METRICS})
     done = promtool("check", "metrics", input=shown.decode())
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

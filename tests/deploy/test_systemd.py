@@ -88,7 +88,7 @@ def test_time_is_enough_for_a_drain_and_a_boot(unit):
     assert float(unit.service["TimeoutStartSec"]) >= parse_duration(default["boot-timeout"]) + 30
 
 
-def test_it_is_started_again_unless_that_would_mend_nothing(unit):
+def test_service_restarts_unless_that_would_mend_nothing(unit):
     assert unit.service["Restart"] == "always"
     hopeless = {Exit.USAGE, Exit.CONFIG}  # with 71 ends, too, whose handlers' database is away
     assert set(map(int, unit.service["RestartPreventExitStatus"].split())) == hopeless

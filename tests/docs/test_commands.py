@@ -168,7 +168,7 @@ def test_deploy_script_rolls_back_broken_code(manual):
     manual.end()
 
 
-def test_what_is_not_carried_out_is_listed_and_why():
+def test_lines_that_are_not_carried_out_are_listed_with_a_reason():
     found = []
     for page in (README, FIRST_STEPS, OPERATIONS):
         for language, body in FENCE.findall(page.read_text()):

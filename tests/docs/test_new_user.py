@@ -114,7 +114,7 @@ def completed(pool, names):
 
 
 @pytest.mark.sampled(3)
-def test_what_is_shown_next_works_in_the_same_folder(folder):
+def test_next_sections_work_in_the_same_folder(folder):
     pool = folder.begin("leasehold run --processes 2")
     pool.until_ready()
     for title in NEXT:
@@ -154,7 +154,7 @@ def walk(terminal):
     return said, events
 
 
-def test_all_that_is_looked_for_stands_on_the_page():
+def test_page_holds_each_line_that_is_looked_for():
     lines = [line for block in FENCE.findall(section(FIRST_STEPS, TITLE)) for line in commands(block[1])]
     for each in [*LOOKED_FOR, *SEEN]:
         assert [line for line in lines if line.startswith(each)], each

@@ -19,7 +19,7 @@ from tests.type_checks import mypy
 
 
 @pytest.mark.parametrize("page", PAGES, ids=path_of)
-def test_what_is_imported_from_supervisor_is_public(page):
+def test_names_imported_from_supervisor_are_public(page):
     for block in blocks(page, "python"):
         for node in ast.walk(ast.parse(block)):
             if isinstance(node, ast.ImportFrom) and node.module == "supervisor":

@@ -59,7 +59,7 @@ def test_the_page_counts_its_rows():
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_what_is_met_is_shown_by_tests_and_modules_that_exist(row):
+def test_met_requirements_name_tests_and_modules_that_exist(row):
     named = re.findall(r"`([^`]+)`", row[2])
     tests = [name for name in named if name.startswith("test_")]
     modules = [name for name in named if re.fullmatch(r"\w+/[\w/]+\.\w+", name)]
