@@ -23,7 +23,7 @@ def problems(flags=None, environ=None):
     return list(caught.value.problems)
 
 
-def test_defaults():
+def test_settings_have_documented_defaults():
     told = load({"processes": "3", "memory-budget": "1G"})
     assert told == RunConfig(
         redis_url=None,
@@ -180,7 +180,7 @@ def test_names_and_paths_are_repeated_flags_or_a_comma_separated_variable(tmp_pa
     ("text", "seconds"),
     [("30", 30), ("30s", 30), ("500ms", 0.5), ("5m", 300), ("2h", 7200), ("1.5s", 1.5), ("0", 0), ("20ms", 0.02)],
 )
-def test_durations(text, seconds):
+def test_durations_are_read_with_their_units(text, seconds):
     assert parse_duration(text) == seconds
 
 
@@ -195,7 +195,7 @@ def test_an_invalid_duration_is_refused(text):
 @pytest.mark.parametrize(
     ("text", "size"), [("4096", 4096), ("64K", 65536), ("256M", 2**28), ("1G", 2**30), ("1.5G", 3 * 2**29), ("0", 0)]
 )
-def test_sizes(text, size):
+def test_sizes_are_read_with_their_units(text, size):
     assert parse_size(text) == size
 
 

@@ -156,7 +156,7 @@ def test_an_outcome_comes_back_the_same(verb):
     assert outcome == (verb, 2**64 - 1, 1.5, b"body", 0.25, 2**40)
 
 
-def test_a_run_of_years_is_told_as_it_is_and_one_of_no_time_is_none():
+def test_runs_of_years_and_of_no_time_are_told_exactly():
     assert messages.unpack_outcome(messages.pack_outcome(Verb.COMPLETED, 1, 1e9)).run_s == 1e9
     assert messages.unpack_outcome(messages.pack_outcome(Verb.COMPLETED, 1, 0.0)).run_s == 0.0
 
@@ -192,7 +192,7 @@ def test_a_hostile_body_is_a_value_error_or_a_type_error(body):
         messages.unpack_trouble(body)
 
 
-def test_of_10000_random_bodies_each_is_a_sound_trouble_or_a_value_or_type_error():
+def test_random_bodies_are_sound_troubles_or_value_or_type_errors():
     draw = random.Random(2)
     values = [None, True, False, 0, -1, 1.5, 1e308, 2**63, "", "text", "\x00", [], ["a"], {}, {"a": None}]
     sound = 0
@@ -212,7 +212,7 @@ def test_of_10000_random_bodies_each_is_a_sound_trouble_or_a_value_or_type_error
     assert sound > 10
 
 
-def test_long_texts_are_cut_the_message_at_its_end_and_the_traceback_at_its_beginning():
+def test_message_is_cut_at_its_end_and_traceback_at_its_beginning():
     trouble = messages.unpack_trouble(messages.pack_trouble(Trouble("g", "m" * 10**6 + "!", "t" * 10**6 + "!")))
     assert trouble.message == "m" * messages.MAX_MESSAGE_CHARS
     assert trouble.traceback == "t" * (messages.MAX_TRACEBACK_CHARS - 1) + "!"
@@ -236,7 +236,7 @@ def test_a_notice_comes_back_the_same():
         assert messages.unpack_word(messages.pack_notice(notice)) == notice
 
 
-def test_what_the_master_knows_of_a_handler_can_be_sent_and_comes_back():
+def test_handler_settings_survive_a_message():
     settings = messages.HandlerSettings(
         timeout_s=1.5, retries=0, on_error="fail", on_death="retry", max_deaths=3, at_most_once=True
     )

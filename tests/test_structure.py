@@ -265,7 +265,7 @@ def test_asyncio_is_for_async_handlers_and_asyncio_applications_alone():
     }
 
 
-def test_the_image_that_each_fork_copies_has_no_event_loop_unless_a_handler_needs_one():
+def test_zygote_loads_no_event_loop_unless_a_handler_needs_one():
     loaded = python("import supervisor.zygote.zygote, sys; print(*sys.modules)").split()
     assert {"asyncio", "ssl", "supervisor.child.event_loop"}.isdisjoint(loaded)
 
@@ -275,7 +275,7 @@ def test_nothing_is_ever_unpickled():
 
 
 @pytest.mark.sampled(2)
-def test_who_speaks_to_redis_uses_no_private_part_of_another_object():
+def test_modules_that_speak_to_redis_use_no_private_attributes():
     def is_private(node: ast.Attribute) -> bool:
         owner = node.value.id if isinstance(node.value, ast.Name) else ""
         return node.attr.startswith("_") and not node.attr.startswith("__") and owner not in ("self", "cls")
@@ -321,7 +321,7 @@ def modules_that_say(words: str) -> set[str]:
     return {module for module in FILES if re.search(words, ast.get_docstring(tree_of(module)) or "")}
 
 
-def test_what_says_that_it_runs_in_the_master_is_not_in_the_children_and_the_other_way_round():
+def test_modules_run_only_in_the_process_that_they_name():
     in_master, in_children = (
         modules_that_say(r"Runs in (the )?master\b(?!,)"),
         modules_that_say(r"Runs in (the )?(zygote|child)"),

@@ -108,6 +108,6 @@ def test_exception_in_around_job_is_printed_and_others_still_run(capsys):
     assert said.count("\n") == 5
 
 
-def test_what_is_no_function_is_refused():
+def test_argument_that_is_not_a_function_is_refused():
     with pytest.raises(TypeError, match="@around_job takes a function of the job, not 7"):
         around_job(7)

@@ -224,7 +224,7 @@ def test_wrong_options_are_refused_before_anything_is_written(welcome, client, o
     assert client.queues() == {}
 
 
-def test_handler_or_its_job_in_place_of_a_klass_is_told_how_it_is_put(welcome, client):
+def test_handler_in_place_of_a_klass_is_refused_with_the_cure(welcome, client):
     queue = client.queue("default")
     for wrong, cure in ((welcome, r"welcome\.put\(…\)"), (welcome.job(user=7), r"put_many\(\[…\]\)")):
         for put in (queue.put, queue.add, lambda klass: queue.put_many([{"klass": klass}])):

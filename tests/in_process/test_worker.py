@@ -202,7 +202,7 @@ def test_handlers_of_a_package_are_found_and_no_others(application, tmp_path, mo
 # what operators want
 
 
-def test_it_is_shown_and_answers_like_a_supervisor(application):
+def test_worker_is_shown_and_answers_like_a_supervisor(application):
     async def work(client):
         async with Worker(client, "q", gates.ALL, concurrency=3) as worker:
             await client.queue("q").put("gates.hold")
@@ -218,7 +218,7 @@ def test_it_is_shown_and_answers_like_a_supervisor(application):
     application(work)
 
 
-def test_it_serves_other_queues_when_asked(application):
+def test_worker_serves_other_queues_when_asked(application):
     async def work(client):
         async with Worker(client, "q", gates.ALL) as worker:
             await client.serve(worker.name, ["other"])
@@ -242,7 +242,7 @@ def test_a_paused_queue_gives_nothing(application):
     application(work)
 
 
-def test_limits_hold(application):
+def test_worker_keeps_the_limits_of_jobs(application):
     async def work(client):
         await client.limit("one", running=1)
         jids = [await client.queue("q").put("gates.hold", limit="one") for _ in range(2)]

@@ -128,7 +128,7 @@ def test_status_shows_values_that_are_no_proper_text(site):
         "leasehold.jobs.svc:9464", "10-0-0-7.jobs.pod.cluster.local", "web-1.internal", "JOBS.example.com.:9464",
     ],
 )  # fmt: skip
-def test_its_own_names_are_answered(site, host):
+def test_own_host_names_are_answered(site, host):
     assert status_as(site(names=("jobs.example.com",)), host) == 200
 
 

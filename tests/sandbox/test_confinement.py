@@ -166,7 +166,7 @@ def test_user_that_cannot_reach_the_code_is_not_taken(workdir, tmp_path):
     assert report["user"].startswith(f"unavailable: because uid 1234 may not enter {tmp_path} (on the way to {workdir}")
 
 
-def test_no_other_user_or_namespace_without_root(workdir):
+def test_supervisor_without_root_reports_no_other_user_or_namespace(workdir):
     workdir.chmod(0o777)
     workdir.parent.chmod(0o777)
 

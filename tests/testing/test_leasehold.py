@@ -530,7 +530,7 @@ def test_places_and_arguments_are_checked(leasehold: Leasehold):
         raise NoServer("x")
 
 
-def test_what_a_handler_streams_can_be_read(leasehold):
+def test_chunks_of_a_handler_can_be_read(leasehold):
     @handler(name="shop.streams")
     def streams(job):
         job.stream("a")

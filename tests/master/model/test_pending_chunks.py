@@ -30,7 +30,7 @@ def test_chunks_go_once_in_order_counted_from_the_start(ledger):
     assert taken(ledger) == [(1, 2, [B])]
 
 
-def test_what_is_under_way_is_bounded_by_number_and_by_bytes(ledger):
+def test_chunks_under_way_are_bounded_by_number_and_bytes(ledger):
     many, large = add(ledger, 1, 2)
     for _ in range(MOST_CHUNKS):
         ledger.chunks.add(many, A)
@@ -91,7 +91,7 @@ def test_one_exchange_takes_a_bounded_number_of_bytes_and_the_next_the_rest(ledg
     assert [token for token, _before, _chunks in first + second] == list(range(1, 41))
 
 
-def test_what_a_full_redis_refused_goes_again_as_it_was_before_what_came_since(ledger):
+def test_refused_chunks_go_again_before_newer_ones(ledger):
     running, ended = add(ledger, 1, 2)
     for held in (running, ended):
         ledger.chunks.add(held, A)

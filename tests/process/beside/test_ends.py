@@ -215,7 +215,7 @@ def test_job_that_ends_the_loop_dies_and_fails_no_other(stage, how, group):
 
 
 @pytest.mark.parametrize("how", ["fork", "close the output", "replace the task factory"])
-def test_what_a_job_does_to_its_process_harms_no_other(stage, how):
+def test_damage_by_a_job_to_its_process_harms_no_other_job(stage, how):
     pool = start_app(stage, HANDLERS, processes=1, on_error="fail").wait_ready()
     (held,) = put(stage, "sleep", "later")
     (spoils,) = put(stage, "spoil", {"how": how})

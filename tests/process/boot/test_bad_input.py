@@ -109,7 +109,7 @@ def test_handlers_that_do_not_boot_are_71_and_one_sentence(stage, how):
     stage.assert_nothing_left(waiting=["default"])
 
 
-def test_no_handlers_package_is_71(stage):
+def test_missing_handlers_package_exits_71(stage):
     pool = stage.start(handlers="no_such_package")
     assert pool.wait() == 71
     (failure,) = pool.find("zygote.failed")

@@ -204,7 +204,7 @@ def test_a_thread_waits_for_its_checkpoint_through_an_outage(own_server, namespa
     asyncio.run(main())
 
 
-def test_what_the_server_has_forgotten_is_stopped(own_server, namespace):
+def test_jobs_that_the_server_has_forgotten_are_stopped(own_server, namespace):
     async def main():
         async with AsyncClient(own_server.url, namespace) as client, Worker(client, "q", gates.ALL):
             await client.queue("q").put("gates.hold")

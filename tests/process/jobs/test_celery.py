@@ -209,7 +209,7 @@ def test_each_caller_gets_its_result_while_children_and_a_master_are_killed(stag
     finish(stage, pool)
 
 
-def test_what_a_task_does_not_get_is_said_at_boot(stage, shop):
+def test_features_that_a_task_lacks_are_said_at_boot(stage, shop):
     _, _, environment = shop
     pool = start(stage, environment).wait_ready()
     finish(stage, pool)

@@ -86,7 +86,7 @@ def test_releases_replace_each_other_under_load_and_lose_nothing(stage, releases
 
 
 @pytest.mark.slow
-def test_reader_of_a_stream_sees_the_end_of_a_job_that_the_release_before_runs(stage, releases):
+def test_stream_ends_with_a_job_that_the_release_before_runs(stage, releases):
     (jid,) = releases.put("this", 1)
     stream = stage.client.stream(jid, timeout=60 * PATIENCE)
     pool = releases.supervisor("before")
