@@ -26,10 +26,10 @@ from supervisor.child.parameters import WrongShape, is_plain, wrong_shape
 #: Messages of ours in place of pydantic's, which speak of fields and inputs.
 _MESSAGES: Final = {"missing": "is missing", "extra_forbidden": "is no parameter"}
 
-#: What a value raises that JSON cannot hold, or that a child could not read.
+#: Errors of values that JSON cannot hold or that a child could not read.
 _UNWRITABLE: Final = (PydanticSerializationError, orjson.JSONDecodeError)
 
-#: What JSON writes as lists, and its own containers. A union made at each call would cost more than the call.
+#: Types that JSON writes as lists, and JSON's own containers. A union made at each call would cost more than the call.
 _LISTS: Final = (list, tuple, set, frozenset, deque)
 _CONTAINERS: Final = (dict, list)
 

@@ -18,7 +18,7 @@ from supervisor.engine.model.validation import to_data
 if TYPE_CHECKING:
     from supervisor.child.annotations import Shape
 
-#: So many wrong fields are named. A list of a million wrong numbers has as many.
+#: Most wrong fields in one message. A list of a million wrong numbers has as many wrong fields.
 _MOST_NAMED: Final = 20
 _KEYWORD: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

@@ -34,7 +34,7 @@ MOST_JOBS = 1000
 MOST_BYTES = 16 * 2**20
 #: Longest line: the largest payload in base64, and its options.
 LONGEST_BYTES = DATA_BYTES * 4 // 3 + 2**20
-#: So many bad lines are reported.
+#: Most bad lines that are reported.
 SHOWN = 20
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: What Redis has configured is read again after so long.
+#: The configuration in Redis is read again after this time.
 _CONFIGURED_S: Final = 30.0
 
 

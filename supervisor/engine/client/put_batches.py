@@ -16,10 +16,10 @@ from supervisor.engine.model.jobs import NewJob
 _MOST_UNDER_WAY: Final = 2
 #: A batch with more data goes alone. Redis does not read the one behind it meanwhile, whose sending would time out.
 _ALONE_BYTES: Final = 2**24
-#: In the words of an error, by the fields of PutJobs.
+#: The words of an error for each field of PutJobs.
 _FATES: Final = {"put": "were put", "unknown": "may have been put", "not_put": "were not put"}
 
-#: What was answered for each job of a batch, or the error of the call.
+#: The answer for each job of a batch, or the error of the call.
 BatchAnswer = Sequence[bool | str] | LeaseholdError
 
 

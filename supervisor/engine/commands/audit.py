@@ -11,7 +11,7 @@ from supervisor.engine.model.validation import checked_int
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Something that somebody did to queues, jobs, limits or supervisors.
+    """An act of a caller on queues, jobs, limits or supervisors.
 
     `actor` is what the caller said of itself, None if it said nothing. `kind` tells what `names` are: job, recurrence,
     queue, lane, limit, option, worker, batch or door; the first 20 of `number`. No name stands for all queues. For a

@@ -16,7 +16,7 @@ MODE_OPTIONS: Final = frozenset({*MODES, "most"})
 DEFAULT_MOST: Final = 500
 MOST_COLLECTED: Final = 10_000
 LONGEST_SPAN_MS: Final = 7 * 24 * 3600 * 1000
-#: What a put that waits for others cannot have: it says itself when the job runs.
+#: Options that debounce and collect exclude, because these modes decide when the job runs.
 _NOT_LATER: Final = ("delay", "at", "depends", "batch")
 
 

@@ -14,7 +14,7 @@ from supervisor.redis_url import split
 #: Returns user and password for a connection that is to be made, each "" if there is none. It may block for seconds.
 #: Raises NoAccount.
 Credentials = Callable[[], tuple[str, str]]
-#: Of a file with a user or a password. Tokens of cloud services have some kilobytes.
+#: Largest file with a user or a password. Tokens of cloud services have some kilobytes.
 _MOST_BYTES: Final = 64 * 1024
 
 

@@ -29,7 +29,7 @@ _RIGHTS_BYTES: Final = socket.CMSG_SPACE(4 * MOST_RIGHTS)
 _IOVEC: Final = Struct("@PN")
 #: struct mmsghdr: name, its length; iovecs, their count; control data, its length; flags; the length of the packet.
 _HEADER: Final = Struct("@PIPNPNi0PI0P")
-#: What a call writes into it: the length of the control data, the flags, the length of the packet.
+#: The fields of a header that a call writes: the length of the control data, the flags, the length of the packet.
 _GOT: Final = Struct(f"@{calcsize('@PIPNP')}xNi0PI0P")
 #: struct cmsghdr: its length, with the descriptors behind it; level; type.
 _RIGHTS: Final = Struct("@Nii")
