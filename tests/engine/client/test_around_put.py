@@ -89,7 +89,7 @@ def test_functions_are_nested_in_their_order(call):
     assert order == ["outer in", "inner in", "inner out", "outer out"]
 
 
-def test_exception_before_the_put_refuses_it(call, live):
+def test_exception_before_the_put_refuses_the_put(call, live):
     def refuse(put):
         raise PermissionError("not today")
         yield

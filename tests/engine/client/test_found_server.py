@@ -49,7 +49,7 @@ def test_warning_made_an_error_starts_no_server(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_command_announces_it_in_its_own_line_alone(tmp_path):
+def test_command_announces_the_embedded_server_in_one_line(tmp_path):
     done = run(tmp_path, "-m", "supervisor", "put", "k")
     assert done.returncode == 0
     (line,) = done.stderr.splitlines()

@@ -483,7 +483,7 @@ def test_worker_counts_as_living_for_its_longest_heartbeat(move, old, redis):
     assert move().jobs == 1
 
 
-def test_change_during_the_move_ends_it(old, redis, source, live, monkeypatch):
+def test_change_during_the_move_ends_the_move(old, redis, source, live, monkeypatch):
     old.put("q", "a", "K", "{}")
     calls = calls_of(live)
     put = calls.put_jobs

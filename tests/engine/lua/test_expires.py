@@ -122,7 +122,7 @@ def test_a_new_put_begins_a_new_time(client, clock):
     assert len(q.lease("w")) == 1
 
 
-def test_a_put_may_take_it_away(client, clock, keys):
+def test_put_may_take_an_expiry_away(client, clock, keys):
     q = client.queue("q")
     q.put("k", jid="j", expires=10)
     q.put("k", jid="j", expires=None)

@@ -145,7 +145,7 @@ def test_wrong_ones_are_refused_before_anything_is_sent(client, then, error):
     assert client.job("first").state == "running"
 
 
-def test_a_thousand_of_them_are_put_in_one_step(client):
+def test_thousand_follow_ups_are_put_in_one_step(client):
     lease = first(client)
     assert lease.complete(then=[{"queue": "r", "klass": "k", "data": i} for i in range(1000)]) is True
     assert client.queue("r").length() == 1000

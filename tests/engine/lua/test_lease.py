@@ -204,7 +204,7 @@ def test_first_holder_can_do_nothing_after_a_takeover(client, clock):
     assert new.complete() is True
 
 
-def test_the_same_worker_needs_the_new_token_too(client, clock):
+def test_worker_that_leases_a_job_again_needs_the_new_token(client, clock):
     put(client, "a")
     q = client.queue("q")
     old = q.lease("w")[0]

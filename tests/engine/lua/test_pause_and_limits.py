@@ -104,7 +104,7 @@ def test_actor_of_a_pause_is_a_short_name(client, q, by, error):
     assert (q.counts().paused, client.limits()) == (False, {})
 
 
-def test_in_a_paused_queue_what_runs_goes_on(client, q, clock):
+def test_running_jobs_of_a_paused_queue_go_on(client, q, clock):
     put(q, "a", "b", "c", "d")
     a, b, c, d = q.lease("w", 4)
     q.pause()

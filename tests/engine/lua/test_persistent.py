@@ -48,7 +48,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_another_worker_has_it_at_once(client, clock, end):
+def test_another_worker_gets_a_persistent_job_at_once(client, clock, end):
     lease = persistent(client, clock, retries=0, max_deaths=1)
     client.queue("q").put("k", jid="waits", priority=-1)
     client.settle([ENDS[end](lease)])
@@ -56,7 +56,7 @@ def test_another_worker_has_it_at_once(client, clock, end):
 
 
 @pytest.mark.parametrize("by", ["a lease", "a sweep"])
-def test_another_worker_has_it_when_its_own_is_lost(client, clock, by):
+def test_another_worker_gets_a_lost_workers_persistent_job(client, clock, by):
     persistent(client, clock, max_deaths=1)
     clock.tick(26)
     if by == "a sweep":
@@ -70,14 +70,14 @@ def test_another_worker_has_it_when_its_own_leaves(client, clock):
     assert [it.jid for it in client.queue("q").lease("w2")] == ["j"]
 
 
-def test_an_operator_may_take_it_from_its_worker(client, clock):
+def test_operator_may_take_a_persistent_job_from_its_worker(client, clock):
     lease = persistent(client, clock)
     client.job("j").release()
     assert [it.jid for it in client.queue("q").lease("w2")] == ["j"]
     assert client.settle([Returned(lease)]) == [False]
 
 
-def test_exactly_one_has_it(client, clock):
+def test_exactly_one_worker_has_a_persistent_job(client, clock):
     lease = persistent(client, clock)
     assert client.queue("q").lease("w2", 9) == []
     client.settle([Returned(lease), Returned(lease)])
@@ -136,7 +136,7 @@ def test_a_long_hold_forgives_the_short_ones(client, clock):
 # By another one, where there is one.
 
 
-def test_the_same_worker_lets_others_have_it_first(client, clock):
+def test_worker_lets_others_have_a_returned_job_first(client, clock):
     lease = persistent(client, clock)
     client.queue("elsewhere").lease("w2")
     client.settle([Returned(lease)])
@@ -146,7 +146,7 @@ def test_the_same_worker_lets_others_have_it_first(client, clock):
     assert len(client.queue("q").lease("w")) == 1
 
 
-def test_the_only_worker_has_it_again_at_once(client, clock):
+def test_only_worker_gets_a_persistent_job_again_at_once(client, clock):
     lease = persistent(client, clock)
     client.settle([Returned(lease)])
     assert len(client.queue("q").lease("w")) == 1
@@ -176,7 +176,7 @@ def test_paused_lane_does_not_lose_a_job_left_to_others(client, clock):
 # Its end.
 
 
-def test_cancelling_ends_it(client, clock):
+def test_cancelling_ends_a_persistent_job(client, clock):
     lease = persistent(client, clock)
     assert client.cancel("j") == ["j"]
     assert client.settle([Returned(lease)]) == [False]
@@ -184,13 +184,13 @@ def test_cancelling_ends_it(client, clock):
 
 
 @pytest.mark.parametrize("by", ["its worker", "hand"])
-def test_failing_ends_it(client, clock, by):
+def test_failing_ends_a_persistent_job(client, clock, by):
     lease = persistent(client, clock)
     lease.fail("g", "m") if by == "its worker" else client.job("j").fail("g", "m")
     assert (client.job("j").state, client.queue("q").lease("w2")) == ("failed", [])
 
 
-def test_a_put_may_give_it_an_end(client, clock):
+def test_put_may_give_a_persistent_job_an_end(client, clock):
     persistent(client, clock)
     client.queue("q").put("k", jid="j", persistent=False)
     (lease,) = client.queue("q").lease("w2")

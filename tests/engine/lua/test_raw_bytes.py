@@ -35,7 +35,7 @@ def leased(client, payload, queue="q"):
     return lease
 
 
-def test_from_put_to_every_kind_of_end_and_back(client, payload, clock):
+def test_bytes_survive_every_kind_of_end(client, payload, clock):
     client.queue("q").put("k", payload, jid="j", retries=50)
     for way in (
         Retried, lambda it: Retried(it, delay=1), Released, lambda it: Released(it, started=False),
@@ -76,7 +76,7 @@ def test_bytes_of_another_program_arrive_whole(client, payload, server, namespac
     leased(client, payload).complete()
 
 
-def test_as_new_data_of_a_job(client, payload):
+def test_bytes_may_be_new_data_of_a_job(client, payload):
     client.queue("q").put("k", {"n": 1}, jid="j")
     (lease,) = client.queue("q").lease("w")
     lease.renew(data=payload)
@@ -91,7 +91,7 @@ def test_as_new_data_of_a_job(client, payload):
     leased(client, payload, "r")
 
 
-def test_as_a_follow_up_and_as_what_comes_again(client, payload):
+def test_bytes_stay_the_same_in_follow_ups_and_recurrences(client, payload):
     client.queue("q").put("k", jid="first")
     client.queue("q").lease("w")[0].complete(then=[{"queue": "q", "klass": "k", "data": payload}])
     leased(client, payload).complete()

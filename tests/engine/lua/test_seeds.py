@@ -230,7 +230,7 @@ def test_do_work_until_there_is_none(client):
     assert len(finished) == 4  # a payload need not be unique: the id is
 
 
-def test_stop_process_returns_it_to_the_front(client):
+def test_stop_process_returns_the_job_to_the_front(client):
     q = client.queue("Q1")
     q.put_many({"klass": "task", "data": i} for i in range(3))
     (process,) = q.lease("W1")

@@ -31,7 +31,7 @@ def test_add_says_that_nothing_was_added(client):
     assert client.job("second") is None
 
 
-def test_by_content_klass_and_data_count(client):
+def test_unique_job_is_known_by_klass_and_data(client):
     q = client.queue("q")
     assert q.put("k", {"n": 1}, jid="a", unique=True) == "a"
     assert q.put("k", {"n": 1}, jid="b", unique=True) == "a"
@@ -39,7 +39,7 @@ def test_by_content_klass_and_data_count(client):
     assert q.put("other", {"n": 1}, jid="d", unique=True) == "d"
 
 
-def test_by_content_bytes_are_compared_byte_by_byte(client):
+def test_unique_bytes_are_compared_byte_by_byte(client):
     q = client.queue("q")
     assert [q.put("k", data, jid=f"j{i}", unique=True) for i, data in enumerate((b"\x00", b"\x00\x00", b"\x00"))] == [
         "j0", "j1", "j0",

@@ -138,7 +138,7 @@ def test_put_of_an_async_client_takes_the_current_span(client, server, namespace
     assert seen == leased == expected
 
 
-def test_opentelemetry_is_not_imported_for_it():
+def test_puts_do_not_import_opentelemetry():
     """redis imports OpenTelemetry where it is installed; children have no redis."""
     code = (
         "import sys; from supervisor import handler; from supervisor.engine.model.jobs import new_job;"

@@ -53,7 +53,7 @@ def test_only_an_exchange_that_must_be_acknowledged_waits(acknowledging):
     assert acknowledging.command_behind([part(again=False), part()]) == ("WAIT", 1, 1000)
 
 
-def test_while_replicas_are_short_only_a_look_waits_and_not_for_long(acknowledging, monkeypatch):
+def test_only_a_short_look_waits_while_replicas_are_short(acknowledging, monkeypatch):
     first, second = part(), part()
     assert exchange(acknowledging, [first], 0) == []
     assert acknowledging.command_behind([second]) is None
@@ -118,7 +118,7 @@ def lease(worker: PlayedWorker) -> list[Grant]:
     return granted
 
 
-def test_job_has_started_for_whoever_takes_it_over_before_replicas_are_asked(lone, live):
+def test_job_counts_as_started_before_replicas_are_asked(lone, live):
     """After a failover that has lost the worker as well, no other record says that the job may have started."""
     live.queue("q").put("k", jid="a", at_most_once=True)
     granted = lease(lone)

@@ -74,7 +74,7 @@ def test_leasable_jobs_keep_the_worker(client, q, clock, idle, retire, happen):
     assert known(client)
 
 
-def test_an_entry_of_another_program_keeps_it(client, idle, retire, server, namespace):
+def test_entry_of_another_program_keeps_the_worker(client, idle, retire, server, namespace):
     server.redis.lpush(f"{{{namespace}}}:in:q", '{"klass": "k"}')
     assert retire() == "work"
 
@@ -108,7 +108,7 @@ def watchers(client):
         calls_of(client).call(leasing.resume, worker, 1, [])
 
 
-def test_while_others_work_one_stays_to_take_over_what_is_lost(client, q, clock, retire):
+def test_one_worker_stays_to_take_over_lost_jobs_of_others(client, q, clock, retire):
     calls_of(client).call(leasing.resume, "busy", 1, [])
     q.put("k")
     q.lease("busy", ttl=100_000)
@@ -166,7 +166,7 @@ def test_jobs_held_back_do_not_keep_the_worker(client, q, idle, watchers, retire
     assert retire() == ""
 
 
-def test_mail_and_a_question_keep_it(client, q, retire, server, namespace):
+def test_mail_and_questions_keep_the_worker(client, q, retire, server, namespace):
     calls_of(client).call(leasing.resume, "me", 1, [])
     server.redis.rpush(f"{{{namespace}}}:mail:me", "queues")
     assert retire() == "mail"

@@ -69,7 +69,7 @@ def test_a_wish_is_followed(plain):
     assert plain.looks_due  # which queues there are
 
 
-def test_a_wish_without_an_order_keeps_it(plain):
+def test_wish_without_an_order_keeps_the_last_order(plain):
     plain.take_wish(Wish(1, ["x"], "random"))
     plain.take_wish(Wish(2, ["y"], None))
     assert (plain.names, plain.order) == (("y",), "random")
