@@ -66,5 +66,5 @@ def test_picture_is_small_and_loads_nothing():
     assert text.count("http") == 1 and "url(" not in text and "@import" not in text
 
 
-def test_every_peer_has_a_name_in_it():
+def test_every_peer_has_a_name_in_the_picture():
     assert set(NAMES) == {REUSED, FORKED, *(row for each in BENCHMARKS["peers"].bars for row in each.over)}

@@ -101,7 +101,7 @@ def test_built_policy_admits_the_same_pods_as_the_written_one(built):
     ]
 
 
-def test_whoever_scales_it_owns_the_number_of_its_pods():
+def test_manifest_leaves_the_number_of_pods_to_the_autoscaler():
     assert "replicas" not in DEPLOYMENT["spec"], "else each apply would take it back from the autoscaler"
 
 

@@ -124,7 +124,7 @@ def test_group_of_a_spared_process_lives():
     in_fork(run)
 
 
-def test_own_group_outlives_it():
+def test_own_process_group_outlives_the_end_of_strays():
     def run():
         os.setpgid(0, 0)
         neighbour = Process(rest)

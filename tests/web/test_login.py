@@ -260,7 +260,7 @@ def test_a_stream_of_events_ends_with_its_session(site, filled):
     assert first.startswith(b"retry") and b'"seen"' in second
 
 
-def test_with_a_login_it_may_be_asked_under_its_address(site):
+def test_site_with_a_login_answers_under_its_address(site):
     headers = bearer(VIEWER)
     assert site.get("/api/v1/queues", headers={**headers, "host": "10.0.0.7:9465"}).status_code == 200
     assert site.get("/api/v1/queues", headers={**headers, "host": "evil.example"}).status_code == 421

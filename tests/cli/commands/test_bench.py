@@ -191,7 +191,7 @@ def test_an_unwritable_folder_is_refused_before_measuring(capsys, tmp_path):
     assert capsys.readouterr().err.endswith("/file/report' cannot be made: Not a directory\n")
 
 
-def test_outside_a_clone_it_is_refused_with_the_remedy(capsys, monkeypatch, tmp_path):
+def test_bench_outside_a_clone_is_refused_with_the_remedy(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(supervisor, "__path__", [str(tmp_path / "site-packages/supervisor")])
     monkeypatch.chdir(tmp_path)
     assert dispatch(["bench"]) == 1

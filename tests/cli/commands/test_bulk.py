@@ -48,7 +48,7 @@ def test_a_dry_run_counts_and_changes_nothing(shell, jobs, filled, server, names
     assert server.dump(namespace) == before
 
 
-def test_without_a_terminal_it_is_refused_with_the_count(shell, jobs, filled, server, namespace):
+def test_cancel_without_a_terminal_is_refused_with_the_count(shell, jobs, filled, server, namespace):
     before = server.dump(namespace)
     said = shell.refused(2, "cancel", "--queue", "q")
     assert said.startswith("Cancel 6 jobs of queue q (4 waiting, 1 scheduled, 1 running)? stdin is not a terminal")

@@ -73,7 +73,7 @@ def test_a_listener_on_all_interfaces_is_asked_by_loopback(host):
         site.close()
 
 
-def test_without_a_listener_it_is_refused_with_a_hint():
+def test_healthcheck_without_a_listener_fails_with_a_hint():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -109,7 +109,7 @@ def test_a_stopped_supervisor_does_not_answer(monkeypatch):
         ({"LEASEHOLD_HTTP": "yes"}, 78, "LEASEHOLD_HTTP 'yes' must be none, PORT or HOST:PORT"),
     ],
 )
-def test_without_an_address_it_is_refused_with_the_remedy(environment, code, sentence):
+def test_healthcheck_without_an_address_names_the_remedy(environment, code, sentence):
     done = check(**environment)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith(f"leasehold: {sentence}")

@@ -99,7 +99,7 @@ def test_put_says_the_jid_and_the_job_is_there(cli, client):
     assert job.data == {"to": ["ada", 9007199254740993]}
 
 
-def test_without_data_it_is_null(cli, client):
+def test_put_without_data_puts_null(cli, client):
     assert client.job(cli.good("put", "a.b").strip()).data is None
 
 

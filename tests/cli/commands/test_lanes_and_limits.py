@@ -141,7 +141,7 @@ def test_job_waits_for_the_end(shell, queue):
 # lanes
 
 
-def test_lane_lists_them_by_name(shell, jobs, queue):
+def test_lane_command_lists_lanes_by_name(shell, jobs, queue):
     assert shell.noted("lane", "q") == "no job was ever put into queue q"
     queue.put("k")
     for lane in ("b", "a"):

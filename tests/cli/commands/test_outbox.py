@@ -89,7 +89,7 @@ def test_missing_tables_are_69_with_the_remedy(shell, path):
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
-def test_signal_ends_it_with_nothing_left_that_was_put(server, namespace, jobs, path, database, ending):
+def test_signal_ends_the_relay_with_no_put_entry_left(server, namespace, jobs, path, database, ending):
     leave(path, *range(3))
     with relaying(server.url, namespace, database) as process:
         while jobs.queue("q").length() < 3:

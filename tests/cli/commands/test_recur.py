@@ -18,7 +18,7 @@ def test_an_interval_arrives_with_every_option(shell, jobs):
     assert (job.priority, job.retries, job.timeout_s, job.max_deaths) == (-2, 1, 90.0, 0)
 
 
-def test_without_options_it_puts_into_the_default_queue_at_once(shell, jobs):
+def test_recur_without_options_puts_into_the_default_queue_at_once(shell, jobs):
     jid = shell.line("recur", "a.b", "--every", "1h")
     assert len(jid) == 22
     (lease,) = jobs.queue("default").lease("w")

@@ -123,7 +123,7 @@ def test_a_port_that_is_taken_is_said(shell):
 
 
 @pytest.mark.parametrize("package", ["starlette.requests", "uvicorn", "jinja2", "jsonschema"])
-def test_without_the_extra_it_says_what_to_install(shell, monkeypatch, package):
+def test_missing_extra_is_named_with_the_remedy(shell, monkeypatch, package):
     for name in [name for name in sys.modules if name.startswith("supervisor.web")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)

@@ -113,7 +113,7 @@ def test_a_sound_setup_is_0_and_nothing_changes(doctor, own_server):
     assert {key: own_server.redis.dump(key) for key in own_server.redis.scan_iter()} == keys
 
 
-def test_for_people_it_is_a_line_for_each_finding(doctor, own_server):
+def test_doctor_prints_a_line_for_each_finding(doctor, own_server):
     done = doctor.plain(LEASEHOLD_REDIS_URL=own_server.url)
     assert done.returncode == 0
     assert [line.split()[1] for line in done.stdout.splitlines()] == CHECKS
@@ -348,7 +348,7 @@ def test_a_hidden_proc_is_a_warning(monkeypatch):
     assert missing.level == "problem" and "/nowhere" in missing.message
 
 
-def test_as_pid_1_without_a_url_it_is_78_as_run_is(doctor, as_pid_1):
+def test_doctor_as_pid_1_without_a_url_exits_78(doctor, as_pid_1):
     code, found = doctor(before=as_pid_1)
     assert code == 78 and "--redis-url embedded:" in only(of(found, "problem"))
     assert any("this is PID 1" in line for line in of(found, "ok"))

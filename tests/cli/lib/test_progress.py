@@ -39,14 +39,14 @@ def test_an_unknown_total_is_a_plain_line(on_terminal, capsys):
     assert capsys.readouterr().err == "\rfive [jobs]\\x1b[31m\x1b[K\n"
 
 
-def test_without_rich_it_is_that_line_too(on_terminal, capsys, monkeypatch):
+def test_progress_without_rich_is_one_line(on_terminal, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.console", None)
     with on_terminal(10) as progress:
         progress.show(5, "five")
     assert capsys.readouterr().err == "\rfive\x1b[K\n"
 
 
-def test_with_rich_it_is_a_bar_that_ends_full(on_terminal, capsys):
+def test_progress_with_rich_is_a_bar_that_ends_full(on_terminal, capsys):
     pytest.importorskip("rich")
     with on_terminal(10) as progress:
         progress.show(5, "five [jobs]")

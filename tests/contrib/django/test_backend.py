@@ -120,7 +120,7 @@ print(json.dumps([rolled_back, inside, waiting(), result.enqueued_at is not None
     assert project.python(code) == [[], [[], None], [[2]], True]
 
 
-def test_without_a_transaction_it_puts_at_once(project):
+def test_enqueue_without_a_transaction_puts_at_once(project):
     assert project.python("tasks.double.enqueue(3); print(json.dumps(waiting()))") == [[3]]
 
 

@@ -33,7 +33,7 @@ def _zombies(pool):
     return found
 
 
-def test_as_pid_1_it_drains_on_term_and_exits_0(stage, as_pid_1):
+def test_supervisor_as_pid_1_drains_on_term_and_exits_0(stage, as_pid_1):
     gate = stage.gate("gate")
     pool = stage.start(prefix=as_pid_1, processes=2)
     assert pool.wait_for("master.started")["pid"] == 1
@@ -50,7 +50,7 @@ def test_as_pid_1_it_drains_on_term_and_exits_0(stage, as_pid_1):
     assert stage.keys() == {}
 
 
-def test_as_pid_1_it_reaps_orphans_and_ends_strays(stage, as_pid_1):
+def test_supervisor_as_pid_1_reaps_orphans_and_ends_strays(stage, as_pid_1):
     gate = stage.gate("gate")
     pool = stage.start(prefix=as_pid_1, processes=2)
     pool.wait_for("master.started")
@@ -191,7 +191,7 @@ def test_as_pid_1_a_child_that_crashes_is_replaced_and_its_job_runs_again(stage,
     assert stage.keys() == {}
 
 
-def test_as_pid_1_it_survives_its_zygote_and_cleans_up(stage, as_pid_1):
+def test_supervisor_as_pid_1_survives_its_zygote_and_cleans_up(stage, as_pid_1):
     gate = stage.gate("gate")
     pool = stage.start(prefix=as_pid_1, processes=2).wait_ready()
     jid = stage.queue.put("bad.daemons", {"gate": gate})

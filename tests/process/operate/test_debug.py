@@ -110,7 +110,7 @@ def test_handler_may_read_the_terminal_and_quitting_the_debugger_fails_the_job(s
     stage.assert_nothing_left()
 
 
-def test_without_it_the_failure_names_the_flag(stage):
+def test_breakpoint_without_debug_fails_naming_the_flag(stage):
     pool = start_app(stage, APP, processes=1, on_error="fail")
     jid = stage.queue.put("stops", None)
     stage.wait_until_ended([jid])
@@ -119,7 +119,7 @@ def test_without_it_the_failure_names_the_flag(stage):
     stage.assert_nothing_left()
 
 
-def test_without_a_terminal_it_is_refused(stage):
+def test_debug_without_a_terminal_is_refused(stage):
     write_app(stage, APP)
     done = subprocess.run(
         [sys.executable, "-m", "supervisor", "run", "--debug", "--redis-url", stage.server.url, "--handlers", "app"],

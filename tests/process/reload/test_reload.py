@@ -307,7 +307,7 @@ def test_drain_ends_a_reload_and_none_begins_later(stage, app):
     stage.assert_nothing_left()
 
 
-def test_reload_during_the_first_import_restarts_it(stage, app):
+def test_reload_during_the_first_import_restarts_the_import(stage, app):
     stage.gate("import")
     pool = app(WAIT.format("import") + "raise LookupError('the old code')")
     pool.wait_for("zygote.spawned")
