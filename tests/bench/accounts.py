@@ -12,7 +12,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def spent_s(pid: int) -> float:
-    """All threads of the process, to the nanosecond, those that have ended too; 0 once it has ended itself."""
+    """Return the processor time of all threads of a process, also of ended ones, to the nanosecond. 0: it has ended."""
     try:
         return time.clock_gettime(~pid << 3 | 2)  # what clock_getcpuclockid(3) answers for it
     except OSError:  # EINVAL: there is no such process any more

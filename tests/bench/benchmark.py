@@ -146,7 +146,7 @@ class Verdict:
 
 
 def judge(result: Result) -> list[Verdict]:
-    """Each bar of a benchmark, by the median."""
+    """Judge each bar of a benchmark by the median."""
     return [_judge(result, each) for each in result.benchmark.bars]
 
 

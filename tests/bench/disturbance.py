@@ -98,7 +98,7 @@ def wait_for_quiet(measuring: int, patience_s: float) -> bool:
 
 
 def _others(seen: Look, roots: Set[int]) -> dict[tuple[int, str], Process]:
-    """All but these processes and those below them."""
+    """Return all processes but these and their descendants."""
     parents = {pid: process.parent for (pid, _), process in seen.processes.items()}
 
     def is_below(pid: int) -> bool:

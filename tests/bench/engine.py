@@ -136,7 +136,7 @@ def followed(keeping: str) -> str:
 
 
 def by_backlog(lines: Mapping[str, Line], calls: int) -> Figures:
-    """One call of everything that is compared, again and again."""
+    """Measure all compared rows in turn, call by call."""
     cycles = Cycles()
     for _ in range(calls):
         for keeping, options in KEEPING.items():

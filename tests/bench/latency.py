@@ -22,7 +22,7 @@ P50, P99, MOST = "p50 ms", "p99 ms", "most ms"
 COLUMNS = (P50, P99, MOST)
 #: Between two puts: the pool has come to rest again.
 GAP_S = 0.02
-#: As long as the handler `nap` takes: at each put one child of two is at work.
+#: Time of the handler `nap`, so that one child of two is at work at each put.
 NAP_S = 0.01
 #: Numbers of jobs that are not measured.
 WARM = 10_000_000
@@ -87,7 +87,7 @@ def put_to_start(
 
 
 def signal_to_start(bench: Bench, signals: int, *flags: str) -> dict[str, float]:
-    """Each to another job, which waits for it since before the first."""
+    """Measure the time from a signal to the start of the job that waits for it. All jobs wait from the beginning."""
     bench.server.clear()
     bench.marks.clear()
     with bench.pool("--processes", "2", *flags, marks=bench.marks.path) as pool, bench.server.client() as client:

@@ -20,7 +20,7 @@ from tests.bench.web_server import WebServer
 FIRST, AGAIN, SIZE, SERVER = "first ms", "again ms", "KB", "server µs"
 SHARE = "% of the server's processor"
 ANY, SCAN, TABS = "any of them", "jobs of a klass that no job has", "50 tabs of the overview"
-#: As supervisor/web/static/page.js has it.
+#: Interval at which a page looks again, as in supervisor/web/static/page.js.
 LOOK_AGAIN_S = 3.0
 TIMES = 10
 

@@ -17,7 +17,7 @@ from tests.bench.benchmark import Unmeasured
 from tests.bench.marks import VARIABLE
 from tests.bench.server import NAMESPACE, Server
 
-#: Where the code that is measured lies.
+#: The folder of the measured code.
 SOURCE = Path(next(iter(supervisor.__path__))).parent
 PARTS = ("server", "master", "zygote", "children")
 #: The columns of what a part spends, and of their sum.
@@ -157,7 +157,7 @@ class Pool:
         self.until(lambda: self._server.waiting() <= jobs, f"down to {jobs} waiting jobs")
 
     def until_idle(self, children: int) -> None:
-        """All children are there, and have had the time to get ready."""
+        """Wait until all children are there and have come to rest."""
         self.until(lambda: len(accounts.children(self.pid)) > 0 and len(self.children()) >= children, "up")
         self.until(lambda: b'"zygote.ready"' in self._log.read_bytes(), "ready")
         self.until_at_rest()

@@ -48,7 +48,7 @@ def suspended(client: Client, jobs: int) -> None:
 
 
 def depending(client: Client, jobs: int) -> None:
-    """Each waits for one job, which a hundred wait for; those count as what they are waited for."""
+    """Put jobs that wait for parents, a hundred for each parent. The memory of a parent counts for its children."""
     for first in range(0, jobs, CHILDREN):
         parent = client.queue("default").put("bench.noop", {"n": first})
         client.queue("default").put_many(

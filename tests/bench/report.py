@@ -100,7 +100,7 @@ def _disturbed(result: Result) -> Iterator[str]:
 
 
 def _beside_before(result: Result, columns: Sequence[str]) -> Iterator[str]:
-    """Each figure over the one of before that was measured in turn with it."""
+    """Yield each figure over that of the earlier version, which was measured in turn with it."""
     rows = [
         (row, *(spread(ratios(result.rounds, row, column, [(row + BEFORE, column)], "most")) for column in columns))
         for row in result.rows

@@ -32,7 +32,7 @@ def kill(pid: int) -> tuple[float, float]:
 
 
 def deaths(bench: Bench, times: int) -> dict[str, float]:
-    """One after the other, each of a job of its own."""
+    """Kill children one after the other, each with a job of its own."""
     bench.server.clear()
     bench.marks.clear()
     flags = ("--processes", "2")

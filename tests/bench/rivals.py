@@ -26,9 +26,9 @@ REUSED_0, QUIET = "leasehold, reused, jobs-history 0", "leasehold, reused, log-l
 RATE, WORKERS, SERVER, SUM = "jobs/s", "workers µs", "server µs", "sum µs"
 REUSE, FORK = ("--jobs-per-child", "0"), ("--jobs-per-child", "1")
 WARM_JOBS = 20
-#: In which a peer that has run its first jobs comes to rest.
+#: A peer that has run its first jobs comes to rest in this time.
 REST_S = 1.0
-#: Puts so many, so long apart; the moments before each.
+#: Puts a number of jobs at an interval (s), and returns the moment before each put.
 Paced = Callable[[int, float], Sequence[float]]
 PYTHON = tuple(peer.name for peer in peers.PYTHON)
 EVERY = tuple(peer.name for peer in peers.ALL)
@@ -85,7 +85,7 @@ def ours(bench: Bench, jobs: int, *flags: str, handlers: str = HANDLERS, **confi
 
 
 def over_http(bench: Bench, jobs: int) -> dict[str, float]:
-    """Two workers that are no Python, which lease by a hundred of one `leasehold web`."""
+    """Measure two workers that are no Python. They lease 100 jobs per request from one `leasehold web`."""
     alone(bench)
     with bench.server.client() as client:
         client.queue("default").put_many({"klass": "bench.mark", "data": n} for n in range(jobs))
@@ -127,7 +127,7 @@ def peer_at_hand(bench: Bench, peer: Peer) -> Iterator[Installed]:
 
 
 def of_peers(bench: Bench, measure: Callable[[Bench, Peer], Mapping[str, float]]) -> list[Step]:
-    """One step of each."""
+    """Return one step for each peer."""
     return [
         Step(
             (peer.name,), lambda peer=peer: {peer.name: measure(bench, peer)}, peers.missing(peer, bench.peers),

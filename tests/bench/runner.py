@@ -21,9 +21,9 @@ from tests.bench.variants import Variant
 
 Say = Callable[[str], None]
 Keep = Callable[[Header, Sequence[Result]], None]
-#: For so long the runner waits for a quiet machine before it measures a row again.
+#: The runner waits at most this long for a quiet machine before it measures a row again.
 PATIENCE_S = 60.0
-#: After so many waits in vain, one after the other, no row is measured again until one was not disturbed.
+#: After so many waits in vain in a row, the runner repeats no row until one was not disturbed.
 MOST_IN_VAIN = 3
 
 
@@ -133,7 +133,7 @@ class _Runner:
         return figures, disturbances
 
     def _measured(self, turn: Turn, say: Say) -> tuple[Reply, Disturbance]:
-        """One row, or more if the machine was disturbed: then the least disturbed attempt."""
+        """Measure a turn, again if the machine was disturbed. Return the least disturbed attempt."""
         attempts = [_watched(turn, say)]
         while self._repeats.is_worthwhile(attempts):
             say(f"{turn.rows[0]}: {attempts[-1][1]}; once more")

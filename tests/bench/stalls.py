@@ -126,7 +126,7 @@ def settle(kind: str, way: Callable[[Lease], Any]) -> Prepare:
 
 
 def settle_dropping(client: Client, hands: Hands) -> Act:
-    """Each that completes drops an older one, as at the defaults after 50,000."""
+    """Prepare completions that each drop an older job, as the defaults do after 50,000 jobs."""
     client.config.set("jobs-history-count", BATCH)
     client.settle([Completed(each) for each in hands.leased(client)])
     leases = hands.leased(client)
@@ -134,7 +134,7 @@ def settle_dropping(client: Client, hands: Hands) -> Act:
 
 
 def settle_parent(client: Client, hands: Hands) -> Act:
-    """One job that a batch of others waits for."""
+    """Prepare the completion of a job that a batch of others waits for."""
     parent = client.queue(QUEUE).put("bench.noop", DATA)
     hands.put(client, depends=[parent])
     (lease,) = client.queue(QUEUE).lease(FILLER, 1)

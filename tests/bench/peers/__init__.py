@@ -39,7 +39,7 @@ class Peer:
 def _python(
     name: str, program: str, *arguments: str, jobs: int, mains: int = 1, package: str = "", puts_many: bool = True
 ) -> Peer:
-    """One in a virtual environment."""
+    """Return a peer that lies in a virtual environment."""
     worker = f"{{home}}/bin/{program}"
     producer = ("{home}/bin/python", "produce.py", f"{name}_app")
     return Peer(name, (worker, *arguments), jobs, mains, producer, (worker,), package or name, puts_many=puts_many)
@@ -108,7 +108,7 @@ class Installed:
 
     @contextmanager
     def working(self) -> Iterator[list[int]]:
-        """Two worker processes, however many mains that needs: the mains' pids. All of them are killed in the end."""
+        """Run two worker processes, and yield the pids of the mains that they need. All are killed in the end."""
         mains = [self._start() for _ in range(self._peer.mains)]
         try:
             yield [main.pid for main in mains]
