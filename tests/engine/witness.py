@@ -12,7 +12,7 @@ from supervisor.engine.commands.command import Command
 from supervisor.engine.model.outcomes import ENDLESS, LATER, REFUSED, TOO_MANY_QUEUES
 from tests.engine.invariants import read_record
 
-#: How many arguments of an outcome follow its verb, jid and token.
+#: The number of arguments of an outcome behind its verb, jid and token.
 ARGUMENTS = {
     "complete": 1,
     "advance": 6,

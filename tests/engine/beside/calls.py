@@ -54,7 +54,7 @@ class Drawing:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.made = 0
-        #: How much of the traffic has no options, and is put, leased and completed in batches.
+        #: Share of calls without options, which put, lease and complete jobs in batches.
         self.plain_share = self.random.choice([0.2, 0.5, 0.8, 0.95, 0.98])
         self.batch = self.random.choice([3, 10, 30])
 

@@ -153,7 +153,7 @@ BAD_OPTIONS = [*NO_OPTIONS, Bad("grace-", "''"), Bad("grace-" + "n" * 65, "n" * 
 BYS = [5, b"kim", "", "a\nb", "\ud800", Bad("k" * 129, "129"), "login:kim"]
 STATES = [None, 5, "", "lost", "WAITING", ["waiting"]]
 
-#: For each call: the arguments that it needs, and by argument the values that it must refuse.
+#: The arguments that each call needs, and the values that it must refuse, by argument.
 CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Client": (
         {},

@@ -23,7 +23,7 @@ from supervisor.engine.model.recurring import RecurChanges, RecurOptions
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "tests/engine/PARITY.md"
 
-#: How many items each section of the inventory has; those of which a user sees nothing are in the table's last section.
+#: The number of items of each section of the inventory. Items that users do not see are in the table's last section.
 ITEMS = {
     "A": 40, "B": 34, "D": 9, "E": 15, "F": 10,
     "C1": 6, "C2": 14, "C3": 10, "C4": 8, "C5": 5, "C6": 7, "C7": 4, "C8": 5, "C9": 4, "C10": 3, "C11": 2, "C12": 2,

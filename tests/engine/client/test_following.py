@@ -144,7 +144,7 @@ def test_ipv6_reaches_the_nodes_and_the_server(put, node, tcp, passing_on, serve
 
 @pytest.mark.parametrize("kind", ["sentinel", "cluster"])
 def test_tls_reaches_the_nodes_and_the_server(put, node, by_tls, certificate, server, kind):
-    """All options count, although redis-py's own client of a Cluster drops some."""
+    """Connections keep all options, although redis-py's own client of a Cluster drops some."""
     host, _, port = by_tls.partition(":")
     answer = primary(host, int(port)) if kind == "sentinel" else slots([host, int(port), "id", []])
     place = node(answer, tls=certificate.context)

@@ -1120,7 +1120,7 @@ def test_repair_mends_any_damage_and_loses_no_job(server, namespace, filled, blo
             ns.redis.delete(*ns.redis.scan_iter(f"{ns.prefix}*"))
 
 
-# At work.
+# Checks beside running work.
 
 
 def test_large_sorted_set_is_judged_in_parts(ns):

@@ -1,4 +1,4 @@
-"""At-most-once jobs: a started run ends only by its own outcome or fails."""
+"""The started run of an at-most-once job ends only by its own outcome or fails."""
 
 import random
 

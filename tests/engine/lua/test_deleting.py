@@ -156,7 +156,7 @@ def test_a_deleted_lane_stops_its_own_if_asked_to(client):
     assert (mine.complete(), other.complete()) == (False, True)
 
 
-# By content.
+# Cancelling by content.
 
 
 def test_jobs_are_cancelled_by_their_data_wherever_they_lie(client, server, namespace):

@@ -28,7 +28,7 @@ def complete(client, *jids):
             assert lease.release(started=False)
 
 
-# At put.
+# Dependencies given at put.
 
 
 def test_a_job_waits_for_those_that_it_depends_on(client, q, states):

@@ -496,7 +496,7 @@ def test_no_overrun_and_no_lost_slot_in_any_sequence(client, clock, server, name
         assert running == holders
     assert started > 60
 
-    # In the end all of it runs out, and nothing is left.
+    # All of the state expires in the end, and nothing is left.
     client.limit(KEY, running=1)
     lane.unpause()
     client.deregister("w1")

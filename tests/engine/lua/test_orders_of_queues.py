@@ -102,7 +102,7 @@ def test_every_order_gives_all_there_is_and_nothing_twice(cba, order):
     assert Counter(cba(order, 4)) == {"A": 5, "B": 2, "C": 3}
 
 
-# By chance. The draws are the script's own; the bounds are six standard deviations wide.
+# The order `random`. The draws are the script's own, and the bounds are six standard deviations wide.
 
 
 def test_random_gives_each_queue_with_work_the_same_chance(client):

@@ -133,7 +133,7 @@ def test_a_long_hold_forgives_the_short_ones(client, clock):
     assert client.job("j").due_unix == clock.now - 2 + 1
 
 
-# By another one, where there is one.
+# Turns of several workers.
 
 
 def test_worker_lets_others_have_a_returned_job_first(client, clock):

@@ -34,7 +34,7 @@ def leased(q):
     return take
 
 
-# By interval.
+# Recurrences by interval.
 
 
 def test_job_comes_at_once_and_then_at_every_interval(q, clock, leased):
@@ -233,7 +233,7 @@ def test_time_taken_by_another_worker_is_not_taken_again(client, q, clock):
     assert q.counts().waiting == 1
 
 
-# By cron.
+# Recurrences by cron.
 
 
 def test_a_cron_comes_at_its_times_in_utc(client, q, clock, leased):

@@ -38,7 +38,7 @@ def keys_of_jobs(keys):
     return {key for key in keys() if key.startswith(kinds)}
 
 
-# By age.
+# Retention by age.
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_failed_jobs_stay_for_ever_and_completed_ones_a_week(client, q, clock):
     assert client.job("b").state == "failed"
 
 
-# By number.
+# Retention by number.
 
 
 @pytest.mark.parametrize(("option", "end"), [("jobs-history-count", complete), ("failed-history-count", fail)])

@@ -102,7 +102,7 @@ def walks(code: str) -> set[int]:
     return set(starts)
 
 
-# As texts.
+# Scripts as texts.
 
 
 def test_every_file_is_a_script_that_is_loaded():
@@ -165,7 +165,7 @@ def test_an_include_is_put_in_once():
     assert text.count("local P = KEYS[1]") == 1
 
 
-# As transactions: every script in a rich state, with redis.call recorded.
+# Scripts as transactions: each runs in a rich state, with redis.call recorded.
 
 # KEYS[2]: the call at which an error is injected, -1 = before the first write; KEYS[3]: a set for the names of the
 # keys that are used, "" = not wanted.
@@ -328,8 +328,8 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     run(settling.settle("gone", [Returned(one) if one.persistent else Released(one) for one in lost[:2]], now=time[0]))
     s.put("k", jid="has-failed", lane="e", unique="failed", limit="few")
     run(waits.follow("has-failed", now=time[0]))
-    run(job_changes.fail("has-failed", "g", "m", now=time[0]))
-    # In front of a lane that is paused; set aside in it; parked in turn.
+    run(acts.fail("has-failed", "g", "m", now=time[0]))
+    # The jobs stand in front of a paused lane, are set aside in it, or are parked in turn.
     lane = s.lane("c")
     lane.put_many({"klass": "k", "jid": f"aside-{i}", "limit": "few" if i > 2 else None} for i in range(5))
     time[0] = NOW - 20
@@ -581,7 +581,7 @@ def special_puts(_: Stage) -> Command[Any]:
 
 
 def special_outcomes(stage: Stage) -> Command[Any]:
-    """Every outcome, for every kind of job."""
+    """Settle every outcome for every kind of job."""
     follow = [
         {"queue": "s", "klass": "k", "jid": "follower", "lane": "a", "limit": "few", "unique": "claim-9"},
         {"queue": "s", "klass": "k", "jid": "few-0", "unique": "claim-1"},
@@ -935,7 +935,7 @@ def plain_puts(_: Stage) -> Command[Any]:
 
 
 def plain_outcomes(stage: Stage) -> Command[Any]:
-    """Every outcome, with follow-ups under the jids of plain jobs."""
+    """Settle every outcome, with follow-ups under the jids of plain jobs."""
     held = stage.held
     follow = [{"queue": "p", "klass": "k", "jid": jid} for jid in ("waiting-0", "held-11", "lost-0", "done-0")]
     ended = [
@@ -1214,7 +1214,7 @@ def test_wrong_type_fails_before_the_first_write_or_does_not_matter(server, name
     assert raised > 0
 
 
-# As many as there may be.
+# Calls with as many jobs as they may have.
 
 JIDS = [str(i) for i in range(1_000)]
 

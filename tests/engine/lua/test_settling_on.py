@@ -26,7 +26,7 @@ def whats(job):
     return [entry["what"] for entry in job.history]
 
 
-# On to the next queue.
+# Advances to the next queue.
 
 
 def test_advanced_job_begins_a_new_stage(client, lease, clock):

@@ -12,7 +12,7 @@ from supervisor.engine.commands.leasing import Streamed
 from supervisor.engine.model.chunks import CHUNK_BYTES, COST_BYTES, to_chunk
 
 CHUNKS = ["to", "kens", b"\x00raw", {"n": 1, "ä": [None, 2.5]}, None, "", 7]
-#: How a job ends, and what its readers learn.
+#: The ends of a job, by the state that its readers see.
 ENDS = {
     "complete": lambda client, lease: lease.complete(),
     "failed": lambda client, lease: lease.fail("g", "m"),

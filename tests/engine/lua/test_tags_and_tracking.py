@@ -22,7 +22,7 @@ def tagged(client, tag, *page):
     return total, [job.jid for job in jobs]
 
 
-# On a job.
+# Tags of a job.
 
 
 def test_tags_keep_their_order_without_duplicates(client, q, x):

@@ -84,7 +84,7 @@ def test_a_job_says_what_it_claims(client):
     assert [client.job(jid).unique for jid in ("key", "content", "none")] == ["nightly", True, None]
 
 
-# How long.
+# The time for which a key is held.
 
 
 def test_key_is_held_in_every_state_until_the_end(client, clock):
@@ -199,7 +199,7 @@ def test_other_jobs_cannot_free_the_key(client):
     assert q.put("k", jid="third", unique="key") == "second"
 
 
-# With what moves and comes again.
+# Keys of jobs that move and come again.
 
 
 def test_put_of_a_known_job_keeps_its_claim(client):

@@ -16,7 +16,7 @@ from tests.engine.layout_1 import NOW, Leasehold01, recorded
 from tests.engine.lua.test_scripts import digest, fill, fill_special, snapshot
 from tests.lengths import LONG
 
-#: By then no worker of the recorded calls lives, and no lease of theirs runs.
+#: A time at which no worker of the recorded calls lives and none of their leases runs.
 LATER = NOW + 3_000
 NOW_MS = round(NOW * 1000)
 READING = {name for name, text in recorded()["scripts"].items() if text.startswith("#!lua flags=no-writes")}
