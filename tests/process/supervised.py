@@ -181,7 +181,7 @@ class Pool:
     # what it says
 
     def find(self, event: str, **fields: Any) -> list[dict[str, Any]]:
-        """All events of this name, with these fields, so far."""
+        """Return the events so far with this name and these fields."""
         return [e for e in list(self.events) if e["event"] == event and _has(e, fields)]
 
     def wait_for(self, event: str, *, nth: int = 1, timeout_s: float = 20.0, **fields: Any) -> dict[str, Any]:
@@ -459,7 +459,7 @@ class Stage:
 
     def _wait_until_blocked(self, what: str, **wanted: int) -> None:
         deadline_at = time.monotonic() + SOON_S
-        # By one look: between two, a wait that was seen may have ended and the other only then have begun.
+        # One look must show all waits. Between two looks one wait may end before the other begins.
         while not wanted.items() <= self._blocked(wanted).items():
             assert time.monotonic() < deadline_at, f"not {wanted['blpop']} {what} masters\n{self.last_words()}"
             time.sleep(0.005)  # the server does not say when a client begins to wait

@@ -104,7 +104,7 @@ class Killer:
         """Forget killed workers, whose records would live until max-worker-age."""
         for pool in self.stage.pools:
             if pool not in self.pools:
-                # By any event: a master killed while it connects has a record and has not said that it started.
+                # Take any event, because a master killed while it connects has a record but no event of its start.
                 for worker in {event["worker"] for event in list(pool.events) if "worker" in event}:
                     self.stage.client.deregister(worker)
                     self.stage.server.redis.delete(f"{self.stage.prefix}mail:{worker}")

@@ -57,7 +57,7 @@ def test_supervisor_as_pid_1_reaps_orphans_and_ends_strays(stage, as_pid_1):
     jids = [stage.queue.put("bad.daemons", {"gate": gate, "die": n % 2 == 0}, max_deaths=1) for n in range(4)]
     stage.open_gate(gate)
     stage.wait_until_ended(jids)
-    # As `docker exec sh -c 'sleep 0.1 &'` does: a process that is left to PID 1.
+    # Leave a process to PID 1, as `docker exec sh -c 'sleep 0.1 &'` does.
     subprocess.run(
         ["nsenter", "--target", str(_pid_1(pool)), "--pid", "--mount", "sh", "-c", "sleep 0.1 & sleep 0.2 &"],
         check=True,

@@ -21,10 +21,10 @@ from tests.lengths import LONG, PATIENCE
 OUTAGE_S = 5.0 if FULL else 0.3
 PRINT_BYTES = (1024 if FULL else 64) * 2**20
 SHORT_S = 0.6 * PATIENCE
-#: For a handler that must notice in time, on a loaded machine.
+#: Time for a handler to notice an interruption, on a loaded machine.
 SOFT_S = 3.0 * PATIENCE
 MEMORY_LIMIT_BYTES = 64 * 2**20
-#: From the master's knowledge of an end to the next start. Measured: some 20 ms.
+#: Longest time from the master's knowledge of an end to the next start. Measured: some 20 ms.
 NEXT_START_S = 8.0
 
 

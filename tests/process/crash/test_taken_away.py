@@ -8,7 +8,7 @@ from supervised import await_ends
 
 from supervisor.engine.commands import mailbox
 
-#: From the call to the end of the handler. The next renewal would be ten seconds away.
+#: Longest time from the call to the end of the handler. The next renewal would be ten seconds away.
 AT_ONCE_S = 5.0
 
 

@@ -8,7 +8,7 @@ import pytest
 from watched import FULL
 
 IDLE_S = 0.3
-#: For those that must not end before a test has come to its next line.
+#: Idle time of supervisors that must not end before a test has come to its next line.
 PATIENCE_S = 2.0
 
 

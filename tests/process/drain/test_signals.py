@@ -19,13 +19,13 @@ from supervisor.master.model.shutdown_schedule import HURRIED_EXCHANGE_S
 from tests.lengths import FULL
 
 ENDING = [SIGTERM, SIGINT, SIGQUIT]
-#: In an order in which each finds the state that the first one found.
+#: Signals in an order in which each finds the state that the first one found.
 OTHERS = [SIGHUP, SIGUSR1, SIGTTIN, SIGTTOU, SIGUSR2, SIGCONT]
 AT_ONCE = 9  # supervisors, on a machine with two cores
-#: For the interpreter's own way down, and a machine that has more to do.
+#: Time for the end of the interpreter, on a loaded machine.
 SLACK_S = 8.0
 PATIENCE_S, GRACE_S = 25.0, 3.0
-#: Where the ladder is gone down to its end.
+#: Times for shutdowns that go through all their steps.
 SHORT_PATIENCE_S, SHORT_GRACE_S = 0.4, 0.2
 
 APP = """

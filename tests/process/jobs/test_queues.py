@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-#: For a new queue that a glob matches; without a hint it would be half a minute. The bar of 2 s is for a machine that
-#: does nothing else.
+#: Longest time until a new queue that a glob matches is served. Without a hint that would be half a minute. The bar of
+#: 2 s is for a machine that does nothing else.
 NEW_QUEUE_S = 8.0
 
 

@@ -9,7 +9,7 @@ import pytest
 from servers import stopped
 from watched import FULL
 
-#: After this time a wait of the tests is over.
+#: Length of a wait in the tests.
 NAP_S = 0.2
 
 

@@ -137,7 +137,7 @@ def test_rate_of_ten_a_second_holds_over_four_supervisors(stage, measured):
     # Jobs come ten at a time, and the delays of each ten on a busy machine add up.
     assert (9 if FULL else 5) <= sum(buckets) / RATE_S <= 11
     assert all(n <= (11 if FULL else 15) for n in buckets)
-    # In no second more than ten: eleven starts lie a second apart, but for what a start takes.
+    # No second has more than ten starts. Eleven starts lie a second apart, but for the time that a start takes.
     assert min(later - earlier for earlier, later in zip(times, times[10:], strict=False)) > (0.9 if FULL else 0.5)
     drop_what_waits(stage)
     stage.wait_until_counted(lambda: stage.queue.counts().running == 0)

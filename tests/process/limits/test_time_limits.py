@@ -9,9 +9,9 @@ from watched import FULL
 
 from tests.lengths import PATIENCE
 
-#: How much later than it should something may happen on a machine that is loaded.
+#: Longest delay of an event on a loaded machine.
 LATE_S = 8.0
-#: How much earlier: the log tells of a start when it has been ordered.
+#: An event may come so much early, because the log tells of a start when it has been ordered.
 EARLY_S = 0.05
 BURN_S = 60.0 if FULL else 5.0
 #: The stacks are asked for in its last tenth. A child that computes must get a processor by then.

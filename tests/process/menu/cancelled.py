@@ -50,7 +50,7 @@ def _work(how, seconds):
         case "spin":
             _spin(time.monotonic() + seconds)
         case "in C":
-            # With the interpreter's lock held: nothing of Python runs until it returns.
+            # PyDLL holds the interpreter's lock, so no Python runs until the call returns.
             ctypes.PyDLL(None).usleep(int(seconds * 1e6))
 
 

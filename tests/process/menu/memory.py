@@ -18,7 +18,7 @@ MB = 2**20
 PRELOADED = bytearray(b"x") * (int(os.environ.get("MENU_PRELOAD_MB", "0")) * MB)
 _kept = []
 
-#: In another program: grows by the megabytes of its first argument, and waits for its end.
+#: A program that grows by the megabytes of its first argument, and waits for its end.
 _PROGRAM = "import sys; room = b'x' * (int(sys.argv[1]) << 20); print(len(room), flush=True); input()"
 
 

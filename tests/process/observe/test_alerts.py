@@ -186,7 +186,7 @@ def more_comes_than_is_done(scene):
 
 @contextlib.contextmanager
 def jobs_fail_and_die(scene):
-    """One has failed and one has died before, which wakes nobody."""
+    """Let jobs fail and die. A failure and a death before the first scrape raise no alert."""
     stage = scene.stage
 
     def run(klass, count, **options):

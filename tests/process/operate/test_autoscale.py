@@ -4,7 +4,7 @@ import json
 import signal
 
 KEY = "desired:pool"
-#: How KEDA reads a key (its pkg/scalers/redis_scaler.go).
+#: KEDA's script to read a key (its pkg/scalers/redis_scaler.go).
 KEDA = """
     local listName = KEYS[1]
     local listType = redis.call('type', listName).ok

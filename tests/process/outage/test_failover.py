@@ -12,7 +12,7 @@ from supervisor import Client, LeaseholdError
 from tests import clusters, sentinels
 from tests.lengths import PATIENCE, SOON_S
 
-#: From the end of the election until jobs run again.
+#: Longest time from the end of the election until jobs run again.
 FOLLOWED_S = 5.0 * PATIENCE
 
 

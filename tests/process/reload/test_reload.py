@@ -419,7 +419,7 @@ def eat(job):
     wait_at(job.data)
 
 """
-#: Until the gate opens, the candidate is asked for one child and does not take over.
+#: Code whose candidate zygote is asked for one child, and takes over only once the gate opens.
 FAT = "FAT = b'x' * (80 << 20)\n@after_fork\ndef wait(): wait_at('probe')\n"
 
 
