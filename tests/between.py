@@ -41,12 +41,12 @@ class Between:
             near.shutdown(socket.SHUT_RDWR)
 
     def request(self, far: socket.socket, data: bytes) -> bool:
-        """Pass it on. Answers whether the connection goes on."""
+        """Pass a request on. Return whether the connection goes on."""
         far.sendall(data)
         return True
 
     def reply(self, near: socket.socket, data: bytes) -> bool:
-        """Pass it on. Answers whether the connection goes on."""
+        """Pass a reply on. Return whether the connection goes on."""
         near.sendall(data)
         return True
 

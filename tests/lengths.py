@@ -8,7 +8,7 @@ import os
 import time
 
 FULL = os.environ.get("TEST_FULL") == "1"
-#: Also in `.ci/run --full`: what takes minutes there, not hours.
+#: True also in `.ci/run --full`, for tests that take minutes there, not hours.
 LONG = FULL or bool(os.environ.get("CI_FULL"))
 #: The day by which cases of long tests take turns; None: all of them run, as with TEST_SAMPLE=all. All processes of a
 #: run have the day of the first.

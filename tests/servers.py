@@ -14,7 +14,7 @@ from pathlib import Path
 
 import redis
 
-#: For one command. On a loaded machine a look at all of a large namespace takes longer than redis-py's 5 s.
+#: Time limit of one command. On a loaded machine a look at a large namespace takes longer than redis-py's 5 s.
 PATIENCE_S = 60.0
 
 

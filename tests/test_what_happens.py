@@ -71,7 +71,7 @@ def test_each_reason_of_a_death_or_interruption_has_a_row():
     assert {*outcome_rules.INTERRUPTIONS, *outcome_rules._LOSSES} - told == set()
 
 
-#: Which tests show each row, by their modules below `tests/`. process/observe/test_what_is_counted.py compares the
+#: The tests that show each row, by their modules below `tests/`. process/observe/test_what_is_counted.py compares the
 #: counts of all rows with what happens.
 SHOWN_BY = {
     "raises": {

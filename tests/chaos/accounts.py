@@ -165,7 +165,7 @@ class Accounts:
         self.unseen = 0  # children that died by us with a job in their hands of which its handler had said nothing
 
     def compare(self):
-        """Every way in which the two differ, in words."""
+        """Describe each difference between the runs and the histories of jobs."""
         for jid, history in self.histories.items():
             ends = _ends(history)
             for attempt, end in enumerate(ends, 1):

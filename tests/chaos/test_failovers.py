@@ -19,10 +19,10 @@ REPLICAS = 2
 LOSSES = 200 if FULL else 4
 #: Losses, and moves of the slot.
 MOVES = 200 if FULL else 4
-#: From the end of the election until jobs are leased again.
+#: Longest time from the end of the election until jobs are leased again.
 FOLLOWED_S = 5.0 * PATIENCE
 
-#: How many lose what was not acknowledged is a figure, not a promise.
+#: The number of unacknowledged puts that are lost is a figure, not a promise.
 acknowledged_or_not = pytest.mark.parametrize(
     "is_acknowledged",
     [True, pytest.param(False, marks=pytest.mark.skipif(not LONG, reason="it needs many losses to tell"))],

@@ -66,7 +66,7 @@ def put_all(stage):
 
 
 def all_jobs(stage):
-    """Every job that there is, by the lists of those that have ended."""
+    """Return all jobs, from the lists of ended ones."""
     found = {}
     groups = stage.client.failed()
     listed = [lambda first: stage.client.completed(first, 1000)]

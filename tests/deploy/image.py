@@ -20,7 +20,7 @@ from tests.deploy.dockerfile import Instruction, Stage, context
 #: The base image has Python in its PATH. This machine may have Python elsewhere.
 PYTHON = Path(sys.base_prefix, "bin")
 BASE_PATH = f"{PYTHON}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: How this machine reaches the package index.
+#: Variables by which this machine reaches the package index.
 FROM_THE_MACHINE = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "HTTP"))}
 PROGRAMS = ("unshare", "mount", "chroot", "setpriv", "nsenter", "env", "ip")
 
@@ -49,7 +49,7 @@ class Image:
     uppers: dict[str, Path] = field(default_factory=dict)
 
     def build(self, root: Path, stages: Sequence[Stage]) -> "Image":
-        """All stages, each from the base; what the last one says of the container holds."""
+        """Build all stages, each from the base. The settings of the last one hold for the container."""
         for number, stage in enumerate(stages):
             self.uppers[stage.name or "final"] = self.upper = self.directory / f"stage-{number}"
             (self.directory / f"work-{number}").mkdir()

@@ -21,7 +21,7 @@ from tests.environment import without_settings
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy/leasehold.service"
-#: In systemd's eyes, from 0 (nothing can be done to the machine) to 10. Seen: 2.1.
+#: Exposure as systemd-analyze counts it, from 0 (the service can do nothing to the machine) to 10. Measured: 2.1.
 EXPOSURE = 2.5
 
 

@@ -11,9 +11,9 @@ TESTING = ROOT / "supervisor/docs/testing.md"
 CONTRACT, ARCHITECTURE = ROOT / "handlers/README.md", ROOT / "supervisor/ARCHITECTURE.md"
 CONTRIBUTING = ROOT / "supervisor/CONTRIBUTING.md"
 GUIDE, PARITY = ROOT / "supervisor/engine/README.md", ROOT / "tests/engine/PARITY.md"
-#: For those who come from another queue, by its name in small letters.
+#: Pages for users of another queue, by its name in small letters.
 OTHER_QUEUES = {name: ROOT / f"supervisor/docs/from_{name}.md" for name in ("celery", "rq", "dramatiq", "sidekiq")}
-#: For people who change the code. Paths in them are relative to the package, or to the repository.
+#: Pages for people who change the code. Their paths are relative to the package or to the repository.
 INTERNALS = [
     *(ARCHITECTURE, CONTRIBUTING, ROOT / "supervisor/DECISIONS.md"),
     *(ROOT / "supervisor/docs/processes.md", ROOT / "supervisor/docs/exchange.md"),

@@ -23,7 +23,7 @@ from tests.lengths import PATIENCE
 
 #: Notes where a line has led to.
 _AFTERWARDS = "\n__code=$?; { pwd; env --null; } >%s; exit $__code"
-#: For what takes a moment; a loaded machine is slow.
+#: Time limit of steps that take a moment on a machine without other work.
 _LONGEST_S = 60
 
 _LEASEHOLD = f"""\

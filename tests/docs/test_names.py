@@ -40,7 +40,7 @@ KILLED = 128 + signal.SIGKILL
 
 
 def words_of_commands(page) -> list[list[str]]:
-    """Each `leasehold …` that is named in a sentence or shown in a block."""
+    """Return the words of each `leasehold …` that is named in a sentence or shown in a block."""
     text = page.read_text()
     named = re.findall(r"`leasehold\s([^`]+)`", FENCE.sub("", text))
     shown = [line.split("#")[0] for line in re.findall(r"\bleasehold ([a-z][^\n]*)$", "\n".join(

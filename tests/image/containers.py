@@ -17,7 +17,7 @@ from tests.image.building import Built
 
 MB = 2**20
 CGROUPS = Path("/sys/fs/cgroup")
-#: Where a container finds the stage's directory and the server's socket.
+#: Paths of the stage's directory and the server's socket inside of a container.
 STAGE = "/stage"
 REDIS = "/run/redis.sock"
 

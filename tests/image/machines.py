@@ -19,7 +19,7 @@ SERVICE = "leasehold.service"
 UNIT = ROOT / "deploy" / SERVICE
 CHANGES = f"/run/systemd/system/{SERVICE}.d"
 
-#: In the order of the kernel's numbers (capability.h).
+#: Names of capabilities in the order of the kernel's numbers (capability.h).
 CAPABILITIES = (
     *("CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP"),
     *("LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER"),

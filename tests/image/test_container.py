@@ -20,7 +20,7 @@ KILLED = 128 + signal.SIGKILL
 
 
 def hold(boxes, *containers, **options):
-    """A job that runs until its gate is opened. Answers jid, gate."""
+    """Start a job that runs until its gate is opened. Return jid and gate."""
     gate = boxes.stage.gate(f"gate-{len(boxes.stage.ledger.starts())}")
     jid = boxes.stage.queue.put("good.hold", gate, **options)
     boxes.stage.wait_for_starts(jid)

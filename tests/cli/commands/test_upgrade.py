@@ -88,7 +88,7 @@ def test_broken_off_the_way_back_goes_on_or_ends(shell, old, monkeypatch):
         monkeypatch.setattr(progress.ProgressLine, "show", interrupt)
         said = shell.refused(1, "upgrade", "--back", "--yes")
         monkeypatch.setattr(progress.ProgressLine, "show", show)
-        # How many it had seen depends on where the server's SCAN finds them.
+        # The number of jobs seen by then depends on the order of the server's SCAN.
         assert re.fullmatch(r"Interrupted after [123] jobs?; `leasehold upgrade --back` goes on", said)
         assert "is on its way back" in shell.refused(1, "queues")
 

@@ -177,7 +177,7 @@ def test_a_non_blocking_terminal_is_waited_for(monkeypatch):
         with ThreadPoolExecutor(1) as pool:
             drawing = pool.submit(Terminal().draw, [Text("x" * 200)] * 500, 200)
             drawn = b""
-            # Until no more has room. A line's end needs more than the room at which the kernel calls it writable.
+            # Fill the terminal. The kernel calls it writable while it has less room than the end of a line needs.
             full_by_at = time.monotonic() + 1
             while not drawing.done() and select.select([], [stream], [], 0)[1] and time.monotonic() < full_by_at:
                 pass

@@ -14,7 +14,7 @@ import pytest
 from tests.docs.pages import ROOT
 from tests.environment import without_settings
 
-#: By module: the tests that do not apply.
+#: Tests that do not apply, by module.
 NOT_APPLICABLE = {
     "test_dummy_backend": {
         "test_refresh_result": "changes what the dummy holds in its memory",

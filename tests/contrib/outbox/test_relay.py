@@ -18,7 +18,7 @@ def relay(application, client):
 
 
 def until_empty(relay):
-    """All turns up to the first that has nothing to do."""
+    """Let the relay take turns until one has nothing to do."""
     return list(iter(relay.turn, NOTHING))
 
 

@@ -24,7 +24,7 @@ from tests.parts import await_readable, lease_of, rest
 
 #: A run time that is short enough for sending jobs ahead.
 QUICK_S = 0.0001
-#: How much estimated run time may wait at one child.
+#: Most estimated run time of the jobs that wait at one child.
 AHEAD_S = 0.02
 
 

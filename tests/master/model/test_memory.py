@@ -71,7 +71,7 @@ class Forked:
 
 
 def fork(life, code, names):
-    """Forks a process that runs `code`, says so, and then waits for the end of the test. Answers its pid."""
+    """Fork a process that runs `code`, says so, and then waits for the end of the test. Return its pid."""
     done, says = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -310,7 +310,7 @@ def test_samples_of_a_changing_tree_invent_nothing(forked):
     assert invented == []
 
 
-#: As a master that is not root, with a child that may not be looked into.
+#: Program of a master that is not root, with a child that it may not look into.
 NOT_DUMPABLE = """
 import ctypes, mmap, os, sys
 from supervisor.linux import kernel
