@@ -400,7 +400,7 @@ def test_an_answer_that_is_no_message_is_no_event(client):
     assert wanted.event_of(None) is None
 
 
-def test_an_account_that_may_not_tell_of_it_does_its_work_all_the_same(client, server, namespace):
+def test_account_without_channels_does_its_work_all_the_same(client, server, namespace):
     rules = {"categories": ["+@all"], "keys": ["*"], "reset_channels": True}
     server.redis.acl_setuser(f"mute-{namespace}", enabled=True, passwords=["+pw"], **rules)
     try:

@@ -538,7 +538,7 @@ def test_jobs_that_have_started_in_both_places_are_named(old, source, live, monk
     assert left == Left("q", "a", ANOTHER)
 
 
-def test_job_for_which_another_waits_here_is_named_and_the_others_are_taken_back(old, redis, source, live, monkeypatch):
+def test_mover_names_a_job_with_dependents_and_takes_others_back(old, redis, source, live, monkeypatch):
     for n in range(5):
         old.put("q", f"a-{n}", "K", "{}", delay=5000)
 

@@ -119,7 +119,7 @@ def test_a_take_is_bounded_and_says_that_there_is_more(client, rwq):
     assert [lease.jid for lease in leases(client)] == ["0", "1", "2"]
 
 
-def test_a_take_says_that_there_is_more_behind_a_door_that_had_no_turn(client, server, rwq, foreign):
+def test_take_reports_more_behind_a_door_without_a_turn(client, server, rwq, foreign):
     client.doors.add("first", format="hworker", source=foreign, queue="q", klass="k")
     server.redis.lpush(f"hworker-jobs-{foreign}", f'["large","{"x" * 600_000}"]')
     rwq("1", b"x")

@@ -171,7 +171,7 @@ def test_result_stays_for_a_job_put_by_the_call_that_would_delete_it(client, q, 
     assert client.check() == []
 
 
-def test_result_of_a_deleted_job_is_there_for_new_jobs_while_it_is_kept(client, q, clock, results):
+def test_kept_result_of_a_deleted_job_serves_new_jobs(client, q, clock, results):
     client.config.set("jobs-history", 0)
     q.put("k", jid="a")
     q.put("k", jid="child", depends=["a"])

@@ -367,7 +367,7 @@ def test_time_of_a_wait_is_no_time_in_the_queue(client, clock):
     assert again(client).waited_s == 2
 
 
-def test_new_job_of_a_jid_has_no_steps_that_an_earlier_release_has_left(client, server, namespace):
+def test_new_job_of_a_jid_has_no_steps_of_an_earlier_release(client, server, namespace):
     server.redis.hset(f"{prefix_of(namespace)}replay:j", "step:charge", b"1")
     lease = leased(client)
     store_step(client, lease, "other", b"2")

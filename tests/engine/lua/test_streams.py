@@ -95,7 +95,7 @@ def test_a_reader_learns_how_the_job_ended_also_if_nothing_was_streamed(client, 
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_stream_can_be_read_after_the_end_but_not_of_a_cancelled_job(client, end):
+def test_ended_stream_can_be_read_unless_its_job_was_cancelled(client, end):
     lease = leased(client)
     lease.stream("a", "b")
     ENDS[end](client, lease)

@@ -334,7 +334,7 @@ def fill_by_this_version(server, namespace, kind):
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_a_namespace_on_the_way_back_is_closed_and_then_is_of_0_1(server, namespace, old, new, kind):
+def test_namespace_on_the_way_back_is_closed_until_it_is_0_1(server, namespace, old, new, kind):
     fill_by_this_version(server, namespace, kind)
     jids = jids_in(server, namespace)
     seen = []

@@ -137,7 +137,7 @@ def test_used_up_limit_does_not_keep_the_worker(client, q, watchers, retire, ser
     assert wakeup_tokens(server, namespace) == 1
 
 
-def test_a_lease_that_has_run_out_keeps_it_and_one_that_lives_does_not(q, clock, watchers, retire):
+def test_expired_lease_keeps_the_worker_and_a_living_one_does_not(q, clock, watchers, retire):
     q.put("k")
     q.lease("other", ttl=10)
     assert q.lease("me") == []

@@ -89,7 +89,7 @@ def test_a_wait_that_is_left_on_a_dead_connection_takes_no_job(waiting, live):
     assert (jids(waiting), live.job("a").state) == ([], "waiting")
 
 
-def test_a_wait_in_the_name_of_a_worker_that_was_deregistered_takes_no_job(waiting, live):
+def test_wait_of_a_deregistered_worker_takes_no_job(waiting, live):
     live.deregister(waiting.name)
     live.queue("q").put("k", jid="a")
     waiting.wait_to_end()
