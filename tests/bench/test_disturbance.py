@@ -45,13 +45,13 @@ def test_processes_that_come_and_go_count_with_whoever_reaps_them():
     assert seen(before, after).others == pytest.approx(5 / 20)
 
 
-def test_a_whole_tree_that_ends_counts_only_for_what_it_has_used_meanwhile():
+def test_ended_tree_counts_only_its_time_between_looks():
     before = {5: ("bash", INIT, 0.0, 0.0), 7: ("sh", 5, 0.0, 0.0), 8: ("pytest", 7, 90.0, 600.0)}
     after = {5: ("bash", INIT, 0.0, 692.0)}
     assert seen(before, after).others == pytest.approx(2 / 20)
 
 
-def test_an_orphan_that_another_one_reaps_counts_only_for_what_it_has_used_meanwhile():
+def test_orphan_reaped_by_another_counts_only_its_time_between_looks():
     before = {
         INIT: ("init", 0, 0.0, 0.0),
         5: ("bash", INIT, 0.0, 0.0),

@@ -54,7 +54,7 @@ def test_a_unique_job_is_put_once_and_then_names_its_holder(shell, jobs):
     assert (jobs.job(first).unique, jobs.job(second).unique) == (True, "night")
 
 
-def test_a_put_with_a_mode_gives_its_data_to_the_job_of_the_key(shell, jobs):
+def test_put_with_a_mode_adds_data_to_the_keys_job(shell, jobs):
     first = shell.line("put", "k", "1", "--unique=all", "--collect", "1h", "--most", "3")
     said = shell("put", "k", "2", "--unique=all", "--collect", "1h", "--most", "3")
     assert (said.code, said.out) == (0, f"{first}\n")
