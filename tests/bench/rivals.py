@@ -85,7 +85,7 @@ def ours(bench: Bench, jobs: int, *flags: str, handlers: str = HANDLERS, **confi
 
 
 def over_http(bench: Bench, jobs: int) -> dict[str, float]:
-    """Measure two workers that are no Python. They lease 100 jobs per request from one `leasehold web`."""
+    """Measure two workers that are no Python and lease 100 jobs per request from one `leasehold web`."""
     alone(bench)
     with bench.server.client() as client:
         client.queue("default").put_many({"klass": "bench.mark", "data": n} for n in range(jobs))
