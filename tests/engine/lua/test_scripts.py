@@ -328,7 +328,7 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     run(settling.settle("gone", [Returned(one) if one.persistent else Released(one) for one in lost[:2]], now=time[0]))
     s.put("k", jid="has-failed", lane="e", unique="failed", limit="few")
     run(waits.follow("has-failed", now=time[0]))
-    run(acts.fail("has-failed", "g", "m", now=time[0]))
+    run(job_changes.fail("has-failed", "g", "m", now=time[0]))
     # The jobs stand in front of a paused lane, are set aside in it, or are parked in turn.
     lane = s.lane("c")
     lane.put_many({"klass": "k", "jid": f"aside-{i}", "limit": "few" if i > 2 else None} for i in range(5))
