@@ -17,8 +17,9 @@ class NextStep:
 
     def take(self, child: ChildHandle) -> None:
         """The child, which is busy, has answered jobs."""
-        if child.retire_reason is None and self._recycling.is_on_for(child):
-            child.retire_reason = self._recycling.retire_reason_of(child)
+        recycling = self._recycling
+        if child.retire_reason is None and recycling.is_on_for(child) and (why := recycling.retire_reason_of(child)):
+            child.retire(why)
         if child.shared is not None and child.sent:
             return  # its other jobs go on
         child.end_plan.kill_at = None

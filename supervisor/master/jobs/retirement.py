@@ -35,8 +35,7 @@ class Retirement:
         If its jobs have not ended in `patience_s` seconds they are interrupted, with `why` as the reason. None: they
         may take their time. A persistent job is interrupted at once.
         """
-        if child.retire_reason is None:
-            child.retire_reason = retire_reason
+        child.retire(retire_reason)
         self._placing.withdraw(child)
         if child.state is ChildState.IDLE:
             self._interrupter.leave(child)
@@ -55,7 +54,7 @@ class Retirement:
         goes on with the new code.
         """
         for child in outdated:  # all of them first: what is taken back must not be sent to another one
-            child.retire_reason = child.retire_reason or WORN
+            child.retire(WORN)
         for child in outdated:
             self._unstarted.take_back(child)
         self._intake.judge_again(handlers)

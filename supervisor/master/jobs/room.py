@@ -42,7 +42,7 @@ class RoomMaker:
         """No child may have the first ready job: let idle children of other trust domains leave for new ones."""
         in_the_way = self._choice.in_the_way(ready)
         for child in in_the_way:
-            child.retire_reason = "the next job may not share a child with those that it has had"
+            child.retire("the next job may not share a child with those that it has had")
             self._interrupter.leave(child)
         if in_the_way:
             self._admission.wait_for_room()
@@ -63,6 +63,6 @@ class RoomMaker:
         self._admission.wait_for_room()
         spare = self._slots.get(self._budget.idle_child_to_end() or 0)
         if spare is not None and spare.state is ChildState.IDLE:
-            spare.retire_reason = "its memory is needed for another job"
+            spare.retire("its memory is needed for another job")
             self._interrupter.leave(spare)
         return True

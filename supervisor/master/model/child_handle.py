@@ -118,6 +118,11 @@ class ChildHandle:
     def closed(self) -> bool:
         return self.state is ChildState.GONE
 
+    def retire(self, reason: str) -> None:
+        """Let the child take no more jobs. It keeps those that it has. Idempotent: the first reason stays."""
+        if self.retire_reason is None:
+            self.retire_reason = reason
+
     def kill(self, reason: str, sentence: str | None = None) -> None:
         """Send SIGKILL. The zygote ends the child's descendants and reports. Idempotent: the first reason stays."""
         if self.state in (ChildState.DOOMED, ChildState.GONE):

@@ -76,7 +76,7 @@ def test_no_more_jobs_start_than_there_are_processes(pool):
 
 def test_a_retired_child_is_leased_nothing(pool):
     pool = pool(processes=2)
-    pool.child(1).retire_reason = "the code was reloaded"
+    pool.child(1).retire("the code was reloaded")
     assert pool.capacity.startable() == 1
 
 

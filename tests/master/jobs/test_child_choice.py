@@ -50,7 +50,7 @@ def test_leaving_and_killed_children_get_no_job(pool):
 
 def test_a_retired_child_gets_no_job(pool):
     pool = pool(processes=2)
-    pool.child(1).retire_reason = "the code was reloaded"
+    pool.child(1).retire("the code was reloaded")
     assert pool.send(held_of(1)) == 2
     assert pool.send(held_of(2)) is None
 

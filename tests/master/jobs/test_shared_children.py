@@ -90,7 +90,7 @@ def test_room_of_a_shared_child_is_leased_for(shared):
     desk, child, _held = shared(resting, 1, 2, 3)
     assert desk.capacity.to_lease() == (7, 7)
     assert desk.capacity.to_lease(coming=5) == (2, 2)
-    child.retire_reason = "a test"
+    child.retire("a test")
     assert desk.capacity.to_lease() == (0, 0)
 
 

@@ -86,6 +86,12 @@ def test_kill_before_the_pid_is_known_happens_once_it_is(child):
     child.close_child_ends()
 
 
+def test_first_reason_to_retire_stays(child):
+    child.retire("the code was reloaded")
+    child.retire("its memory is needed for another job")
+    assert child.retire_reason == "the code was reloaded"
+
+
 def test_signals_to_an_ended_child_do_nothing(child, process):
     process(child, lambda ends: None).await_end()
     child.write_stacks()

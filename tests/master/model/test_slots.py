@@ -71,7 +71,7 @@ def test_leaving_and_killed_children_are_replaced_at_once(with_children):
 
 def test_a_retired_child_is_replaced(with_children):
     slots = with_children(processes=2)
-    slots.get(1).retire_reason = "the code was reloaded"
+    slots.get(1).retire("the code was reloaded")
     assert slots.missing() == 1
 
 
