@@ -152,12 +152,11 @@ class PlayedWorker:
             self._on_wakeup()
 
     def _on_wakeup(self) -> None:
-        ended, granted = self.session.wakeups.read()
+        _ended, granted = self.session.wakeups.read()
         if granted is not None:
             self.granted += granted.grant.leases
-        if ended and b"ask" in self.session.wakeups.mail:
+        if b"ask" in self.session.wakeups.take_mail():
             self.session.serving.look_for_wish()
-        self.session.wakeups.mail.clear()
 
     def rename(self) -> None:
         """Change the name, as a deregistered master does."""

@@ -53,7 +53,7 @@ class Looks(Wait):
         self._waits_for_queues = False
         self._is_unanswered = False  # the last question for mail
         self.waiting = self.is_ending = False
-        self.mail: list[bytes] = []
+        self._mail: list[bytes] = []
         self.woken = self.timed_out = False
 
     def open(self, links: Sequence[Link], on_wakeup: Callable[[], None]) -> None:
@@ -116,7 +116,7 @@ class Looks(Wait):
         if isinstance(reply, hiredis.ReplyError):
             raise LinkLost(f"Redis refused to give mail: {reply}")
         if reply:
-            self.mail += reply
+            self._mail += reply
             self._on_wakeup()
 
     def _end_look(self) -> None:
@@ -135,6 +135,13 @@ class Looks(Wait):
     def read(self) -> tuple[bool, Granted | None]:
         """Return that there may be something new, and no lease: `woken` says whether one is due."""
         return True, None
+
+    def take_mail(self) -> list[bytes]:
+        mail, self._mail = self._mail, []
+        return mail
+
+    def forget_wakeup(self) -> None:
+        self.woken = False
 
     @property
     def may_lease(self) -> bool:

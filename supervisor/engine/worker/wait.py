@@ -16,7 +16,6 @@ class Wait(Protocol):
     links: int  # how many connections it needs for itself
     waiting: bool
     is_ending: bool  # this worker has ended the wait, and has not read the end
-    mail: list[bytes]
     woken: bool  # a wake-up was taken, or waited for in vain, and no lease has followed
     timed_out: bool  # the last wait has ended without a wake-up
 
@@ -47,7 +46,13 @@ class Wait(Protocol):
         """Have the wait end before the server carries out what is sent from now on. Raises LinkLost."""
 
     def drop_mail(self) -> None:
-        """Forget unread mail. Raises LinkLost."""
+        """Forget the mail that the server has, unread. Raises LinkLost."""
+
+    def take_mail(self) -> list[bytes]:
+        """Return the mail that was read, oldest first, each message once."""
+
+    def forget_wakeup(self) -> None:
+        """Reset `woken`: a lease follows the wake-up, or none is to follow."""
 
     def read(self) -> tuple[bool, Granted | None]:
         """Return whether the wait has ended, and what was leased with its end. Raises LinkLost."""

@@ -63,7 +63,7 @@ class Wakeups(Wait):
         self._left_out: SentBehind | None = None  # of the reply to the lease behind the wait
         self.waiting = False
         self.is_ending = False  # this worker has ended its wait, and has not read the end
-        self.mail: list[bytes] = []
+        self._mail: list[bytes] = []
         self.woken = False  # a wake-up was taken, or waited for in vain, and no lease has followed
         self.timed_out = False  # the last wait has ended without a wake-up
 
@@ -162,7 +162,7 @@ class Wakeups(Wait):
         self._end()
         self.timed_out, has_mail = taken is None, taken is not None and taken[0] == self._mailbox.encode()
         if has_mail:
-            self.mail.append(taken[1])
+            self._mail.append(taken[1])
         else:  # without a wake-up, too: a dying connection may have lost one
             self.woken = True
         behind, self._behind = self._behind, None
@@ -172,6 +172,13 @@ class Wakeups(Wait):
         if granted is not None:
             granted.woken = not (self.timed_out or has_mail)
         return True, granted
+
+    def take_mail(self) -> list[bytes]:
+        mail, self._mail = self._mail, []
+        return mail
+
+    def forget_wakeup(self) -> None:
+        self.woken = False
 
     def _lacks_payloads(self) -> bool:
         """Return True if the reply to the lease has left payloads out, which have been asked for now."""

@@ -75,7 +75,7 @@ class Leasing(TimedSpeaker):
             return None
         wakeups = self._wakeups
         if not self._leaser.queues:
-            wakeups.woken = False  # the wait was for mail
+            wakeups.forget_wakeup()  # the wait was for mail
             return None
         wanted = self._demand.now(wakeups.woken, coming)
         if wanted is None:
@@ -85,7 +85,7 @@ class Leasing(TimedSpeaker):
                 self._is_asked = not wakeups.leases_all_at_end
                 wakeups.end_wait()
             return None
-        wakeups.woken = False
+        wakeups.forget_wakeup()
         return wanted
 
     def parts(self, now_at: float) -> Sequence[Part]:

@@ -102,9 +102,8 @@ class Waiting:
         has_ended, granted = self._wakeups.read()
         if not has_ended:
             return
-        for message in self._wakeups.mail:
+        for message in self._wakeups.take_mail():
             self._mail.read(message)
-        self._wakeups.mail.clear()
         if self._wakeups.timed_out:
             self._serving.look_for_queues()  # mail may be lost, too
         if self._wakeups.woken:
