@@ -28,6 +28,9 @@ from supervisor.engine.model.validation import (
 RESULT_BYTES = 64 * 1024
 #: Data above this size is refused by a server with full memory, as a put is.
 LARGE_DATA_BYTES: Final = 64 * 1024
+#: The longest delay until a job is offered again whose klass a worker does not know. The engine begins with 1 s and
+#: doubles it.
+LONGEST_UNKNOWN_S: Final = 10.0
 _DEATH_REASON = re.compile(r"SIG[A-Z0-9+]{1,12}|exit-\d{1,3}|timeout|memory|disk|oom|lost|boot")
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from supervisor.config import RunConfig
 from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.model.jobs import LeaseRecord
-from supervisor.engine.model.outcomes import Released, Unknown
+from supervisor.engine.model.outcomes import LONGEST_UNKNOWN_S, Released, Unknown
 from supervisor.master.jobs.admission import Admission, may_go_ahead
 from supervisor.master.jobs.child_choice import ChildChoice
 from supervisor.master.jobs.suspects import Suspects
@@ -18,8 +18,6 @@ from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.pace import Pace
 from supervisor.messages import HandlerSettings
 
-#: A job whose klass has no handler here is offered again after this time.
-_UNKNOWN_S: Final = 10.0
 #: A job that must not start twice is offered again after this time, if too few replicas have its lease.
 _UNACKNOWLEDGED_S: Final = 1.0
 _NO_SETTINGS: Final = HandlerSettings()
@@ -91,7 +89,7 @@ class Intake:
         if settings is None and self._admission.awaits_reload:
             self._ledger.end(held, Released(lease, started=False))  # the new code may have a handler
         elif settings is None and self._admission.is_open:
-            self._ledger.end(held, Unknown(lease, _UNKNOWN_S))
+            self._ledger.end(held, Unknown(lease, LONGEST_UNKNOWN_S))
         elif settings is not None and _lacks_mark(lease, settings):
             self._ledger.end(held, Released(lease, started=False))
         else:
