@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from supervisor.engine.model.jobs import MOST_FOLLOWERS, ParentResult
+from supervisor.engine.model.jobs import MOST_FOLLOWERS, LeaseRecord, ParentResult
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.validation import STATE_BYTES, checked_progress
 
@@ -217,6 +217,13 @@ class HandlerSettings:
     def shares_child(self) -> bool:
         """True if a child runs several of its jobs at once."""
         return self.concurrency > 1
+
+    def misses_mark(self, lease: LeaseRecord) -> bool:
+        """Return True for a job of an at-most-once handler whose lease does not say so, as of older code.
+
+        The engine may start such a job twice. Only a new lease tells the engine that it must not.
+        """
+        return self.at_most_once and not (lease.at_most_once or lease.persistent)
 
     def trust_domain(self, klass: str) -> "tuple[Profile, str, bool]":
         """Return the key of the jobs that may share a child with jobs of this handler.

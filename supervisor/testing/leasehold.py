@@ -192,7 +192,7 @@ class Leasehold:
         except BaseException:
             lease.release(started=False)
             raise
-        if handler.settings.at_most_once and not (lease.at_most_once or lease.persistent):
+        if handler.settings.misses_mark(lease):
             lease = self._marked(lease)
         ended = self._kit.in_process.run(self._context_of(lease), handler)
         self._settle(lease, ended.end, handler.settings)

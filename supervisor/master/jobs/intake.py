@@ -90,7 +90,7 @@ class Intake:
             self._ledger.end(held, Released(lease, started=False))  # the new code may have a handler
         elif settings is None and self._admission.is_open:
             self._ledger.end(held, Unknown(lease, LONGEST_UNKNOWN_S))
-        elif settings is not None and _lacks_mark(lease, settings):
+        elif settings is not None and settings.misses_mark(lease):
             self._ledger.end(held, Released(lease, started=False))
         else:
             self._ledger.ready.append(held)
@@ -124,11 +124,3 @@ class Intake:
     def _memory_limit_bytes(self, settings: HandlerSettings | None) -> int:
         own = settings.memory_bytes if settings is not None else None
         return self._config.memory_limit_bytes if own is None else own
-
-
-def _lacks_mark(lease: LeaseRecord, settings: HandlerSettings) -> bool:
-    """Return True for a job of an at-most-once handler that was leased by the settings of older code.
-
-    The engine may start such a job twice. Only a new lease tells the engine that it must not.
-    """
-    return settings.at_most_once and not (lease.at_most_once or lease.persistent)
