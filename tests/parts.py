@@ -255,7 +255,7 @@ class Desk:
         unstarted = Unstarted(slots, ledger, budget, timers, ahead_s, log_jobs)
         room = RoomMaker(slots, ledger, budget, admission, choice, interrupter, self.log)
         self.placing = placing = Placing(ledger, admission, choice, room, unstarted, interrupter, log_jobs)
-        self.intake = intake = Intake(config, ledger, pace, admission, choice, suspects)
+        self.intake = intake = Intake(config, ledger, pace, admission, suspects)
         reload_s = config.reload_timeout_s
         self.retirement = Retirement(intake, unstarted, placing, interrupter, reload_s)
         self.shutdown = JobShutdown(slots, admission, placing, interrupter)

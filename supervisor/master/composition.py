@@ -160,7 +160,7 @@ class Parts:
         unstarted = Unstarted(slots, ledger, budget, timers, ahead_s, self.job_log)
         room = RoomMaker(slots, ledger, budget, admission, choice, interrupter, events)
         self.placing = placing = Placing(ledger, admission, choice, room, unstarted, interrupter, self.job_log)
-        self.intake = intake = Intake(config, ledger, pace, admission, choice, self.suspects)
+        self.intake = intake = Intake(config, ledger, pace, admission, self.suspects)
         self.retirement = Retirement(intake, unstarted, placing, interrupter, config.reload_timeout_s)
 
     def _make_ends(self) -> None:

@@ -10,7 +10,7 @@ A job starts if all of this allows it:
 Nothing is leased while a stop holds, or while leased jobs wait for room (`waits_for_room`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from itertools import islice
 from typing import Any, Final
@@ -23,6 +23,7 @@ from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.slots import Slots
 from supervisor.master.timers import Timers
+from supervisor.messages import HandlerSettings
 
 #: Jobs that do not fit are tried again after this time, if no job ends before.
 _RETRY_S: Final = 1.0
@@ -53,6 +54,8 @@ def may_go_ahead(lease: LeaseRecord) -> bool:
 
 
 class Admission:
+    """The other parts read the flags. Only the methods set them."""
+
     def __init__(
         self,
         slots: Slots,
@@ -75,11 +78,34 @@ class Admission:
         self.separates_domains = False  # a child takes only jobs of the trust domain of its first job
         self.largest_concurrency = 1  # of all handlers
         self.jobs_ended = 0
+        self._handlers: Mapping[str, HandlerSettings] = {}  # as of the last grant
         self._beside_pause_s = self._beside_at = 0.0
         self._serial_jobs = 0  # this many jobs must end before more than one runs at once
         self._serial_until_at = 0.0
 
     # stops for all jobs
+
+    def close(self) -> None:
+        """A drain has begun: no job starts any more."""
+        self.is_open = False
+
+    def pause(self) -> bool:
+        """Start no job until `resume`. Return False if the supervisor was paused before."""
+        was_paused, self.paused = self.paused, True
+        return not was_paused
+
+    def resume(self) -> bool:
+        """Return False if the supervisor was not paused."""
+        was_paused, self.paused = self.paused, False
+        return was_paused
+
+    def await_reload(self) -> None:
+        """Files of the handlers were edited: start no job until `reload_ended`."""
+        self.awaits_reload = True
+
+    def reload_ended(self) -> None:
+        """The code that runs is the newest one, or the newer code has failed."""
+        self.awaits_reload = False
 
     def why_not(self) -> Stop | None:
         """Return why no job may start now, or None if jobs may start."""
@@ -101,6 +127,25 @@ class Admission:
             "memory": memory,
             "waiting": [held.lease.jid for held in islice(self._ledger.ready, _MOST_WAITING)],
         }
+
+    # what is granted
+
+    def granted(self, leases: Sequence[LeaseRecord], handlers: Mapping[str, HandlerSettings]) -> None:
+        """Note whether children separate trust domains, and whether jobs like these may be sent ahead.
+
+        Jobs are sent ahead only while these jobs and all children are of one domain.
+        """
+        if handlers is not self._handlers:
+            self._handlers = handlers
+            trust_domains = {settings.trust_domain(klass) for klass, settings in handlers.items()}
+            is_reused = self._slots.reuses_children or any(each.shares_child for each in handlers.values())
+            self.separates_domains = is_reused and len(trust_domains) > 1
+            self.largest_concurrency = max((each.concurrency for each in handlers.values()), default=1)
+        self.leases_for_idle_only = not all(map(may_go_ahead, leases))
+        if self.separates_domains and not self.leases_for_idle_only:
+            at_hand = {handlers[lease.klass].trust_domain(lease.klass) for lease in leases if lease.klass in handlers}
+            of_children = {child.trust_domain for child in self._slots if child.trust_domain is not None}
+            self.leases_for_idle_only = len(of_children | at_hand) > 1
 
     # how many jobs at once
 

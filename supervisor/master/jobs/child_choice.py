@@ -1,6 +1,6 @@
 """Says which child gets a job. Runs in the master. Does no I/O."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 from supervisor import clock
@@ -100,11 +100,6 @@ class ChildChoice:
         waiting = sum(held.trust_domain == trust_domain for held in ready)
         idle = [child for child in slots if child.state is ChildState.IDLE]
         return idle[: max(0, waiting - coming)]
-
-    def all_alike(self, trust_domains: Iterable[Hashable]) -> bool:
-        """Return whether these trust domains, and those of all children, are one and the same."""
-        known = {child.trust_domain for child in self._slots if child.trust_domain is not None}
-        return len(known.union(trust_domains)) <= 1
 
     def _is_near(self, held: HeldLease, soonest: ChildHandle | None) -> bool:
         """Return whether the busy child that is free soonest will be free before an idle child has woken up."""

@@ -3,15 +3,14 @@
 Accepted jobs are ready in the ledger. `Placing` sends them to children.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from supervisor.config import RunConfig
 from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import LONGEST_UNKNOWN_S, Released, Unknown
-from supervisor.master.jobs.admission import Admission, may_go_ahead
-from supervisor.master.jobs.child_choice import ChildChoice
+from supervisor.master.jobs.admission import Admission
 from supervisor.master.jobs.suspects import Suspects
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.ledger import Ledger
@@ -30,16 +29,13 @@ class Intake:
         ledger: Ledger,
         pace: Pace,
         admission: Admission,
-        choice: ChildChoice,
         suspects: Suspects,
     ) -> None:
         self._config = config
         self._ledger = ledger
         self._pace = pace
         self._admission = admission
-        self._choice = choice
         self._suspects = suspects
-        self._handlers: Mapping[str, HandlerSettings] = {}  # as of the last grant
 
     @property
     def ready_count(self) -> int:
@@ -51,7 +47,7 @@ class Intake:
         `are_first`: the jobs go before those that are ready already.
         """
         before = self.ready_count
-        self._note_domains(grant.leases, handlers)
+        self._admission.granted(grant.leases, handlers)
         if self._admission.look_at_code is not None:
             self._admission.look_at_code()
         for index, lease in enumerate(grant.leases):
@@ -94,23 +90,6 @@ class Intake:
             self._ledger.end(held, Released(lease, started=False))
         else:
             self._ledger.ready.append(held)
-
-    def _note_domains(self, leases: Sequence[LeaseRecord], handlers: Mapping[str, HandlerSettings]) -> None:
-        """Note whether children separate trust domains, and whether jobs like these may be sent ahead.
-
-        Jobs are sent ahead only while these jobs and all children are of one domain.
-        """
-        admission = self._admission
-        if handlers is not self._handlers:
-            self._handlers = handlers
-            trust_domains = {settings.trust_domain(klass) for klass, settings in handlers.items()}
-            is_reused = self._config.jobs_per_child != 1 or any(each.shares_child for each in handlers.values())
-            admission.separates_domains = is_reused and len(trust_domains) > 1
-            admission.largest_concurrency = max((each.concurrency for each in handlers.values()), default=1)
-        admission.leases_for_idle_only = not all(map(may_go_ahead, leases))
-        if admission.separates_domains and not admission.leases_for_idle_only:
-            at_hand = {handlers[lease.klass].trust_domain(lease.klass) for lease in leases if lease.klass in handlers}
-            admission.leases_for_idle_only = not self._choice.all_alike(at_hand)
 
     def _limit_s(self, lease: LeaseRecord, settings: HandlerSettings | None) -> float:
         if self._config.debug:

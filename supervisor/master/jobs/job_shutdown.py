@@ -27,7 +27,7 @@ class JobShutdown:
 
         Running handlers are told, and go on. Persistent jobs are interrupted.
         """
-        self._admission.is_open = False
+        self._admission.close()
         for child in self._slots:
             self._placing.withdraw(child)
             for run in child.runs:

@@ -155,17 +155,15 @@ class Placing:
 
         Returns False if the supervisor was paused before.
         """
-        if self._admission.paused:
+        if not self._admission.pause():
             return False
-        self._admission.paused = True
         self._unstarted.take_back_all()
         self.place()
         return True
 
     def resume(self) -> bool:
         """Returns False if the supervisor was not paused."""
-        was_paused, self._admission.paused = self._admission.paused, False
-        return was_paused
+        return self._admission.resume()
 
 
 def _kind_of(held: HeldLease) -> Hashable:

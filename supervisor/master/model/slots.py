@@ -109,6 +109,11 @@ class Slots:
 
     # how many jobs a child takes
 
+    @property
+    def reuses_children(self) -> bool:
+        """True if a child may run several jobs one after another."""
+        return self._jobs_per_child != 1
+
     def jobs_left(self, child: ChildHandle) -> int:
         """Return how many more jobs may be sent to this child."""
         if child.retire_reason:

@@ -234,8 +234,12 @@ class RollingReload:
         """
         if self._looks_at_files and self._files.is_edited():
             self.ask(WATCH)
-            self._admission.awaits_reload = self._zygotes.candidate is not None
+            if self._zygotes.candidate is not None:
+                self._admission.await_reload()
 
     def _end_hold(self) -> None:
         """A reload has ended: let jobs start, unless the next reload is to begin for an edit."""
-        self._admission.awaits_reload = self._watches_files and self._log.wanted
+        if self._watches_files and self._log.wanted:
+            self._admission.await_reload()
+        else:
+            self._admission.reload_ended()

@@ -6,7 +6,7 @@ import pytest
 
 from supervisor import clock
 from supervisor.engine.model.outcomes import Released
-from supervisor.master.jobs.admission import FIND_ROOM, Stop
+from supervisor.master.jobs.admission import FIND_ROOM, Admission, Stop
 from supervisor.master.model import ledger
 from tests.parts import held_of
 
@@ -16,13 +16,12 @@ def test_a_job_may_start(pool):
 
 
 @pytest.mark.parametrize(
-    ("change", "stop"),
-    [({"is_open": False}, Stop.DRAINING), ({"paused": True}, Stop.PAUSED), ({"awaits_reload": True}, Stop.EDITED)],
+    ("begin", "stop"),
+    [(Admission.close, Stop.DRAINING), (Admission.pause, Stop.PAUSED), (Admission.await_reload, Stop.EDITED)],
 )
-def test_each_stop_is_named(pool, change, stop):
+def test_each_stop_is_named(pool, begin, stop):
     admission = pool().admission
-    for name, value in change.items():
-        setattr(admission, name, value)
+    begin(admission)
     assert admission.why_not() is stop
 
 
@@ -41,7 +40,8 @@ def test_too_many_unsettled_outcomes_stop_jobs(pool, monkeypatch):
 
 def test_a_drain_is_named_before_a_pause(pool):
     admission = pool().admission
-    admission.paused, admission.is_open = True, False
+    admission.pause()
+    admission.close()
     assert admission.why_not() is Stop.DRAINING
 
 

@@ -3,10 +3,11 @@
 import pytest
 
 from supervisor import clock
+from supervisor.master.jobs.admission import Admission
 from supervisor.master.model.job_pipe import MAX_SENT
 from supervisor.master.model.states import ChildState
 from tests.master.jobs.conftest import AHEAD_S
-from tests.parts import held_of
+from tests.parts import held_of, lease_of
 
 QUICK_S = 0.0001
 
@@ -87,19 +88,22 @@ def test_jobs_for_idle_children_only_are_not_leased_ahead(pool):
     pool = pool(processes=2)
     pool.pace.learn("k", QUICK_S)
     assert pool.capacity.to_lease()[0] > 2
-    pool.admission.leases_for_idle_only = True
+    pool.admission.granted([lease_of(1, at_most_once=True)], {})
     assert pool.capacity.to_lease() == (2, 2)
     pool.send(held_of(1))
     assert pool.capacity.to_lease() == (1, 1)
 
 
-@pytest.mark.parametrize("stop", ["awaits_reload", "waits_for_room"])
-def test_nothing_is_leased_while_jobs_wait_for_a_reload_or_room(pool, stop):
+@pytest.mark.parametrize(
+    ("stop", "end"),
+    [(Admission.await_reload, Admission.reload_ended), (Admission.wait_for_room, Admission.try_again)],
+)
+def test_nothing_is_leased_while_jobs_wait_for_a_reload_or_room(pool, stop, end):
     pool = pool(processes=2)
     pool.pace.learn("k", QUICK_S)
-    setattr(pool.admission, stop, True)
+    stop(pool.admission)
     assert pool.capacity.to_lease() == (0, 0)
-    setattr(pool.admission, stop, False)
+    end(pool.admission)
     assert pool.capacity.to_lease()[0] > 2
 
 

@@ -7,9 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from supervisor import clock
+from supervisor.master.jobs.admission import Admission
+from supervisor.master.model.budget import Budget
+from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.reload_log import Reloads
+from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ZygoteState
 from supervisor.master.processes.rolling_reload import RollingReload
+from supervisor.master.timers import Timers
 from supervisor.messages import BootFailed
 from supervisor.ops.events import Events
 
@@ -67,7 +72,7 @@ class PlayedZygotes:
 class Pool:
     def __init__(self, events, watch, files=()):
         self.zygotes = zygotes = PlayedZygotes()
-        self.admission = SimpleNamespace(awaits_reload=False)
+        self.admission = Admission(Slots(2, 1), Ledger(), Budget(0), Timers())
         children = SimpleNamespace(
             failure=None, on_takeover=zygotes.on_takeover, is_pool_filled_by=lambda _zygote: True
         )  # fmt: skip
