@@ -59,6 +59,8 @@ from supervisor.master.processes.child_reader import ChildReader
 from supervisor.master.processes.child_reaper import ChildReaper
 from supervisor.master.processes.child_starts import ChildStarts
 from supervisor.master.processes.crash_loop_guard import CrashLoopGuard
+from supervisor.master.processes.edit_watch import EditWatch
+from supervisor.master.processes.file_watcher import FileWatcher
 from supervisor.master.processes.load_follower import LoadFollower
 from supervisor.master.processes.machine_room import MachineRoom
 from supervisor.master.processes.poison_detector import PoisonDetector
@@ -152,15 +154,19 @@ class Parts:
         config, slots, ledger, pace, budget = self._config, self.slots, self.ledger, self.pace, self.budget
         events, timers, ahead_s = self._events, self.timers, config.dispatch_ahead_s
         self.job_log = JobLog(events, self.counts)
-        look_at_code = self._look_at_code if config.watch else None
-        self.admission = admission = Admission(slots, ledger, budget, timers, look_at_code)
+        self.admission = admission = Admission(slots, ledger, budget, timers)
+        self.files, self.reload_log = FileWatcher(), Reloads(events)
+        self.edits = edits = EditWatch(config.watch, self.files, admission, self.reload_log, self._wake_processes)
+        look_at_code = edits.look if config.watch else None
         self.capacity = Capacity(slots, admission, pace, ahead_s)
         self.interrupter = interrupter = Interrupter(config, slots, admission, events)
         choice = ChildChoice(slots, admission, pace, ahead_s)
         unstarted = Unstarted(slots, ledger, budget, timers, ahead_s, self.job_log)
         room = RoomMaker(slots, ledger, budget, admission, choice, interrupter, events)
-        self.placing = placing = Placing(ledger, admission, choice, room, unstarted, interrupter, self.job_log)
-        self.intake = intake = Intake(config, ledger, pace, admission, self.suspects)
+        self.placing = placing = Placing(
+            ledger, admission, choice, room, unstarted, interrupter, self.job_log, look_at_code
+        )
+        self.intake = intake = Intake(config, ledger, pace, admission, self.suspects, look_at_code)
         self.retirement = Retirement(intake, unstarted, placing, interrupter, config.reload_timeout_s)
 
     def _make_ends(self) -> None:
@@ -188,7 +194,7 @@ class Parts:
     def _make_processes(self) -> None:
         """The starts and ends of zygotes and children."""
         config, slots, inbox, timers, events = self._config, self.slots, self.inbox, self.timers, self._events
-        dispatcher, guard, reload_log = self.dispatcher, CrashLoopGuard(events), Reloads(events)
+        dispatcher, guard, reload_log = self.dispatcher, CrashLoopGuard(events), self.reload_log
         self.zygotes = zygotes = Zygotes(self.admission, self.budget, events, reload_log)
         for_handlers, self.held_back = environment.of(config)
         starts = ZygoteStarts(config, self.workdir, for_handlers, events, zygotes, self._watch_zygote)
@@ -197,8 +203,8 @@ class Parts:
         new_child = partial(ChildHandle, on_line=on_line, on_planned=self.limits.plan)
         children = ChildStarts(config, slots, events, zygotes, guard, reader, new_child)
         child_reaper = ChildReaper(inbox, events, zygotes, children, dispatcher, self._wake_processes)
-        self.rolling_reload = rolling_reload = RollingReload(
-            config, self.admission, reload_log, zygotes, starts, children, self.retirement
+        rolling_reload = RollingReload(
+            reload_log, self.files, self.edits, zygotes, starts, children, self.retirement
         )  # fmt: skip
         zygote_manager = ZygoteManager(events, zygotes, starts, guard, children, rolling_reload)
         poison_detector = PoisonDetector(self.admission)
@@ -209,10 +215,6 @@ class Parts:
         room = MachineRoom(config, self.budget, zygotes)
         load = LoadFollower(slots, self.pace, self.admission, timers)
         self.scaling = Scaling(config, slots, load, self.admission, self.retirement, room, events)
-
-    def _look_at_code(self) -> None:
-        """The reload is made after the admission that asks for this."""
-        self.rolling_reload.look_at_files()
 
     def _watch_zygote(self, zygote: ZygoteHandle) -> None:
         self.inbox.watch(zygote.control, partial(self.processes.read, zygote))

@@ -10,7 +10,7 @@ A job starts if all of this allows it:
 Nothing is leased while a stop holds, or while leased jobs wait for room (`waits_for_room`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from itertools import islice
 from typing import Any, Final
@@ -56,20 +56,11 @@ def may_go_ahead(lease: LeaseRecord) -> bool:
 class Admission:
     """The other parts read the flags. Only the methods set them."""
 
-    def __init__(
-        self,
-        slots: Slots,
-        ledger: Ledger,
-        budget: Budget,
-        timers: Timers,
-        look_at_code: Callable[[], None] | None = None,
-    ) -> None:
-        """`look_at_code()` is to be called before jobs start. It sets `awaits_reload` if files were edited."""
+    def __init__(self, slots: Slots, ledger: Ledger, budget: Budget, timers: Timers) -> None:
         self._slots = slots
         self._ledger = ledger
         self._budget = budget
         self._timers = timers
-        self.look_at_code = look_at_code  # None: without `--watch`
         self.is_open = True  # False once a drain has begun, for good
         self.paused = False
         self.awaits_reload = False

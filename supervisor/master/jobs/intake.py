@@ -3,7 +3,7 @@
 Accepted jobs are ready in the ledger. `Placing` sends them to children.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from supervisor.config import RunConfig
@@ -30,12 +30,15 @@ class Intake:
         pace: Pace,
         admission: Admission,
         suspects: Suspects,
+        look_at_code: Callable[[], None] | None = None,
     ) -> None:
+        """`look_at_code()` is called before jobs are judged: edited code may have other handlers. None: never."""
         self._config = config
         self._ledger = ledger
         self._pace = pace
         self._admission = admission
         self._suspects = suspects
+        self._look_at_code = look_at_code
 
     @property
     def ready_count(self) -> int:
@@ -48,8 +51,8 @@ class Intake:
         """
         before = self.ready_count
         self._admission.granted(grant.leases, handlers)
-        if self._admission.look_at_code is not None:
-            self._admission.look_at_code()
+        if self._look_at_code is not None:
+            self._look_at_code()
         for index, lease in enumerate(grant.leases):
             settings = handlers.get(lease.klass)
             held = HeldLease(

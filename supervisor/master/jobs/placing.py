@@ -5,7 +5,7 @@ back to its queue, uncounted.
 """
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final
 
 from supervisor.master.jobs.admission import Admission, Stop
@@ -34,7 +34,9 @@ class Placing:
         unstarted: Unstarted,
         interrupter: Interrupter,
         log: JobLog,
+        look_at_code: Callable[[], None] | None = None,
     ) -> None:
+        """`look_at_code()` is called before jobs start, which then may have to wait for a reload. None: never."""
         self._ledger = ledger
         self._reports = ledger.reports
         self._admission = admission
@@ -43,6 +45,7 @@ class Placing:
         self._unstarted = unstarted
         self._interrupter = interrupter
         self._log = log
+        self._look_at_code = look_at_code
 
     def place(self, starts: StartReports | None = None) -> None:
         """Send the ready jobs to the children that may have them.
@@ -51,8 +54,8 @@ class Placing:
         that was to be reported first is still ready.
         """
         ready, is_moving = self._ledger.ready, False
-        if ready and self._admission.look_at_code is not None:
-            self._admission.look_at_code()
+        if ready and self._look_at_code is not None:
+            self._look_at_code()
         stop = self._admission.why_not()
         if stop is None:
             is_moving = bool(ready) and self._send_ready(starts)

@@ -4,18 +4,16 @@ Runs in the master.
 A candidate that fails has touched nothing of the current zygote.
 """
 
-import math
 from collections.abc import Callable
 from typing import Final
 
 from supervisor import clock
-from supervisor.config import RunConfig
-from supervisor.master.jobs.admission import Admission
 from supervisor.master.jobs.retirement import Retirement
 from supervisor.master.model.reload_log import WATCH, Reloaded, Reloads
 from supervisor.master.model.states import ZygoteState
 from supervisor.master.model.zygote_handle import ZygoteHandle
 from supervisor.master.processes.child_starts import ChildStarts
+from supervisor.master.processes.edit_watch import EditWatch
 from supervisor.master.processes.file_watcher import FileWatcher
 from supervisor.master.processes.zygote_starts import ZygoteStarts
 from supervisor.master.processes.zygotes import Zygotes
@@ -31,22 +29,21 @@ _LONG_S: Final = 30.0
 class RollingReload:
     def __init__(
         self,
-        config: RunConfig,
-        admission: Admission,
         reload_log: Reloads,
+        files: FileWatcher,
+        edits: EditWatch,
         zygotes: Zygotes,
         starts: ZygoteStarts,
         children: ChildStarts,
         retirement: Retirement,
     ) -> None:
-        self._admission = admission
         self._zygotes = zygotes
         self._starts = starts
         self._children = children
         self._retirement = retirement
         self._log = reload_log
-        self._files = FileWatcher()
-        self._watches_files = config.watch
+        self._files = files
+        self._edits = edits
         self._discarded = 0  # candidates in a row
         self._closing = False
 
@@ -109,6 +106,7 @@ class RollingReload:
     # 3: the child is ready, or not
 
     def run_due(self, now_at: float) -> None:
+        self._load_edit()  # first, because an edit outdates the candidate
         candidate = self._zygotes.candidate
         if candidate is not None:
             if candidate.proven:
@@ -118,8 +116,17 @@ class RollingReload:
         kept = self._zygotes.kept
         if kept is not None:
             self._judge_current(kept)
-        if now_at >= self._files.look_at:
-            self.look_at_files()
+        if now_at >= self.deadline_at():
+            self._edits.look()
+            self._load_edit()
+
+    def deadline_at(self) -> float:
+        """Return when to look at the files next, or -inf if an edit is to be loaded (monotonic s)."""
+        return self._edits.deadline_at()
+
+    def _load_edit(self) -> None:
+        if self._edits.take_edit():
+            self.ask(WATCH)
 
     def _promote(self, candidate: ZygoteHandle) -> None:
         zygotes, old = self._zygotes, self._zygotes.current
@@ -134,7 +141,7 @@ class RollingReload:
 
     def _take_over(self, new: ZygoteHandle) -> None:
         """Let the zygote `new` fork from now on. The others retire, except the kept one."""
-        self._end_hold()
+        self._edits.reload_ended()
         zygotes, old = self._zygotes, self._zygotes.current
         outdated = [child for zygote in zygotes if zygote is not new for child in self._children.of(zygote)]
         if old is not None:
@@ -162,7 +169,7 @@ class RollingReload:
         """The candidate has failed: discard it, and say so."""
         self._discard_candidate()
         self._files.add(failure.files)
-        self._end_hold()
+        self._edits.reload_ended()
         self._log.fail(failure.message, failure.traceback)
         if self._begin_next():
             return
@@ -212,34 +219,8 @@ class RollingReload:
     def close(self) -> None:
         """Begin no reload any more, and give up the one under way."""
         self._closing = True
+        self._edits.close()
         self._retire_kept()
         if self._zygotes.candidate is not None:
             self._log.begin()  # nothing waits for another one
             self.fail(BootFailed("given up, as this supervisor drains", ""))
-
-    # edited files
-
-    @property
-    def _looks_at_files(self) -> bool:
-        return self._watches_files and not self._closing and not self._log.wanted
-
-    def deadline_at(self) -> float:
-        """Return when to look at the files next (monotonic s)."""
-        return self._files.look_at if self._looks_at_files else math.inf
-
-    def look_at_files(self) -> None:
-        """Begin a reload if `--watch` is set and a file of the handlers has changed.
-
-        Called before a job starts, which then waits for the reload.
-        """
-        if self._looks_at_files and self._files.is_edited():
-            self.ask(WATCH)
-            if self._zygotes.candidate is not None:
-                self._admission.await_reload()
-
-    def _end_hold(self) -> None:
-        """A reload has ended: let jobs start, unless the next reload is to begin for an edit."""
-        if self._watches_files and self._log.wanted:
-            self._admission.await_reload()
-        else:
-            self._admission.reload_ended()

@@ -20,6 +20,8 @@ from supervisor.master.processes.child_reader import ChildReader
 from supervisor.master.processes.child_reaper import ChildReaper
 from supervisor.master.processes.child_starts import ChildStarts
 from supervisor.master.processes.crash_loop_guard import CrashLoopGuard
+from supervisor.master.processes.edit_watch import EditWatch
+from supervisor.master.processes.file_watcher import FileWatcher
 from supervisor.master.processes.poison_detector import PoisonDetector
 from supervisor.master.processes.process_manager import PROCESSES, ProcessManager
 from supervisor.master.processes.rolling_reload import RollingReload
@@ -82,8 +84,10 @@ class Pool:
         reader = ChildReader(self.inbox, timers, dispatcher, guard, desk.counts, self.wake)
         self.children = children = ChildStarts(config, slots, events, zygotes, guard, reader, self.new_child)
         child_reaper = ChildReaper(self.inbox, events, zygotes, children, dispatcher, self.wake)
+        files = FileWatcher()
+        edits = EditWatch(config.watch, files, desk.admission, reload_log, self.wake)
         rolling_reload = RollingReload(
-            config, desk.admission, reload_log, zygotes, starts, children, desk.retirement
+            reload_log, files, edits, zygotes, starts, children, desk.retirement
         )  # fmt: skip
         manager = ZygoteManager(events, zygotes, starts, guard, children, rolling_reload)
         detector = PoisonDetector(desk.admission)

@@ -1,6 +1,7 @@
 """Reloads asked for during a reload: which candidate is discarded, which waits, and what each asker is told."""
 
 import json
+import math
 import os
 from types import SimpleNamespace
 
@@ -13,6 +14,8 @@ from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.reload_log import Reloads
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ZygoteState
+from supervisor.master.processes.edit_watch import EditWatch
+from supervisor.master.processes.file_watcher import FileWatcher
 from supervisor.master.processes.rolling_reload import RollingReload
 from supervisor.master.timers import Timers
 from supervisor.messages import BootFailed
@@ -76,8 +79,11 @@ class Pool:
         children = SimpleNamespace(
             failure=None, on_takeover=zygotes.on_takeover, is_pool_filled_by=lambda _zygote: True
         )  # fmt: skip
-        config = SimpleNamespace(watch=watch)
-        self.reload = RollingReload(config, self.admission, Reloads(events), zygotes, zygotes, children, zygotes)
+        reload_log, files_of_handlers = Reloads(events), FileWatcher()
+        self.edits = EditWatch(watch, files_of_handlers, self.admission, reload_log, lambda: None)
+        self.reload = RollingReload(
+            reload_log, files_of_handlers, self.edits, zygotes, zygotes, children, zygotes
+        )  # fmt: skip
         self.told = []
         if files:
             self._boot_with(files)
@@ -187,10 +193,63 @@ def test_jobs_wait_until_the_last_edit_is_loaded(events, tmp_path):
     pool = Pool(events, watch=True, files=[file])
     for edit in range(1, 6):
         file.write_text("x" * edit)
-        pool.reload.look_at_files()
+        pool.edits.look()
+        assert pool.admission.awaits_reload
+        pool.reload.run_due(clock.monotonic())
         assert pool.admission.awaits_reload
     assert pool.zygotes.discarded == [1, 2, 3]
     pool.boot()
     assert pool.admission.awaits_reload  # the fifth edit is not loaded yet
     pool.boot()
+    assert not pool.admission.awaits_reload
+
+
+@pytest.fixture
+def edited(events, tmp_path):
+    """A pool with `--watch` that has loaded a file, and a function that edits the file."""
+    file = tmp_path / "app.py"
+    file.write_text("")
+    return Pool(events, watch=True, files=[file]), lambda: file.write_text(file.read_text() + "x")
+
+
+def test_edit_is_loaded_in_the_next_look_at_processes(edited):
+    pool, edit = edited
+    edit()
+    pool.edits.look()
+    pool.edits.look()
+    assert pool.reload.deadline_at() == -math.inf
+    assert pool.zygotes.started == []
+    pool.reload.run_due(clock.monotonic())
+    assert len(pool.zygotes.started) == 1
+    assert pool.reload.deadline_at() > 0
+
+
+def test_code_from_before_an_edit_does_not_take_over(edited):
+    pool, edit = edited
+    pool.ask("a")
+    edit()
+    pool.edits.look()
+    pool.boot()
+    assert pool.zygotes.discarded == [1]
+    assert pool.admission.awaits_reload
+
+
+def test_failed_candidate_lets_no_job_start_after_an_edit(edited):
+    pool, edit = edited
+    pool.ask("a")
+    edit()
+    pool.edits.look()
+    pool.reload.fail(BootFailed("no such thing", ""))
+    assert pool.admission.awaits_reload
+    pool.reload.run_due(clock.monotonic())
+    pool.reload.fail(BootFailed("nor this", ""))
+    assert not pool.admission.awaits_reload
+
+
+def test_drain_looks_at_no_file(edited):
+    pool, edit = edited
+    pool.reload.close()
+    edit()
+    pool.edits.look()
+    assert pool.reload.deadline_at() == math.inf
     assert not pool.admission.awaits_reload
