@@ -4,11 +4,13 @@ from typing import Final
 
 from supervisor import clock
 from supervisor.engine.model.outcomes import Released
+from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.job_log import JobLog
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.slots import Slots
+from supervisor.master.model.states import ChildState
 from supervisor.master.timers import Timers
 
 #: The key of the timer at which ready jobs go back to their queues.
@@ -17,7 +19,8 @@ HAND_BACK: Final = "unstarted.hand-back"
 
 class Unstarted:
     def __init__(
-        self, slots: Slots, ledger: Ledger, budget: Budget, timers: Timers, ahead_s: float, log: JobLog
+        self, slots: Slots, ledger: Ledger, budget: Budget, timers: Timers, ahead_s: float, log: JobLog,
+        interrupter: Interrupter,
     ) -> None:  # fmt: skip
         """`ahead_s`: how long a ready job waits here for a child before it goes back."""
         self._slots = slots
@@ -26,6 +29,7 @@ class Unstarted:
         self._timers = timers
         self._ahead_s = ahead_s
         self._log = log
+        self._interrupter = interrupter
         self.hand_back_planned = False
 
     def take_back(self, child: ChildHandle) -> None:
@@ -45,6 +49,8 @@ class Unstarted:
                 self._ledger.ready.appendleft(held)
             else:  # no descriptor was left for its payload
                 self._ledger.end(held, Released(held.lease, started=False))
+        if child.state is ChildState.IDLE and child.retire_reason is not None:
+            self._interrupter.leave(child)  # it was to leave after these jobs
 
     def take_back_all(self) -> None:
         for child in self._slots:

@@ -43,6 +43,18 @@ def test_job_received_while_others_are_taken_back_counts_as_started(desk):
     assert [event["jid"] for event in desk.events("job.started")] == ["j1", "j2"]
 
 
+def test_child_that_is_to_retire_leaves_when_its_waiting_jobs_are_taken_back(desk):
+    """It has answered a job and received no other one: nothing else would ever make it leave."""
+    desk = desk(processes="1")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(never_reading)
+    desk.give(lease_of(1), lease_of(2), starting=1)
+    child.sent.popleft()
+    child.retire("worn")
+    desk.placing.withdraw(child)
+    assert (child.state, len(desk.ledger.ready)) == (ChildState.LEAVING, 1)
+
+
 def test_a_klass_without_a_handler_goes_back_with_a_delay(desk):
     desk = desk()
     desk.child(honest)
