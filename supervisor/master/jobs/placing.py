@@ -121,11 +121,12 @@ class Placing:
             ready.popleft()
             has_sent = True
             run_s -= held.estimate_s or RUN_S
-            if starts is not None and is_start:
-                starts.after(held)
             self._admission.given(held, child)
+            is_full = is_start and starts is not None and starts.after(held)
             if is_start:
                 self._started(held)
+            if is_full and starts is not None:
+                starts.finish()  # this may find the connection lost: all that is noted of the job is noted
         return has_sent
 
     def _started(self, held: HeldLease) -> None:

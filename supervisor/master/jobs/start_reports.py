@@ -32,14 +32,13 @@ class StartReports:
         self.finish()
         held.start_reported = True
 
-    def after(self, held: HeldLease) -> None:
-        """The job was sent to an idle child. `finish` is to follow within a millisecond. Raises LinkLost."""
+    def after(self, held: HeldLease) -> bool:
+        """The job was sent to an idle child. `finish` is to follow within a millisecond: at once if this is True."""
         if held.start_reported:
-            return
-        held.start_reported = True  # if the connection is lost now, the next one reports all running jobs
+            return False
+        held.start_reported = True  # if the connection is lost then, the next one reports all running jobs
         self._unreported.append(held)
-        if len(self._unreported) == _MOST_TOGETHER:
-            self.finish()
+        return len(self._unreported) == _MOST_TOGETHER
 
     def finish(self) -> None:
         """Report the starts of all jobs that were sent. Raises LinkLost."""

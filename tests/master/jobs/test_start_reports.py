@@ -93,6 +93,20 @@ def test_running_job_whose_report_fails_counts_as_reported(cut):
     assert [len(child.sent) for child in desk.slots] == [1]
 
 
+def test_child_whose_report_finds_the_connection_lost_has_its_trust_domain(desk):
+    def report(_started):
+        raise LinkLost("gone")
+
+    each = desk(processes="8", jobs_per_child="0")
+    children = [each.child(holding) for _ in range(8)]
+    handlers = {"k": HandlerSettings(), "shut": HandlerSettings(sandbox="strict", network=False)}
+    each.intake.accept(grant_of([lease_of(n) for n in range(1, 9)]), handlers)
+    with pytest.raises(LinkLost):
+        each.placing.place(StartReports(report))
+    assert all(child.trust_domain is not None for child in children)
+    assert len(each.events("job.started")) == 8
+
+
 def test_report_that_failed_is_not_made_by_the_next_lease(desk):
     desk = desk(processes="2")
     first, second = desk.child(holding), desk.child(holding)
