@@ -18,16 +18,20 @@ from supervisor.child.runner import NoNotices, Runner
 from supervisor.child.shared_run import SharedContext, SharedRun
 from supervisor.engine.client.async_calls import AsyncCalls
 from supervisor.engine.model.jobs import LeaseRecord
-from supervisor.engine.model.outcomes import Failed, Outcome, Released, Unknown
+from supervisor.engine.model.outcomes import LONGEST_UNKNOWN_S, Failed, Outcome, Released, Unknown
 from supervisor.in_process.book import Book
 from supervisor.in_process.job_calls import CallsOfJob
 from supervisor.in_process.outcomes import RunEnd, end_of, end_of_exit, message_of, outcome_of
-from supervisor.messages import TIMEOUT, HandlerSettings, Notice
+from supervisor.messages import TIMEOUT, HandlerSettings, Notice, Verb
 
-#: A job whose klass has no handler here is offered again after at most this time: 1 s at first, doubled each time.
-_UNKNOWN_S: Final = 10.0
+#: A job for which no thread can be started goes back after this time.
+_NO_THREAD_S: Final = 1.0
 
 log = logging.getLogger("leasehold")
+
+
+class _NoThread(Exception):
+    """No thread can be started for a job, in the system's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class Jobs:
         self._book.add(lease)
         handler = self._handlers.get(lease.klass)
         if handler is None:
-            self._book.end(Unknown(lease, _UNKNOWN_S))
+            self._book.end(Unknown(lease, LONGEST_UNKNOWN_S))
             return
         calls = CallsOfJob(lease, self._calls, self._book)
         job = SharedContext(
@@ -108,22 +112,40 @@ class Jobs:
             else:
                 answer = await self._run_in_thread(run)
             end = end_of(answer)
+        except _NoThread as error:
+            await self._give_back(run, lease, error)
+            return
         except SystemExit as leaving:  # it would end the application
             end = end_of_exit(leaving)
-        except (
-            asyncio.CancelledError
-        ):  # a thread that is left behind goes on, and the application cancels all its tasks
+        except asyncio.CancelledError:
+            # A thread that is left behind goes on, and the application cancels all its tasks.
             self._remove(run)
             raise
         self._end(run, lease, end)
 
+    async def _give_back(self, run: SharedRun, lease: LeaseRecord, error: _NoThread) -> None:
+        """Hand the job back after a second, so that leases do not follow each other without a pause."""
+        run.is_void = True  # the executor may begin it later, when another thread is free
+        log.warning("%s %s was not started: %s", lease.klass, lease.jid, error)
+        await asyncio.sleep(_NO_THREAD_S)
+        self._remove(run)
+        run.job.remove_workdir()
+        if self._book.holds(lease.token):
+            self._book.end(Released(lease, started=False))
+
     async def _run_in_thread(self, run: SharedRun) -> Answer:
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, context.run, self._perform, run)
+        try:
+            performed = loop.run_in_executor(self._threads, context.run, self._perform, run)
+        except RuntimeError as error:  # the limit of threads is reached, or the interpreter ends
+            raise _NoThread(str(error)) from error
+        return await performed
 
     def _perform(self, run: SharedRun) -> Answer:
         """Run the handler. Blocks, in a thread of its own."""
+        if run.is_void:
+            return Verb.INTERRUPTED, []  # its lease is over, and its answer is not read
         runner = Runner(NoNotices(), self._rules.on_error, 0, lambda _bytes: None)
         try:
             ends = around.begin(run.job) if around.registered else ()
