@@ -350,9 +350,8 @@ class Verb(IntEnum):
     INTERRUPTED = 4  # the notice's exception left the handler
     FOLLOWED = 5  # completed, with something that follows; body: a Completion, here or in the memfd beside the packet
     PROGRESS = 6  # no outcome; body: ProgressReport as JSON
-    OVERFLOWED = (
-        7  # no outcome: a MemoryError under our limit has left the handler; body: Trouble as JSON; the child exits now
-    )
+    #: No outcome: a MemoryError under our limit has left the handler; body: Trouble as JSON; the child exits now.
+    OVERFLOWED = 7
     CHECKPOINT = 8  # no outcome; body: a Checkpoint to store; the handler waits for `Stored`
     MISFIT = 9  # the data do not fit the parameters, and the handler was not called; body: Trouble as JSON
     HEARD = 10  # no outcome: a job that runs beside others was interrupted, so it alone is to blame if it does not end

@@ -60,10 +60,8 @@ class LeaseAnswers:
         A job that its child has not received never begins. A running job is interrupted, and killed after the grace.
         """
         self._counts.lost += len(lost)
-        for held, why in lost:
-            self._ledger.lose(
-                held, why
-            )  # all of them first: a lost job that is taken back must not go to another child
+        for held, why in lost:  # all of them first: a lost job that is taken back must not go to another child
+            self._ledger.lose(held, why)
         for held, why in lost:
             self._stop(held, why)
 

@@ -1,8 +1,8 @@
 """Tells the handler of a child's job to stop. Runs in the master. Never blocks.
 
-A notice goes by the socket `talk`, and a real-time signal makes Python look at it. The signal is repeated until the job
-is answered. Once is not enough if it comes just before a system call of the handler, or while the child writes its
-stacks: the kernel then continues the call, and Python does not look.
+A notice goes by the socket `talk`, and a real-time signal makes Python look at it. The signal is repeated four times
+within a second, until the job is answered. Once is not enough if it comes just before a system call of the handler, or
+while the child writes its stacks: the kernel then continues the call, and Python does not look.
 """
 
 import math

@@ -60,7 +60,8 @@ class Backlog:
     def look(self, then: Callable[[float], None]) -> None:
         """Look with the next exchange, and call `then(now_at)`."""
         self._due = True
-        self._then.append(then)
+        if then not in self._then:
+            self._then.append(then)
 
     def move(self) -> None:
         """Jobs have come or gone."""

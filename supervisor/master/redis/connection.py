@@ -99,7 +99,9 @@ class Connection:
         """Redis has forgotten the worker: its leases are void, and it goes on under another name. Raises LinkLost."""
         old = self._session.worker
         self._resuming.give_up_all()
-        self._session.rename(self._on_resumed, self._on_deregistered)
-        self._events.set_worker(self._session.worker)
+        try:
+            self._session.rename(self._on_resumed, self._on_deregistered)
+        finally:  # also if the connection is lost meanwhile, it has the new name
+            self._events.set_worker(self._session.worker)
         self._events.emit("worker.deregistered", old=old, new=self._session.worker)
         self._tell_speakers()
