@@ -45,8 +45,11 @@ class Stacks:
         os.lseek(self.fd, start, os.SEEK_SET)
 
     def write_heading(self, line: str) -> None:
-        """Write a line above the next stacks."""
-        with contextlib.suppress(PermissionError):  # the file is full
+        """Write a line above the next stacks. It is lost if the file is full."""
+        if os.lseek(self.fd, 0, os.SEEK_CUR) > SIZE_BYTES:  # the process has moved the offset; the stacks would be lost
+            self.clear()
+        # EPERM: the file is full. EINVAL: the process has moved the offset again.
+        with contextlib.suppress(OSError):
             os.write(self.fd, f"{line}\n".encode())
 
     def read(self, start: int = 0) -> str:

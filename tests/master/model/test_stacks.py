@@ -94,13 +94,33 @@ def test_file_can_neither_be_resized_nor_unsealed(file):
         os.write(file.fd, b"more")
 
 
-@pytest.mark.parametrize("place", [0, 1, SIZE_BYTES, 2**40])
+@pytest.mark.parametrize("place", [0, 1, SIZE_BYTES, 2**40, 2**63 - 1])
 def test_any_file_offset_is_survived(file, place):
     os.write(file.fd, b"here\n\xff\x00\n")
     os.lseek(file.fd, place, os.SEEK_SET)
     assert len(file.read()) <= SIZE_BYTES
     assert len(file.read(SIZE_BYTES)) == 0
     assert 0 <= file.make_room() <= SIZE_BYTES // 2
+
+
+@pytest.mark.parametrize("place", [SIZE_BYTES + 1, 2**40, 2**63 - 1])
+def test_heading_finds_room_at_any_file_offset(file, place):
+    os.lseek(file.fd, place, os.SEEK_SET)
+    file.write_heading("near its time limit:")
+    os.write(file.fd, b"now\n")
+    assert file.read() == "near its time limit:\nnow\n"
+
+
+def test_heading_survives_an_offset_that_moves_meanwhile(file, monkeypatch):
+    monkeypatch.setattr(file, "clear", lambda: os.lseek(file.fd, 2**63 - 1, os.SEEK_SET))
+    os.lseek(file.fd, 2**40, os.SEEK_SET)
+    file.write_heading("near its time limit:")
+
+
+def test_heading_of_a_full_file_is_lost(file):
+    os.lseek(file.fd, SIZE_BYTES, os.SEEK_SET)
+    file.write_heading("near its time limit:")
+    assert "near" not in file.read()
 
 
 def test_invalid_bytes_are_shown_as_far_as_possible(file):
