@@ -139,13 +139,20 @@ class ZygoteHandle:
         kernel.send(self.control, messages.pack_control(Spawn(child)), fds)
 
     def read(self) -> Iterator[tuple[Control | None, list[int]]]:
-        """Yield the reports since the last call, with their descriptors; None at last if the zygote is gone."""
+        """Yield the reports since the last call, with their descriptors.
+
+        Yields None at last if the zygote is gone, or has written nonsense, which `failure` tells.
+        """
         while True:
             try:
                 packet, fds = kernel.receive(
                     self.control, messages.MAX_PACKET_BYTES, kernel.MOST_RIGHTS, discard=foreign_files.close
                 )
             except BlockingIOError:
+                return
+            except OSError as error:  # EMSGSIZE: the packet is longer than any of ours
+                self._distrust(error)
+                yield None, []
                 return
             self.heard_at = clock.monotonic()
             if not packet:
@@ -160,14 +167,17 @@ class ZygoteHandle:
                     _check_pidfd(fds[0])
                 report = said
             except (ValueError, TypeError, RecursionError) as error:  # RecursionError: nested too deep even to be shown
-                # Foreign code has written to the socket, so further reports cannot be trusted.
-                self.failure = BootFailed(f"{_NONSENSE} ({error})", "")
+                self._distrust(error)
             kept = 1 if isinstance(report, Spawned) else 0
             if len(fds) > kept:  # a call for none would wake the thread as well
                 foreign_files.close(fds[kept:])
             yield report, fds[:kept]
             if report is None:
                 return
+
+    def _distrust(self, error: Exception) -> None:
+        """Foreign code has written to the socket, so further reports cannot be trusted."""
+        self.failure = BootFailed(f"{_NONSENSE} ({error})", "")
 
     def finish(self) -> None:
         """Announce that no more requests will come. The zygote ends all processes below it and exits."""

@@ -38,6 +38,16 @@ def test_killed_zygote_is_known_by_the_end_of_its_socket(killed):
     assert list(killed.read()) == [(None, [])]
 
 
+def test_too_long_packet_is_nonsense(killed):
+    killed.control.close()
+    killed.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    killed.control.setblocking(False)
+    with theirs:
+        theirs.send(b"x" * (messages.MAX_PACKET_BYTES + 1))
+        assert list(killed.read()) == [(None, [])]
+    assert "nonsense" in killed.failure.message
+
+
 def test_only_unrequested_descriptors_wake_the_closing_thread(killed, monkeypatch):
     closed = []
     monkeypatch.setattr(zygote_handle.foreign_files, "close", closed.append)

@@ -205,6 +205,12 @@ def test_too_deeply_nested_nonsense_is_a_failed_boot(stage, app):
     stage.assert_nothing_left()
 
 
+def test_too_long_nonsense_is_a_failed_boot(stage, app):
+    pool = app("os.write(3, b'x' * 205_000)\ntime.sleep(1000)")
+    assert "nonsense" in assert_gave_up(stage, pool)["message"]
+    stage.assert_nothing_left()
+
+
 def test_endless_descriptor_instead_of_a_memfd_blocks_nothing(stage, app):
     pool = app(
         "ours = socket.socket(fileno=os.dup(3))\nends = os.pipe()\n"
