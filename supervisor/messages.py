@@ -332,7 +332,12 @@ def unpack_job(packet: bytes) -> JobMessage:
 
 
 def token_of(packet: bytes) -> int:
-    """Return the token of a packed job, which identifies a job that was taken back."""
+    """Return the token of a packed job, which identifies a job that was taken back.
+
+    Raises ValueError if the packet is shorter than any job.
+    """
+    if len(packet) < _JOB_HEAD.size:
+        raise ValueError(f"a job of {len(packet)} bytes")
     token: int = _JOB_HEAD.unpack_from(packet)[0]
     return token
 

@@ -252,7 +252,7 @@ class Desk:
         self.interrupter = interrupter = Interrupter(config, slots, admission, self.log)
         choice = ChildChoice(slots, admission, pace, ahead_s)
         self.suspects = suspects = Suspects()
-        unstarted = Unstarted(slots, ledger, budget, timers, ahead_s, log_jobs, interrupter)
+        unstarted = Unstarted(slots, ledger, budget, timers, interrupter, ahead_s, log_jobs)
         room = RoomMaker(slots, ledger, budget, admission, choice, interrupter, self.log)
         self.placing = placing = Placing(ledger, admission, choice, room, unstarted, interrupter, log_jobs)
         self.intake = intake = Intake(config, ledger, pace, admission, suspects)

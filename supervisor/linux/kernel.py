@@ -39,6 +39,8 @@ _AND_WAIT: Final = int(socket.MSG_CMSG_CLOEXEC)
 _AT_ONCE: Final = _AND_WAIT | int(socket.MSG_DONTWAIT)
 _CUT: Final = int(socket.MSG_TRUNC)
 _CMSG_HEAD_BYTES: Final = socket.CMSG_LEN(0)
+#: Descriptors of the sender, with each packet, if the receiving socket has SO_PASSPIDFD (Linux 6.5).
+_SCM_PIDFD: Final = 4
 _SEALED: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 #: Most descriptors in one packet (SCM_MAX_FD).
@@ -393,7 +395,7 @@ def receive(
     except ConnectionResetError:
         # Reported once if the peer is gone without having read everything. The peer's own last packets follow.
         return receive(sock, size, max_fds, wait, discard)
-    fds = _descriptors_in(ancillary) if ancillary else []
+    fds = _rights_in(ancillary) if ancillary else []
     if message_flags & _CUT:
         discard(fds)
         raise OSError(errno.EMSGSIZE, f"packet longer than {size} bytes")
@@ -407,12 +409,18 @@ def comes_within(sock: socket.SocketType, timeout_s: float) -> bool:
     return bool(poll.poll(timeout_s * 1000))
 
 
-def _descriptors_in(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
-    fds: list[int] = []
+def _rights_in(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
+    """Return the descriptors that were sent. Close the sender's pidfd, which another holder of the socket asked for."""
+    rights: list[int] = []
     for level, kind, payload in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.extend(struct.unpack(f"={len(payload) // 4}i", payload[: len(payload) // 4 * 4]))
-    return fds
+        if level != socket.SOL_SOCKET or kind not in (socket.SCM_RIGHTS, _SCM_PIDFD):
+            continue
+        fds = struct.unpack(f"={len(payload) // 4}i", payload[: len(payload) // 4 * 4])
+        if kind == socket.SCM_RIGHTS:
+            rights.extend(fds)
+        else:
+            _close_all(fd for fd in fds if fd >= 0)  # below 0: the error that kept the kernel from making one
+    return rights
 
 
 def send(sock: socket.SocketType, data: bytes, fds: Iterable[int] = (), flags: int = 0) -> None:

@@ -161,7 +161,7 @@ class Parts:
         self.capacity = Capacity(slots, admission, pace, ahead_s)
         self.interrupter = interrupter = Interrupter(config, slots, admission, events)
         choice = ChildChoice(slots, admission, pace, ahead_s)
-        unstarted = Unstarted(slots, ledger, budget, timers, ahead_s, self.job_log, interrupter)
+        unstarted = Unstarted(slots, ledger, budget, timers, interrupter, ahead_s, self.job_log)
         room = RoomMaker(slots, ledger, budget, admission, choice, interrupter, events)
         self.placing = placing = Placing(
             ledger, admission, choice, room, unstarted, interrupter, self.job_log, look_at_code

@@ -19,23 +19,31 @@ HAND_BACK: Final = "unstarted.hand-back"
 
 class Unstarted:
     def __init__(
-        self, slots: Slots, ledger: Ledger, budget: Budget, timers: Timers, ahead_s: float, log: JobLog,
+        self,
+        slots: Slots,
+        ledger: Ledger,
+        budget: Budget,
+        timers: Timers,
         interrupter: Interrupter,
-    ) -> None:  # fmt: skip
+        ahead_s: float,
+        log: JobLog,
+    ) -> None:
         """`ahead_s`: how long a ready job waits here for a child before it goes back."""
         self._slots = slots
         self._ledger = ledger
         self._budget = budget
         self._timers = timers
+        self._interrupter = interrupter
         self._ahead_s = ahead_s
         self._log = log
-        self._interrupter = interrupter
         self.hand_back_planned = False
 
     def take_back(self, child: ChildHandle) -> None:
-        """Make the jobs ready again that the child has not received."""
+        """Make the jobs ready again that the child has not received. Kills a child that cuts them."""
         running = child.running
         taken = child.take_back()
+        if child.jobs.is_cutting:
+            self._interrupter.kill(child, "it cuts the packets in the socket that its jobs come by")
         if child.shared is None and child.running is not None and child.running is not running:
             self._log.started(child.running)  # the child has received it while jobs before it were taken back
         for held in reversed(taken):

@@ -38,6 +38,7 @@ class JobPipe:
         self._sent = sent
         self.estimated_s = 0.0  # sum of the estimated run times of all jobs in `sent`
         self.charged_bytes = 0  # upper bound of what the packets of `sent` take of the send buffer
+        self.is_cutting = False  # the child has set a filter that shortens the packets
         self._sender, self._receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # The child could otherwise send a descriptor back. The master would have to close it, and that may block.
         self._sender.shutdown(socket.SHUT_RD)
@@ -93,7 +94,11 @@ class JobPipe:
         self.charged_bytes -= held.charged_bytes
 
     def take_back(self) -> list[HeldLease]:
-        """Remove the jobs that the child has not received, and return them, oldest first. The kernel decides which."""
+        """Remove the jobs that the child has not received, and return them, oldest first. The kernel decides which.
+
+        Sets `is_cutting` if the packet of one was too short to be read.
+        """
+        cut = 0
         bodies: dict[int, Memfd | None] = {}  # by token
         while True:
             try:
@@ -102,7 +107,16 @@ class JobPipe:
                 break
             if not packet:
                 break
-            bodies[messages.token_of(packet)] = Memfd(fds[0]) if fds else None
+            body = Memfd(fds[0]) if fds else None
+            try:
+                bodies[messages.token_of(packet)] = body
+            except ValueError:
+                cut += 1
+        if cut:
+            self.is_cutting = True
+            # The child reads packets in their order, so the youngest jobs are those that it has not received.
+            others = [held.lease.token for held in self._sent if held.lease.token not in bodies]
+            bodies.update(dict.fromkeys(others[-cut:]))
         if not bodies:
             return []
         taken = [held for held in self._sent if held.lease.token in bodies]

@@ -1,7 +1,9 @@
 """Ready jobs reach children, wait, or go back to their queues. Children are forks of the test."""
 
+import ctypes
 import os
 import socket
+import struct
 
 import pytest
 
@@ -73,6 +75,30 @@ def test_a_child_that_shuts_its_job_socket_is_killed(desk):
     assert (first.state, second.running.lease.token) == (ChildState.DOOMED, 1)
     desk.reap(first)
     assert desk.outcomes() == []
+
+
+def test_a_child_that_cuts_its_jobs_is_killed(desk):
+    def cut(ends):
+        ends.talk.send(messages.pack_ready())
+        ends.next_job()
+        code = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 2))  # each later packet has 2 bytes
+        so_attach_filter = 26
+        ends.jobs.setsockopt(socket.SOL_SOCKET, so_attach_filter, struct.pack("HP", 1, ctypes.addressof(code)))
+        os.write(ends.out, b"has it\n")
+        rest()
+
+    desk = desk(processes="1")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(cut)
+    desk.give(lease_of(1))
+    await_readable(child.output.fd)
+    desk.give(lease_of(2), lease_of(3), starting=0)
+    assert len(child.sent) == 3
+    desk.placing.withdraw(child)
+    assert (child.state, len(desk.events("child.killed"))) == (ChildState.DOOMED, 1)
+    assert [held.lease.token for held in desk.ledger.ready] == [2, 3]
+    desk.reap(child)
+    assert [outcome.lease.token for outcome in desk.outcomes()] == [1]
 
 
 # without a child

@@ -1,10 +1,13 @@
 """Each job sent to a child is in exactly one place: with the child or with the master."""
 
 import array
+import ctypes
+import errno
 import fcntl
 import os
 import random
 import socket
+import struct
 import termios
 
 import pytest
@@ -16,6 +19,10 @@ from supervisor.master.model.job_pipe import MAX_SENT, charge
 from supervisor.master.model.states import ChildState
 from supervisor.messages import INLINE_PAYLOAD_BYTES, Verb
 from tests.parts import await_readable, held_of, open_fds
+
+#: Options of sockets that Python does not name.
+_SO_ATTACH_FILTER = 26
+_SO_PASSPIDFD = 76
 
 
 @pytest.mark.parametrize("around", [0, *(2**power for power in range(6, 16)), messages.MAX_PACKET_BYTES])
@@ -127,6 +134,61 @@ def test_taking_memfds_back_leaks_no_descriptor(child):
         for token in range(1, 6):
             child.send(held_of(token, raw=b"x" * 20_000))
         assert len(child.take_back()) == 5
+    assert open_fds() == before
+    child.close_child_ends()
+
+
+# a child that changes the options of its socket
+
+
+def cut_packets(child, length):
+    """What hostile code in the child can do: shorten each later packet, by a filter with one instruction."""
+    code = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, length))  # BPF_RET | BPF_K
+    program = struct.pack("HP", 1, ctypes.addressof(code))
+    with socket.socket(fileno=os.dup(child.child_ends[0])) as jobs:
+        jobs.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+
+
+@pytest.mark.parametrize("length", [1, 2, 12])
+def test_cut_jobs_are_taken_back_and_the_received_ones_are_not(child, length):
+    before = open_fds()
+    child.send(held_of(1))
+    child.send(held_of(2))
+    with socket.socket(fileno=os.dup(child.child_ends[0])) as jobs:
+        kernel.receive(jobs, messages.MAX_PACKET_BYTES, 1)
+    cut_packets(child, length)
+    large = held_of(3, raw=b"x" * 20_000)
+    child.send(large)
+    child.send(held_of(4))
+    assert [held.lease.token for held in child.take_back()] == [2, 3, 4]
+    assert [held.lease.token for held in child.sent] == [1]
+    assert child.jobs.is_cutting
+    assert not large.has_payload
+    assert open_fds() == before
+    child.close_child_ends()
+
+
+def test_job_that_is_cut_behind_its_token_is_taken_back_as_ever(child):
+    cut_packets(child, 13)
+    child.send(held_of(1))
+    assert [held.lease.token for held in child.take_back()] == [1]
+    assert not child.jobs.is_cutting
+    child.close_child_ends()
+
+
+def test_pidfds_that_the_child_asks_for_are_closed(child):
+    with socket.socket(fileno=os.dup(child.child_ends[0])) as jobs:
+        try:
+            jobs.setsockopt(socket.SOL_SOCKET, _SO_PASSPIDFD, 1)
+        except OSError as error:
+            assert error.errno == errno.ENOPROTOOPT
+            pytest.skip("this kernel sends no pidfds")
+    before = open_fds()
+    for token in range(1, 6):
+        child.send(held_of(token, raw=b"x" * 20_000 if token == 5 else b""))
+    taken = child.take_back()
+    assert [held.has_payload for held in taken] == [True] * 5
+    del taken
     assert open_fds() == before
     child.close_child_ends()
 
