@@ -4,6 +4,7 @@ The socket pair `talk` brings outcomes, progress, checkpoints and chunks, and ta
 two. Only the child has the other end, so its end means that the child is gone.
 """
 
+import errno
 import os
 import socket
 from collections import deque
@@ -24,6 +25,8 @@ _LARGE_BYTES: Final = 2**20
 
 #: Packets that wait for a shared child: several for each of its jobs.
 _MOST_UNSENT: Final = 4 * MOST_BESIDE
+#: The kernel lacks memory for a call.
+_OUT_OF_MEMORY: Final = (errno.ENOMEM, errno.ENOBUFS)
 
 
 class ChildTalk:
@@ -61,7 +64,10 @@ class ChildTalk:
                 else:
                     self.at_end = True
                     return
-        except OSError as error:  # EMSGSIZE: the packet is longer than any of ours
+        except OSError as error:
+            if error.errno in _OUT_OF_MEMORY:
+                return  # the child is not at fault; a later turn reads the packets
+            # EMSGSIZE: the packet is longer than any of ours, or has several descriptors.
             raise ValueError(str(error)) from error
 
     def _read_memfd(self, packet: bytes, fd: int) -> Outcome:
@@ -72,7 +78,7 @@ class ChildTalk:
             if outcome.verb != Verb.FOLLOWED or outcome.body or not expected:
                 raise ValueError("a descriptor that nobody asked for")
             body = kernel.read_sealed(fd, messages.MAX_COMPLETION_BYTES)
-            self.memfd = Memfd(os.dup(fd)) if len(body) > _LARGE_BYTES else None
+            self.memfd = _copy_of(fd) if len(body) > _LARGE_BYTES else None
             return outcome._replace(body=body)
         finally:
             foreign_files.close((fd,))
@@ -130,3 +136,11 @@ class ChildTalk:
 
     def close(self) -> None:
         foreign_files.close_socket(self._ours)
+
+
+def _copy_of(fd: int) -> Memfd | None:
+    """Return a copy for the reader, or None if no descriptor is free: then the reader keeps the bytes."""
+    try:
+        return Memfd(os.dup(fd))
+    except OSError:  # EMFILE, ENFILE
+        return None

@@ -1,5 +1,6 @@
 """The master reads all outcomes of a child up to the end of its socket, and nothing unexpected."""
 
+import errno
 import os
 import socket
 
@@ -7,6 +8,7 @@ import pytest
 
 from supervisor import messages
 from supervisor.linux import kernel
+from supervisor.master.model import child_talk
 from supervisor.messages import Notice, Verb
 from tests.parts import await_readable, held_of, open_fds
 
@@ -29,6 +31,33 @@ def test_unexpected_memfd_is_not_read(child, monkeypatch):
             says(messages.pack_outcome(verb, token, 0.0))
         says(b"\x05")
         assert open_fds() == before
+    child.close_child_ends()
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_large_completion_is_read_without_a_free_descriptor(child, monkeypatch, number):
+    def refuse(fd):
+        raise OSError(number, os.strerror(number))
+
+    body = b"x" * 2_000_000
+    memfd = kernel.sealed_memfd((body,))
+    with socket.socket(fileno=os.dup(child.child_ends[1])) as talk:
+        kernel.send(talk, messages.pack_outcome(Verb.FOLLOWED, 1, 0.0), (memfd,))
+    os.close(memfd)
+    child.send(held_of(1))
+    monkeypatch.setattr(child_talk.os, "dup", refuse)
+    assert [(outcome.body == body, child.talk.memfd) for outcome in child.talk.read()] == [(True, None)]
+    monkeypatch.undo()
+    child.close_child_ends()
+
+
+def test_lack_of_kernel_memory_is_no_fault_of_the_child(child, monkeypatch):
+    def refuse(*_given):
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(child_talk.packets, "receive", refuse)
+    assert list(child.talk.read()) == []
+    assert not child.talk.at_end
     child.close_child_ends()
 
 
