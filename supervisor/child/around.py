@@ -3,6 +3,7 @@
 Owns the order: the first registered is the outermost. No function of theirs can fail a job or change its outcome.
 """
 
+import os
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
@@ -53,21 +54,40 @@ def around_job(function: A) -> A:
 def begin(job: "JobContext") -> list[End]:
     """Run the first halves. Returns the second ones, in the order of the first."""
     ends: list[End] = []
+    pid = os.getpid()
     for function in registered:
         try:
             ends.append(_begun(function, job))
-        except Exception as error:  # noqa: BLE001  foreign code, which must not fail the job
+        except BaseException as error:  # foreign code, which must not fail the job
+            if _must_pass(error, pid):
+                raise
             _tell("has not begun", function, error)
     return ends
 
 
 def end(ends: Sequence[End], ending: Ending) -> None:
     """Run the second halves, the last one first."""
+    pid = os.getpid()
     for one in reversed(ends):
         try:
             one(ending)
-        except Exception as error:  # noqa: BLE001  foreign code, which must not fail the job
+        except BaseException as error:  # foreign code, which must not fail the job
+            if _must_pass(error, pid, ending.exception):
+                raise
             _tell("has not ended", one, error)
+
+
+def _must_pass(error: BaseException, pid: int, of_handler: BaseException | None = None) -> bool:
+    """Return whether an exception is to end this process.
+
+    `pid`: of the process that the job runs in. `of_handler`: the exception that left the handler.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        # Ctrl-C ends an application, and its tests, that run jobs in their own process. A function that only raises
+        # again what left the handler was not interrupted.
+        return error is not of_handler
+    # A fork that the function has made leaves by sys.exit. It must not go on with the job beside its parent.
+    return os.getpid() != pid and not isinstance(error, Exception)
 
 
 def _begun(function: Around, job: "JobContext") -> End:
@@ -96,7 +116,7 @@ def _leave(manager: AbstractContextManager[Any], ending: Ending) -> None:
     manager.__exit__(None if error is None else type(error), error, None if error is None else error.__traceback__)
 
 
-def _tell(what: str, function: object, error: Exception) -> None:
+def _tell(what: str, function: object, error: BaseException) -> None:
     """Write a line to the job's output."""
     name = getattr(getattr(function, "func", function), "__qualname__", "")
     try:

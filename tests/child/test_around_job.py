@@ -1,11 +1,14 @@
 """Functions of `around_job` learn a job's begin and end, and cannot harm the job."""
 
 import contextlib
+import os
+import sys
 
 import pytest
 
 from supervisor.child import around
 from supervisor.child.around import Ending, around_job
+from supervisor.child.handlers import Interrupted, SoftTimeout
 from supervisor.messages import Trouble
 
 
@@ -106,6 +109,81 @@ def test_exception_in_around_job_is_printed_and_others_still_run(capsys):
     ):
         assert line in said
     assert said.count("\n") == 5
+
+
+def test_exit_and_interruption_in_around_job_end_nothing(capsys):
+    told = []
+
+    @around_job
+    def outer(job):
+        told.append((yield))
+
+    @around_job
+    def again(job):
+        raise (yield).exception
+
+    @around_job
+    def leaves(job):
+        yield
+        sys.exit(3)
+
+    @around_job
+    def leaves_at_once(job):
+        sys.exit(4)
+        yield
+
+    for error in (Interrupted("drain"), SoftTimeout("near"), KeyboardInterrupt()):
+        told.clear()
+        play(ending := Ending("interrupted", None, error))
+        assert told == [ending]
+        said = capsys.readouterr().err
+        for line in (
+            "leaves_at_once has not begun: SystemExit: 4",
+            "has not ended: SystemExit: 3",
+            f"has not ended: {type(error).__name__}: {error}",
+        ):
+            assert line in said
+
+
+@pytest.mark.parametrize("half", ["first", "second"])
+def test_ctrl_c_passes(half):
+    @around_job
+    def pressed(job):
+        if half == "first":
+            raise KeyboardInterrupt
+        yield
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        play(Ending("completed"))
+
+
+@pytest.mark.parametrize("half", ["first", "second"])
+def test_fork_that_exits_does_not_go_on_with_the_job(half):
+    statuses = []
+
+    def fork_and_exit():
+        pid = os.fork()
+        if pid == 0:
+            sys.exit(3)
+        statuses.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    @around_job
+    def forks(job):
+        if half == "first":
+            fork_and_exit()
+        yield
+        if half == "second":
+            fork_and_exit()
+
+    pid = os.getpid()
+    try:
+        play(Ending("completed"))
+    except SystemExit as leaving:
+        os._exit(leaving.code)
+    if os.getpid() != pid:
+        os._exit(99)
+    assert statuses == [3]
 
 
 def test_argument_that_is_not_a_function_is_refused():

@@ -86,6 +86,47 @@ def test_around_job_sees_each_outcome_and_its_exception(stage, jobs_per_child):
     stage.assert_nothing_left()
 
 
+RAISING = """
+from supervisor import around_job
+
+
+@around_job
+def again(job):
+    ending = yield
+    if ending.exception is not None:
+        raise ending.exception
+
+
+@around_job
+def leave(job):
+    yield
+    sys.exit(1)
+
+
+@handler
+def good(job): ...
+
+
+@handler(name="hold_here")
+def hold_here(job):
+    wait_at("gate")
+"""
+
+
+def test_around_job_that_raises_changes_no_outcome(stage):
+    stage.gate("gate")
+    pool = start_app(stage, RAISING, processes=1, drain_timeout="0s")
+    good = stage.queue.put("good")
+    stage.wait_until(lambda: stage.states([good]) == ["complete"], "the end of the job")
+    held = stage.queue.put("hold_here")
+    stage.wait_until(lambda: (stage.directory / "gates/gate.reached").exists(), "the handler")
+    assert pool.drain() == 0
+    job = stage.client.job(held)
+    assert (job.deaths, job.interruptions) == (0, 1)
+    stage.client.cancel(held)
+    stage.assert_nothing_left()
+
+
 def test_around_job_learns_of_an_interruption(stage):
     stage.gate("gate")
     pool = start_app(stage, APP, processes=1, drain_timeout="0s")
