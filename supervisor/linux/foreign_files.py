@@ -43,7 +43,10 @@ _CLOSES_ONLY_ITSELF: Final = _release() >= (6, 10)
 
 
 class Closer:
-    """A queue of descriptors and the thread that closes them, which starts with the first."""
+    """A queue of descriptors and the thread that closes them, which starts with the first.
+
+    If the thread cannot start, the queue is kept, and each later call tries again.
+    """
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[int] = SimpleQueue()
@@ -65,7 +68,7 @@ class Closer:
 
     def close_kept(self) -> None:
         """Close soon what `take_later` has kept. Never blocks."""
-        if not self._idle:
+        if not self._idle and (self._thread is not None or self._queue.empty()):
             return
         for fd in self._idle:
             self._queue.put(fd)
@@ -80,7 +83,7 @@ class Closer:
         deadline_at = clock.monotonic() + timeout_s
         self.close_kept()
         if self._thread is None:
-            return True
+            return self._queue.empty()
         self._queue.put(_NO_MORE)
         while self._thread.is_alive():
             self._thread.join(_INTERRUPT_S)
@@ -109,7 +112,10 @@ class Closer:
         signal.signal(kernel.INTERRUPT_SIGNAL, _do_nothing)
         self._began_at = 0.0
         self._thread = Thread(target=self._serve, name="closer", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # the limit of processes, or memory, is used up: the next call tries again
+            self._thread = None
 
     def _serve(self) -> None:
         thread = current_thread()

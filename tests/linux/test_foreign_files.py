@@ -102,6 +102,22 @@ def test_uninterruptible_close_keeps_its_own_thread(closer, monkeypatch):
     os.close(holds)
 
 
+def test_queue_is_kept_until_a_thread_can_start(closer, monkeypatch):
+    def refuse(_thread):
+        raise RuntimeError("can't start new thread")
+
+    pipe = os.pipe()
+    with monkeypatch.context() as used_up:
+        used_up.setattr(foreign_files.Thread, "start", refuse)
+        closer.take(pipe[:1])
+        closer.take(pipe[1:])
+        assert not closer.finish(SOON_S)
+    assert not any(map(is_closed, pipe))
+    closer.close_kept()
+    assert closer.finish(SOON_S)
+    assert all(map(is_closed, pipe))
+
+
 @pytest.mark.parametrize("closes_only_itself", [True, False])
 def test_loop_closes_no_socket_of_a_child_that_may_hold_foreign_files(monkeypatch, closes_only_itself):
     monkeypatch.setattr(foreign_files, "_CLOSES_ONLY_ITSELF", closes_only_itself)

@@ -158,7 +158,7 @@ class Connector:
     """Makes links in its own thread. Its descriptor becomes readable when they are made, or have failed."""
 
     def __init__(self, dialer: Dialer, count: int, greeting: Sequence[tuple[Any, ...]], timeout_s: float) -> None:
-        """Start the thread.
+        """Start the thread. If it cannot start, `finish` raises LinkLost as for any failure.
 
         `greeting`: commands for the first connection, whose replies, also errors, `finish` returns. `timeout_s` limits
         each step.
@@ -171,7 +171,11 @@ class Connector:
         self._links: list[Link] = []
         self._replies: list[Any] = []
         self._error: LinkLost | None = None
-        threading.Thread(target=self._connect, name="redis-connect", daemon=True).start()
+        try:
+            threading.Thread(target=self._connect, name="redis-connect", daemon=True).start()
+        except RuntimeError as error:  # the limit of processes, or memory, is used up
+            self._error = LinkLost(f"{error}")
+            os.eventfd_write(self._event_fd, 1)
 
     def fileno(self) -> int:
         return self._event_fd

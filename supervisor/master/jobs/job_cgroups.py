@@ -67,8 +67,9 @@ class JobCgroups:
     def admit(self, number: int, pid: int, limit_bytes: int, inherited_bytes: int = 0) -> "Future[bool] | None":
         """Move a child into the cell of its number, with a wall for `limit_bytes` (0: no wall). Does not block.
 
-        Returns None if no move is needed. Otherwise the result says whether the child is in its cell. If it is not,
-        because it has ended or the kernel refuses, only `memory.Meter` keeps the limit.
+        Returns None if no move is needed, or if none can be asked for now: then the next call tries again. Otherwise
+        the result says whether the child is in its cell. If it is not, because it has ended or the kernel refuses, only
+        `memory.Meter` keeps the limit.
         """
         cell = self._job_cgroups.get(number)
         if cell is None:
@@ -79,7 +80,12 @@ class JobCgroups:
         if cell.asked == (pid, limit_bytes) or (cell.asked[0] != pid and not limit_bytes):
             return None
         cell.asked = (pid, limit_bytes)
-        return self._mover.submit(cell.admit, pid, wall_bytes)
+        try:
+            return self._mover.submit(cell.admit, pid, wall_bytes)
+        except RuntimeError:  # its thread cannot start: the limit of processes, or memory, is used up
+            cell.asked = (0, 0)
+            self._mover = ThreadPoolExecutor(1, "cells")  # the old one keeps the move, which may be outdated by then
+            return None
 
     def oom_kills(self, number: int) -> int:
         """Return how many processes the kernel has killed at the cell's wall since its present child moved in."""

@@ -221,6 +221,17 @@ def test_wrong_option_is_reported_as_unreachable(option):
         connector.finish()
 
 
+def test_connector_without_a_thread_has_failed(monkeypatch):
+    def refuse(_thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    connector = Connector(Dialer("redis://127.0.0.1:1/0", "{k}:"), 2, (), TIMEOUT_S)
+    assert select.select([connector], [], [], TIMEOUT_S)[0]
+    with pytest.raises(LinkLost, match="can't start new thread"):
+        connector.finish()
+
+
 @pytest.mark.parametrize(("path", "database"), [("/1", 1), ("/+1", 1), ("/%201", 1), ("", 0)])
 def test_the_database_is_the_one_that_clients_take(tcp, path, database):
     asked: list[bytes] = []

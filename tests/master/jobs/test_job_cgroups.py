@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -244,6 +245,22 @@ class Unified:
 @pytest.fixture
 def unified(tmp_path, monkeypatch):
     return Unified(tmp_path, monkeypatch)
+
+
+def test_v2_move_without_a_thread_is_tried_again(unified, monkeypatch):
+    def refuse(_thread):
+        raise RuntimeError("can't start new thread")
+
+    made, _where = unified.make()
+    with monkeypatch.context() as used_up:
+        used_up.setattr(threading.Thread, "start", refuse)
+        assert made.admit(3, CHILD, 64 * MB) is None
+        assert made.admit(3, CHILD, 64 * MB) is None
+    assert made.admit(3, CHILD, 64 * MB).result()
+    cell = unified.below / "leasehold-cell-3"
+    assert unified.living(cell.name) == [CHILD]
+    (cell / "cgroup.procs").write_text("")
+    assert made.close() == []
 
 
 def test_v2_has_the_master_in_a_leaf_beside_the_cells(unified):
