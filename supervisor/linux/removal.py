@@ -1,4 +1,6 @@
-"""Empties directories that handlers have used. Runs in master, zygote and child. Owns no state; must not follow a link.
+"""Empties directories that handlers have used. Runs in master, zygote and child. Must not follow a link.
+
+Owns only the threads of `remove_beside`, which the master uses: its loop cannot wait until any number of files is gone.
 
 The content may be nested deeper than a path can name, be closed to its owner, or change meanwhile. So one directory is
 open at a time, and the way up counts only if it leads back to the directory above.
@@ -6,7 +8,10 @@ open at a time, and the way up counts only if it leads back to the directory abo
 
 import os
 import stat
+from threading import Thread
 from typing import Final
+
+from supervisor import clock
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLACE: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -30,6 +35,31 @@ def remove(directory: str) -> None:
         os.rmdir(directory)
     except OSError:
         return  # gone already, or owned by another user, who can see what is left
+
+
+_threads: Final[list[Thread]] = []
+
+
+def remove_beside(directory: str) -> None:
+    """Start a thread that removes `directory`. Never blocks. If no thread can start, the directory stays."""
+    if not os.path.isdir(directory):
+        return
+    thread = Thread(target=remove, args=(directory,), name="removal", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the limit of processes, or memory, is used up
+        return
+    _threads[:] = [each for each in _threads if each.is_alive()] + [thread]
+
+
+def finish(timeout_s: float) -> None:
+    """Wait for the threads of `remove_beside`, before the directory above is removed.
+
+    Two that remove one tree disturb each other. The wait costs no time: the caller would remove the same files.
+    """
+    deadline_at = clock.monotonic() + timeout_s
+    while _threads:
+        _threads.pop().join(max(0.0, deadline_at - clock.monotonic()))
 
 
 class _Level:

@@ -23,6 +23,8 @@ from supervisor.ops.events import Events
 
 _LAST_LINES_S: Final = 1.0
 _LAST_CLOSES_S: Final = 1.0
+#: Directories of lost zygotes, which are still being removed, get this long.
+_LAST_REMOVALS_S: Final = 10.0
 #: The zygotes get at least this long to end, even if the time of the drain is over.
 _ZYGOTES_S: Final = 1.0
 #: The keys of timers.
@@ -80,6 +82,7 @@ class Master:
         finally:
             # The kernel closes at the exit what is still open, and then nothing interrupts a close that waits.
             foreign_files.finish(_LAST_CLOSES_S)
+            removal.finish(_LAST_REMOVALS_S)
             removal.remove(str(self._parts.workdir))
 
     def _turn(self) -> None:

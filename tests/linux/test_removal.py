@@ -9,7 +9,7 @@ import pytest
 
 from supervisor import clock
 from supervisor.linux import removal
-from tests.lengths import FULL
+from tests.lengths import FULL, SOON_S
 from tests.parts import in_fork, open_fds
 
 
@@ -24,6 +24,26 @@ def dig(root, depth, name="d"):
         Path("f").touch()
 
     in_fork(down)
+
+
+def test_directory_is_removed_beside_the_caller(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        dig(tmp_path / name, 50)
+        removal.remove_beside(str(tmp_path / name))
+    removal.remove_beside(str(tmp_path / "nowhere"))
+    removal.finish(SOON_S)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_directory_stays_if_no_thread_can_start(tmp_path, monkeypatch):
+    def refuse(_thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(removal.Thread, "start", refuse)
+    removal.remove_beside(str(tmp_path))
+    removal.finish(SOON_S)
+    assert tmp_path.is_dir()
 
 
 def as_owner(run):

@@ -81,7 +81,7 @@ class ZygoteReaper:
             self._poison_detector.zygote_lost(children)
         if not was_leaving or status:  # else the zygote itself has ended what was below it
             self._end_strangers(zygote)
-        removal.remove(str(zygote.workdir))
+        removal.remove_beside(zygote.workdir)  # what no thread can remove now goes with the master's directory
         if was_forking or any(child.sent for child in children):
             self._say_lost(zygote, status, children)
         why = "lost" if was_forking and self._poison_detector.is_poison else _ZYGOTE_LOST

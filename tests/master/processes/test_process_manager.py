@@ -3,12 +3,14 @@
 import math
 import os
 import signal
+import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from supervisor import clock, messages
-from supervisor.linux import kernel, strays
+from supervisor.linux import kernel, removal, strays
 from supervisor.master.inbox import Inbox
 from supervisor.master.model import memory
 from supervisor.master.model.child_handle import ChildHandle
@@ -248,6 +250,24 @@ def test_zygote_that_does_not_fork_is_retired(pool):
     assert pool.desk.slots.get(1) is None
     pool.turn()
     assert pool.zygotes.current.number == 2
+
+
+def test_directory_of_a_lost_zygote_is_removed_beside_the_loop(pool, monkeypatch):
+    may_end, remove = threading.Event(), removal.remove
+
+    def remove_slowly(directory):
+        assert may_end.wait(SOON_S)
+        remove(directory)
+
+    monkeypatch.setattr(removal, "remove", remove_slowly)
+    zygote = pool.start()
+    zygote.status = signal.SIGKILL
+    pool.report(zygote, None)
+    assert zygote.state is ZygoteState.GONE
+    assert Path(zygote.workdir).is_dir()
+    may_end.set()
+    removal.finish(SOON_S)
+    assert not Path(zygote.workdir).exists()
 
 
 def test_lost_zygote_takes_its_children_along(pool):
