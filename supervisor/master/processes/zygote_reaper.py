@@ -93,10 +93,15 @@ class ZygoteReaper:
         zygote.become(ZygoteState.GONE)
 
     def _wait_status_of(self, zygote: ZygoteHandle) -> int:
-        """Return the zygote's wait status. Kill the zygote if it has only closed its socket."""
+        """Return the zygote's wait status. Kill the zygote if it has only closed its socket.
+
+        The kernel may not let go of it for now, as in a call that waits for a disk. Then the status is that of the
+        kill, and `reap` reaps the zygote later.
+        """
         if zygote.status is None:
             zygote.await_end(_EXIT_S)  # if it exits by itself, its status tells the cause
-            zygote.status = os.waitpid(zygote.pid, 0)[1]
+            pid, status = os.waitpid(zygote.pid, os.WNOHANG)
+            zygote.status = status if pid else int(signal.SIGKILL)
         return zygote.status
 
     def _end_strangers(self, zygote: ZygoteHandle) -> None:

@@ -252,6 +252,24 @@ def test_zygote_that_does_not_fork_is_retired(pool):
     assert pool.zygotes.current.number == 2
 
 
+def test_zygote_that_the_kernel_does_not_let_go_of_holds_nothing_up(pool, monkeypatch):
+    stuck = Process(rest)
+    zygote = pool.start()
+    monkeypatch.setattr(zygote, "pid", stuck.pid)
+    monkeypatch.setattr(zygote, "await_end", lambda _timeout_s: None)  # in vain
+    pool.run_job()
+    for number in (1, 2):
+        pool.end(zygote, number)
+    pool.report(zygote, None)
+    assert zygote.state is ZygoteState.GONE
+    (event,) = pool.desk.events("zygote.lost")
+    assert event["status"] == "SIGKILL"
+    assert [outcome.reason for outcome in pool.desk.outcomes()] == ["zygote-lost"]
+    pool.turn()
+    assert pool.zygotes.current.number == 2
+    assert os.waitstatus_to_exitcode(stuck.end()) == -signal.SIGKILL  # it was left for `reap`
+
+
 def test_directory_of_a_lost_zygote_is_removed_beside_the_loop(pool, monkeypatch):
     may_end, remove = threading.Event(), removal.remove
 
