@@ -62,7 +62,11 @@ class AskedAccount:
         under_way = self._under_way
         if under_way is None or under_way[0] != os.getpid():  # a fork has no thread that would answer
             under_way = self._under_way = os.getpid(), Future()
-            threading.Thread(target=self._ask, args=(under_way[1],), name="redis-account", daemon=True).start()
+            try:
+                threading.Thread(target=self._ask, args=(under_way[1],), name="redis-account", daemon=True).start()
+            except RuntimeError as error:  # the limit of processes, or memory, is used up: the next call tries again
+                self._under_way = None
+                under_way[1].set_exception(NoAccount(f"{self._name} cannot be called: {error}"))
         try:
             return under_way[1].result(_PATIENCE_S)
         except TimeoutError:

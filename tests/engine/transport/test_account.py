@@ -91,3 +91,16 @@ def test_function_that_hangs_is_not_called_a_second_time(monkeypatch):
     monkeypatch.setattr(credentials, "_PATIENCE_S", 60)
     gate.set()
     assert asked() == ("", "token")
+
+
+def test_function_is_called_as_soon_as_a_thread_can_start(monkeypatch):
+    def refuse(_thread):
+        raise RuntimeError("can't start new thread")
+
+    asked = AskedAccount(lambda: "token", "f")
+    with monkeypatch.context() as used_up:
+        used_up.setattr(threading.Thread, "start", refuse)
+        for _ in range(2):
+            with pytest.raises(NoAccount, match=r"^f cannot be called: can't start new thread$"):
+                asked()
+    assert asked() == ("", "token")
