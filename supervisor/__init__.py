@@ -62,7 +62,8 @@ if TYPE_CHECKING:
         StoreUnavailable,
     )
     from supervisor.engine.model.job_to_put import JobToPut
-    from supervisor.engine.model.jobs import Progress, PutOptions
+    from supervisor.engine.model.jobs import Progress
+    from supervisor.engine.model.new_jobs import PutOptions
     from supervisor.engine.model.outcomes import Completed, Died, Failed, Leased, Released, Retried
     from supervisor.engine.model.recurring import RecurChanges, RecurOptions
     from supervisor.engine.model.validation import Duration
@@ -134,7 +135,7 @@ _HOMES = {
     "Put": "engine.client.around_put",
     "PutJobs": "engine.model.errors",
     "JobToPut": "engine.model.job_to_put",
-    "PutOptions": "engine.model.jobs",
+    "PutOptions": "engine.model.new_jobs",
     "Queue": "engine.client.sync_queues",
     "QueueConcerns": "engine.commands.concerns",
     "Percentiles": "engine.commands.recent",

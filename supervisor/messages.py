@@ -18,8 +18,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from supervisor.engine.model.jobs import MOST_FOLLOWERS, LeaseRecord, ParentResult
+from supervisor.engine.model.jobs import LeaseRecord, ParentResult
 from supervisor.engine.model.keys import checked_name
+from supervisor.engine.model.new_jobs import MOST_FOLLOWERS
 from supervisor.engine.model.validation import STATE_BYTES, checked_progress
 
 #: Stands for a control message that is too long for a packet. The message is in the memfd beside it.
@@ -224,6 +225,17 @@ class HandlerSettings:
         The engine may start such a job twice. Only a new lease tells the engine that it must not.
         """
         return self.at_most_once and not (lease.at_most_once or lease.persistent)
+
+    def limit_s(self, lease: LeaseRecord, default_s: float) -> float:
+        """Return a job's time limit: its own, else its handler's, else the default, which no persistent job has.
+
+        0: it has none.
+        """
+        if lease.timeout_s is not None:
+            return lease.timeout_s
+        if self.timeout_s is not None:
+            return self.timeout_s
+        return 0.0 if lease.persistent else default_s
 
     def trust_domain(self, klass: str) -> "tuple[Profile, str, bool]":
         """Return the key of the jobs that may share a child with jobs of this handler.

@@ -18,7 +18,8 @@ from supervisor.child import parent_results
 from supervisor.child.starts_before import StartsBefore
 from supervisor.engine.model.chunks import to_chunk
 from supervisor.engine.model.job_to_put import JobToPut, as_jids
-from supervisor.engine.model.jobs import (
+from supervisor.engine.model.keys import checked_name
+from supervisor.engine.model.new_jobs import (
     MOST_FOLLOWERS,
     MOST_LINES,
     MOST_PARENTS,
@@ -26,7 +27,6 @@ from supervisor.engine.model.jobs import (
     new_job,
     with_plain_values,
 )
-from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.trace_context import current_trace
 from supervisor.engine.model.validation import (
     DATA_BYTES,

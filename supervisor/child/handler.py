@@ -16,7 +16,7 @@ from supervisor.child.parameters import Parameters, WrongShape, is_plain, parame
 from supervisor.child.typed_put import DEFAULT_QUEUE, HandlerOptions, TypedPut
 from supervisor.engine.model.errors import JobFailed
 from supervisor.engine.model.job_to_put import JobToPut
-from supervisor.engine.model.jobs import with_plain_values
+from supervisor.engine.model.new_jobs import with_plain_values
 from supervisor.messages import MAX_DELAY_S, HandlerSettings
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from supervisor.child.handler import Handler, HandlersError, module_of
 from supervisor.config import parse_duration, parse_size
-from supervisor.engine.model.jobs import checked_options
 from supervisor.engine.model.keys import checked_name
+from supervisor.engine.model.new_jobs import checked_options
 from supervisor.engine.model.rhythm import checked_rhythm
 from supervisor.engine.model.unique_modes import MODES, checked_mode
 from supervisor.engine.model.validation import Duration, in_seconds

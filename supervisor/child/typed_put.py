@@ -16,7 +16,7 @@ import supervisor
 from supervisor.child.parameters import Parameters, WrongShape
 from supervisor.engine.model.errors import NoServer
 from supervisor.engine.model.job_to_put import JobToPut
-from supervisor.engine.model.jobs import PutOptions, new_jid
+from supervisor.engine.model.new_jobs import PutOptions, new_jid
 
 if TYPE_CHECKING:
     import asyncio

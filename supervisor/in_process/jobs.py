@@ -41,13 +41,6 @@ class RunRules:
     on_error: str
     timeout_s: float
 
-    def limit_s(self, lease: LeaseRecord, settings: HandlerSettings) -> float:
-        if lease.timeout_s is not None:
-            return lease.timeout_s
-        if settings.timeout_s is not None:
-            return settings.timeout_s
-        return 0.0 if lease.persistent else self.timeout_s
-
 
 class Jobs:
     def __init__(
@@ -99,7 +92,7 @@ class Jobs:
         run = self._runs[lease.token] = SharedRun(job, handler)
         self._is_empty.clear()
         run.task = asyncio.create_task(self._run(run, lease), name=f"leasehold {lease.klass} {lease.jid}")
-        if limit_s := self._rules.limit_s(lease, handler.settings):
+        if limit_s := handler.settings.limit_s(lease, self._rules.timeout_s):
             loop = asyncio.get_running_loop()
             self._limits[lease.token] = loop.call_later(limit_s, self._time_is_over, run, limit_s)
 

@@ -10,8 +10,8 @@ from supervisor.engine.client.async_calls import AsyncCalls
 from supervisor.engine.commands import maintenance
 from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.commands.maintenance import SWEEP_COUNT, next_sweep_s
+from supervisor.engine.model.cron_times import DueCron
 from supervisor.engine.model.errors import LeaseholdError
-from supervisor.engine.model.recurring import DueCron
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.served_queues import ServedQueues
 from supervisor.in_process.demand import LeaseDemand

@@ -83,5 +83,5 @@ def _make(path: str) -> None:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(above, 0o711)  # a child of another user must pass through
             if os.lstat(above).st_uid != os.geteuid():
-                raise PermissionError(errno.EACCES, "somebody else's directory is in its place", above) from None
+                raise PermissionError(errno.EACCES, "another user's directory is in its place", above) from None
         os.mkdir(path, _MODE)

@@ -9,7 +9,8 @@ from supervisor.child.context import JobCalls, JobContext
 from supervisor.engine.model.chunks import to_chunk, unpack
 from supervisor.engine.model.errors import JobFailed
 from supervisor.engine.model.job_to_put import JobToPut
-from supervisor.engine.model.jobs import ParentResult, new_jid
+from supervisor.engine.model.jobs import ParentResult
+from supervisor.engine.model.new_jobs import new_jid
 from supervisor.engine.model.validation import UNSET, Duration, to_data
 from supervisor.messages import JobMessage, ResultsPage
 from supervisor.testing.faults import Crashed

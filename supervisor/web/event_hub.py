@@ -38,7 +38,7 @@ class _Subscriber:
 
 
 class EventHub:
-    """Reads the stream of events while somebody listens."""
+    """Reads the stream of events while a page listens."""
 
     def __init__(self, client: "AsyncClient", hiding: Hiding) -> None:
         self._client = client

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from supervisor.engine.model.jobs import PutOptions
+from supervisor.engine.model.new_jobs import PutOptions
 from supervisor.web.acts.act import WebAct
 from supervisor.web.pages.page import Parameter, WebPage
 

@@ -15,7 +15,9 @@ try:
     from supervisor.engine.commands import leasing as leasing
     from supervisor.engine.commands import putting as putting
     from supervisor.engine.commands import settling as settling
+    from supervisor.engine.model.new_jobs import new_job as new_job
 except ImportError:  # before, one module had all calls that change something
     from supervisor.engine.commands import writes
+    from supervisor.engine.model.jobs import new_job as new_job
 
     job_changes = leasing = putting = settling = writes

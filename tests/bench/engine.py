@@ -12,12 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from supervisor.engine.model import scripts
-from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import Completed
 from supervisor.engine.model.scripts import Script
 from tests.bench.bench import FILLER, KEPT, Bench, fill
 from tests.bench.benchmark import BEFORE, Benchmark, Compared, Step
-from tests.bench.calls import leasing, putting, settling
+from tests.bench.calls import leasing, new_job, putting, settling
 from tests.bench.figures import Figures, quantile
 from tests.bench.server import PREFIX, Server
 

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import Completed
 from tests.bench.bench import FILLER, Bench
 from tests.bench.benchmark import Benchmark, Compared, Step
-from tests.bench.calls import calls_of, leasing, putting, settling
+from tests.bench.calls import calls_of, leasing, new_job, putting, settling
 from tests.bench.engine import COLUMNS, VERBS, Cycles
 from tests.bench.figures import Figures
 from tests.bench.server import Server

@@ -72,7 +72,7 @@ def test_claim_makes_missing_directories_above(tmp_path):
 
 def test_claim_below_a_foreign_directory_is_refused(tmp_path):
     def run():
-        with pytest.raises(PermissionError, match="somebody else"):
+        with pytest.raises(PermissionError, match="another user"):
             Workdir(str(tmp_path / "leasehold-w" / "zygote-1" / "child-1")).claim()
 
     if os.geteuid() != 0:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
-from supervisor.engine.model.jobs import PutOptions
+from supervisor.engine.model.new_jobs import PutOptions
 from supervisor.web import Loopback, ProxyHeader, Tokens, app
 from supervisor.web.acts.table import ACTS
 from supervisor.web.auth import ROLES

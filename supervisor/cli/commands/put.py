@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
         return put_lines(args, options)
     data = read_payload(args)
-    from supervisor.engine.model.jobs import new_jid
+    from supervisor.engine.model.new_jobs import new_jid
 
     with connect(args) as client, arguments():
         queue = client.queue(args.queue)

@@ -28,7 +28,7 @@ from supervisor.engine.model.bounds import DATA_BYTES
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
-    from supervisor.engine.model.jobs import NewJob
+    from supervisor.engine.model.new_jobs import NewJob
 
 MOST_JOBS = 1000
 MOST_BYTES = 16 * 2**20
@@ -153,7 +153,7 @@ class _Reader:
             batch.size_bytes += job.size_bytes
 
     def _job(self, given: Any) -> "NewJob":
-        from supervisor.engine.model.jobs import new_job
+        from supervisor.engine.model.new_jobs import new_job
 
         if not isinstance(given, dict):
             raise TypeError(f"must be an object of put's arguments, not {_kind(given)}")

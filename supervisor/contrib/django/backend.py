@@ -16,7 +16,7 @@ from supervisor.contrib.django.registry import task_of
 from supervisor.contrib.django.results import data_of, result_of
 from supervisor.contrib.outbox.entries import entry
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.model.jobs import checked_options, new_jid
+from supervisor.engine.model.new_jobs import checked_options, new_jid
 
 _INSERT: Final = "INSERT INTO leasehold_outbox (id, job) VALUES (%(id)s, %(job)s)"
 _OPTIONS: Final = frozenset({"redis_url", "namespace", "database", "outbox", "put"})

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote, unquote
 
 from supervisor.contrib.outbox.schema import POSTGRESQL, SQLITE
-from supervisor.engine.model.jobs import new_jid
+from supervisor.engine.model.new_jobs import new_jid
 
 #: A batch has at most about so many characters, but for one entry that is longer.
 BATCH_CHARACTERS: Final = 16 * 2**20

@@ -4,7 +4,7 @@ from typing import Any, Final, TypedDict, Unpack
 
 import orjson
 
-from supervisor.engine.model.jobs import NewJob, PutOptions, new_jid, new_job, with_plain_values
+from supervisor.engine.model.new_jobs import NewJob, PutOptions, new_jid, new_job, with_plain_values
 from supervisor.engine.model.trace_context import current_trace
 
 #: The keys of an entry's JSON that are no options of put.

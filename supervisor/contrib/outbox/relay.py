@@ -14,7 +14,7 @@ from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.errors import LayoutError, LeaseholdError, NoServer, OutcomeUnknown, StoreUnavailable
-from supervisor.engine.model.jobs import NewJob, new_job
+from supervisor.engine.model.new_jobs import NewJob, new_job
 
 BATCH: Final = 500
 #: Where receipts lie. No supervisor serves this queue, and a receipt is due in a hundred years.

@@ -13,7 +13,8 @@ from supervisor.engine.commands.command import checked_batch
 from supervisor.engine.commands.leasing import GONE, LOST, Grant, Renewal
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.errors import DependencyError, JobFailed, JobNotFound, LeaseholdError, LeaseLost
-from supervisor.engine.model.jobs import JobRecord, LeaseRecord, NewJob, NewJobs
+from supervisor.engine.model.jobs import JobRecord, LeaseRecord
+from supervisor.engine.model.new_jobs import NewJob, NewJobs
 from supervisor.engine.model.outcomes import ENDLESS, MOST_QUEUES, REFUSED, TOO_MANY_QUEUES, Answer, Completed, Outcome
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.recurring import Recurring

@@ -16,10 +16,10 @@ from supervisor.engine.commands.facts import Facts
 from supervisor.engine.commands.settings import Timing
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model.bounds import ASK_S
+from supervisor.engine.model.cron_times import CronMissing, DueCron, following
 from supervisor.engine.model.errors import LeaseholdError
-from supervisor.engine.model.jobs import NewJob, new_jid
 from supervisor.engine.model.keys import Namespace
-from supervisor.engine.model.recurring import CronMissing, DueCron, following
+from supervisor.engine.model.new_jobs import NewJob, new_jid
 from supervisor.engine.model.validation import Duration, checked_flag
 from supervisor.engine.why.conclusion import conclude
 from supervisor.engine.why.record import Why

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from supervisor.engine.client.answers import checked_many, dicts_of, jid_of
 from supervisor.engine.client.around_put import Put, around
 from supervisor.engine.client.async_calls import AsyncCalls
+from supervisor.engine.client.async_config import AsyncConfig
 from supervisor.engine.client.async_handles import AsyncJob, AsyncLease, AsyncRecurringJob
 from supervisor.engine.commands import (
     deleting,
@@ -24,8 +25,8 @@ from supervisor.engine.commands.lanes import LaneCounts, in_lane
 from supervisor.engine.commands.queue_counts import Counts
 from supervisor.engine.commands.recent import Recent
 from supervisor.engine.commands.statistics import Stats
-from supervisor.engine.model.jobs import PutOptions, new_job
 from supervisor.engine.model.keys import checked_name
+from supervisor.engine.model.new_jobs import PutOptions, new_job
 from supervisor.engine.model.recurring import RecurOptions
 from supervisor.engine.model.validation import Duration, checked_each
 from supervisor.engine.why.record import Why
@@ -186,11 +187,11 @@ class AsyncQueue:
 
         `by` names who pauses it, in at most 128 bytes; `counts` answers it.
         """
-        await self._client.config.set(f"paused-{self.name}", True, by=by)
+        await AsyncConfig(self._calls).set(f"paused-{self.name}", True, by=by)
 
     async def unpause(self) -> None:
         """End a pause."""
-        await self._client.config.unset(f"paused-{self.name}")
+        await AsyncConfig(self._calls).unset(f"paused-{self.name}")
 
     async def forget(self) -> bool:
         """Remove the queue from the list of queues. Returns False if it was not there.

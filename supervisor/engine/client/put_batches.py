@@ -10,7 +10,7 @@ from typing import Final
 from supervisor.engine.client.answers import jid_of
 from supervisor.engine.client.connection import has_failed
 from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, PutJobs
-from supervisor.engine.model.jobs import NewJob
+from supervisor.engine.model.new_jobs import NewJob
 
 #: With two, the server always has one to work on while the client makes the next.
 _MOST_UNDER_WAY: Final = 2

@@ -20,7 +20,7 @@ from supervisor.engine.commands import qless
 from supervisor.engine.commands.qless import OldJob, OldRecurrence
 from supervisor.engine.model.bounds import DATA_BYTES
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
-from supervisor.engine.model.jobs import MOST_PARENTS
+from supervisor.engine.model.new_jobs import MOST_PARENTS
 from supervisor.engine.transport.account import without_arguments
 
 _LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)

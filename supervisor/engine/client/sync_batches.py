@@ -13,7 +13,7 @@ from supervisor.engine.client.sync_handles import Job
 from supervisor.engine.commands import batches
 from supervisor.engine.commands.batches import BatchRecord, Callback, Looked
 from supervisor.engine.model.job_to_put import JobToPut
-from supervisor.engine.model.jobs import PutOptions, new_jid
+from supervisor.engine.model.new_jobs import PutOptions, new_jid
 from supervisor.engine.model.validation import checked_each
 
 if TYPE_CHECKING:

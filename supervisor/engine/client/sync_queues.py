@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from supervisor.engine.client.answers import checked_many, dicts_of, jid_of
 from supervisor.engine.client.around_put import Put, around
 from supervisor.engine.client.sync_calls import Calls
+from supervisor.engine.client.sync_config import Config
 from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
 from supervisor.engine.commands import (
     deleting,
@@ -25,8 +26,8 @@ from supervisor.engine.commands.lanes import LaneCounts, in_lane
 from supervisor.engine.commands.queue_counts import Counts
 from supervisor.engine.commands.recent import Recent
 from supervisor.engine.commands.statistics import Stats
-from supervisor.engine.model.jobs import PutOptions, new_job
 from supervisor.engine.model.keys import checked_name
+from supervisor.engine.model.new_jobs import PutOptions, new_job
 from supervisor.engine.model.recurring import RecurOptions
 from supervisor.engine.model.validation import Duration, checked_each
 from supervisor.engine.why.record import Why
@@ -179,11 +180,11 @@ class Queue:
 
         `by` names who pauses it, in at most 128 bytes; `counts` answers it.
         """
-        self._client.config.set(f"paused-{self.name}", True, by=by)
+        Config(self._calls).set(f"paused-{self.name}", True, by=by)
 
     def unpause(self) -> None:
         """End a pause."""
-        self._client.config.unset(f"paused-{self.name}")
+        Config(self._calls).unset(f"paused-{self.name}")
 
     def forget(self) -> bool:
         """Remove the queue from the list of queues. Returns False if it was not there.

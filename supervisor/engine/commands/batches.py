@@ -13,8 +13,8 @@ from supervisor.engine.commands.steps import Steps, Told, ignored
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.errors import LeaseholdError
-from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.keys import checked_name
+from supervisor.engine.model.new_jobs import new_job
 from supervisor.engine.model.validation import checked_int, checked_text
 
 #: A job to put: its queue, and put's arguments.

@@ -19,8 +19,8 @@ from supervisor.engine.commands.command import (
 )
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
-from supervisor.engine.model.jobs import MOST_TAGS
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
+from supervisor.engine.model.new_jobs import MOST_TAGS
 from supervisor.engine.model.outcomes import failure_json
 from supervisor.engine.model.replay import SIGNAL_BYTES
 from supervisor.engine.model.validation import (

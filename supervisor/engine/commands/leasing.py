@@ -13,11 +13,11 @@ from supervisor.engine.commands.payloads import LOST as LOST_PAYLOAD
 from supervisor.engine.commands.payloads import PAIR, LeftOut, place_of_payload
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
+from supervisor.engine.model.cron_times import DueCron, parse_due
 from supervisor.engine.model.jobs import LeaseRecord, dense_lease
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.outcomes import LARGE_DATA_BYTES
 from supervisor.engine.model.queue_order import checked_order
-from supervisor.engine.model.recurring import DueCron, parse_due
 from supervisor.engine.model.validation import UNSET, checked_int, checked_progress, milliseconds, to_new_data
 
 #: renew's answers for a lease that is lost, and for one whose job was cancelled.

@@ -8,7 +8,7 @@ from typing import Any, Final
 from supervisor.engine.commands.command import Command, now_ms
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
-from supervisor.engine.model.recurring import DueCron, parse_due
+from supervisor.engine.model.cron_times import DueCron, parse_due
 from supervisor.engine.model.validation import checked_int
 
 #: Mean time between two sweeps of one worker. A random part keeps workers from sweeping together.

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from supervisor.engine.commands.command import Argument, Command, checked_batch, now_ms
 from supervisor.engine.model import scripts
-from supervisor.engine.model.jobs import SHORT, NewJob
+from supervisor.engine.model.new_jobs import SHORT, NewJob
 
 
 def put(jobs: Sequence[NewJob], *, now: float | None = None) -> Command[list[bool | str]]:

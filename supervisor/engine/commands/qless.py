@@ -15,8 +15,8 @@ import orjson
 from supervisor.engine.commands import job_changes
 from supervisor.engine.commands.command import Command
 from supervisor.engine.model import scripts
-from supervisor.engine.model.jobs import NewJob, new_job
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
+from supervisor.engine.model.new_jobs import NewJob, new_job
 from supervisor.engine.model.outcomes import failure_json
 from supervisor.engine.model.recurring import Recurring, new_recurrence
 from supervisor.engine.model.validation import moment_ms

@@ -23,9 +23,10 @@ from supervisor.engine.commands.command import (
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
-from supervisor.engine.model.jobs import MOST_TAGS
+from supervisor.engine.model.cron_times import DueCron
 from supervisor.engine.model.keys import checked_name
-from supervisor.engine.model.recurring import Declared, DueCron, Recurring, changes_of, new_recurrence, parse_recurring
+from supervisor.engine.model.new_jobs import MOST_TAGS
+from supervisor.engine.model.recurring import Declared, Recurring, changes_of, new_recurrence, parse_recurring
 from supervisor.engine.model.validation import milliseconds
 
 _DECLARED_AT_ONCE: Final = 100

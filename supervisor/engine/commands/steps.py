@@ -17,7 +17,7 @@ Told = Callable[[int], object]
 
 
 def ignored(_number: int) -> None:
-    """Take a number that nobody wants."""
+    """Take a number, and do nothing."""
 
 
 def all_pages(page: Callable[[int], Command[dict[str, T]]], least: int = MOST) -> Steps[dict[str, T]]:

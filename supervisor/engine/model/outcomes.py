@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from supervisor.engine.model.job_to_put import JobToPut, as_jids
-from supervisor.engine.model.jobs import LINES_A_JOB, MOST_FOLLOWERS, MOST_LINES, MOST_PARENTS, NewJob, new_job
 from supervisor.engine.model.keys import checked_name
+from supervisor.engine.model.new_jobs import LINES_A_JOB, MOST_FOLLOWERS, MOST_LINES, MOST_PARENTS, NewJob, new_job
 from supervisor.engine.model.trace_context import current_trace
 from supervisor.engine.model.validation import (
     UNSET,

@@ -19,9 +19,9 @@ def checked_rhythm(cron: str | None, tz: str | None, every: Duration | None) -> 
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0.001 <= seconds < 2**40:
             raise ValueError(f"every must be seconds, 0.001 or more, or a duration like '10m': {every!r:.100}")
         return {"every": seconds}
-    from supervisor.engine.model import recurring  # only for those who need it: children copy what zygotes import
+    from supervisor.engine.model import cron_times
 
     try:
-        return {"cron": recurring.checked_cron(cron), **({"tz": zone} if (zone := recurring.checked_tz(tz)) else {})}
-    except recurring.CronMissing:
+        return {"cron": cron_times.checked_cron(cron), **({"tz": zone} if (zone := cron_times.checked_tz(tz)) else {})}
+    except cron_times.CronMissing:
         return {"cron": cron, **({} if tz is None else {"tz": tz})}

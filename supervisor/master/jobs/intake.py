@@ -97,11 +97,7 @@ class Intake:
     def _limit_s(self, lease: LeaseRecord, settings: HandlerSettings | None) -> float:
         if self._config.debug:
             return 0.0
-        if lease.timeout_s is not None:
-            return lease.timeout_s
-        if settings is not None and settings.timeout_s is not None:
-            return settings.timeout_s
-        return 0.0 if lease.persistent else self._config.job_timeout_s
+        return (settings or _NO_SETTINGS).limit_s(lease, self._config.job_timeout_s)
 
     def _memory_limit_bytes(self, settings: HandlerSettings | None) -> int:
         own = settings.memory_bytes if settings is not None else None

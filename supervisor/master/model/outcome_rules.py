@@ -12,8 +12,9 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from supervisor.config import megabytes
-from supervisor.engine.model.jobs import LeaseRecord, new_job
+from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.keys import NAME_BYTES, checked_name
+from supervisor.engine.model.new_jobs import new_job
 from supervisor.engine.model.outcomes import (
     ENDLESS,
     MOST_QUEUES,
@@ -71,7 +72,7 @@ INTERRUPTIONS: Final = {
 #: Reasons for which a job is stopped whose lease is lost.
 _LOSSES: Final = {
     "cancelled": "it is cancelled",
-    "lease-lost": "its lease is lost: it was moved, released or failed by somebody, or another worker has it",
+    "lease-lost": "its lease is lost: it was moved, released or failed from outside, or another worker has it",
 }
 
 

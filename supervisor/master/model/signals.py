@@ -35,7 +35,7 @@ MEANINGS: Final = {
     signal.SIGCHLD: Meaning.REAP,
 }
 
-_OUTSIDE: Final = "somebody outside this container"
+_OUTSIDE: Final = "a process outside this container"
 _KERNEL: Final = "the kernel, as for a key on the terminal"
 
 

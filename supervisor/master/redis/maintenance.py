@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from supervisor import clock
 from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.commands.maintenance import SWEEP_S, Swept, next_sweep_s
-from supervisor.engine.model import recurring
-from supervisor.engine.model.recurring import MOST_AT_ONCE, CronMissing, DueCron, Following
+from supervisor.engine.model import cron_times
+from supervisor.engine.model.cron_times import MOST_AT_ONCE, CronMissing, DueCron, Following
 from supervisor.ops.events import Events
 
 MOST_WARNINGS: Final = 100
@@ -98,7 +98,7 @@ class Maintenance:
         for due in random.sample(crons, len(crons)):
             known = self._pending.get(due.jid)
             if due not in self._failed and (known is None or known.due != due):
-                steps = recurring.following_in_steps(due, now_unix)
+                steps = cron_times.following_in_steps(due, now_unix)
                 self._pending[due.jid] = _Pending(due, steps, is_swept)
 
     def _compute(self) -> Sequence[CronSpawn]:

@@ -112,7 +112,7 @@ class OperatorRequests:
 
 def _who(name: Any) -> str:
     """Return who asks. Whatever reaches Redis may ask, and may call itself anything."""
-    return name[:_BY_CHARS] if isinstance(name, str) and name else "somebody by way of Redis"
+    return name[:_BY_CHARS] if isinstance(name, str) and name else "an unnamed caller by way of Redis"
 
 
 def _range_of(argument: Answer) -> tuple[int | None, int]:

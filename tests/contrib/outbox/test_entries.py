@@ -10,7 +10,7 @@ from supervisor.child import handlers
 from supervisor.contrib.outbox import entry
 from supervisor.contrib.outbox.databases import opened
 from supervisor.contrib.outbox.entries import job_of
-from supervisor.engine.model.jobs import new_job
+from supervisor.engine.model.new_jobs import new_job
 
 
 def test_jid_is_the_rows_id_unless_one_is_given():

@@ -22,7 +22,7 @@ import redis
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import bulk, lanes, limits
 from supervisor.engine.model.errors import LeaseholdError
-from supervisor.engine.model.jobs import LeaseRecord, new_job
+from supervisor.engine.model.jobs import LeaseRecord
 
 try:
     from supervisor.engine.commands import (
@@ -40,6 +40,8 @@ try:
         waits,
         workers,
     )
+    from supervisor.engine.model.cron_times import following
+    from supervisor.engine.model.new_jobs import new_job
 
     #: Where a call is looked for by its name in a record, and the calls that have another name here.
     MODULES: tuple[Any, ...] = (job_changes, job_queries, mailbox, queue_counts, waits, workers)
@@ -50,6 +52,8 @@ try:
     }  # fmt: skip
 except ImportError:  # an engine of before, where two modules have all calls
     from supervisor.engine.commands import queries, writes
+    from supervisor.engine.model.jobs import new_job
+    from supervisor.engine.model.recurring import following
 
     job_changes = leasing = maintenance = putting = settling = workers = writes
     job_queries = queue_counts = queries
@@ -82,7 +86,6 @@ from supervisor.engine.model.outcomes import (
     Suspended,
     Unknown,
 )
-from supervisor.engine.model.recurring import following
 from supervisor.engine.model.validation import UNSET, to_state
 
 #: Marks the answer to a call that raised what no caller expects.

@@ -27,8 +27,8 @@ from supervisor.engine.client import (
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.model.errors import LeaseholdError
-from supervisor.engine.model.jobs import MOST_LIMITS, MOST_PARENTS, MOST_TAGS, PutOptions
 from supervisor.engine.model.keys import GROUP_BYTES, NAME_BYTES
+from supervisor.engine.model.new_jobs import MOST_LIMITS, MOST_PARENTS, MOST_TAGS, PutOptions
 from supervisor.engine.model.options import OPTIONS
 from supervisor.engine.model.outcomes import RESULT_BYTES, Completed, Released
 from supervisor.engine.model.recurring import RecurChanges, RecurOptions

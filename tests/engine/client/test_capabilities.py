@@ -16,7 +16,7 @@ from supervisor.engine.client import async_client, sync_client, sync_config, syn
 from supervisor.engine.client.event_stream import STREAM_EVENTS
 from supervisor.engine.commands import deleting, lanes, limits, queue_counts, statistics
 from supervisor.engine.model import errors
-from supervisor.engine.model.jobs import PutOptions
+from supervisor.engine.model.new_jobs import PutOptions
 from supervisor.engine.model.options import OPTIONS
 from supervisor.engine.model.recurring import RecurChanges, RecurOptions
 

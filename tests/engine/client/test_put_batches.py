@@ -18,6 +18,7 @@ from supervisor.engine.client.answers import checked_many
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.model import jobs as jobs_module
+from supervisor.engine.model import new_jobs
 from supervisor.engine.model.errors import DependencyError, LeaseholdError, OutcomeUnknown, PutJobs, StoreUnavailable
 from tests.between import Between
 from tests.lengths import SOON_S
@@ -411,7 +412,7 @@ def test_fork_while_jobs_are_given_has_jids_of_its_own(server, live):
 
 def test_jids_of_many_are_those_of_one(put_many, server):
     made = put_many(server.url, [{"klass": "k"} for _ in range(3000)])
-    drawn = islice(jobs_module._new_jids(), 20_000)
+    drawn = islice(new_jobs._new_jids(), 20_000)
     for jid in {*made, *drawn}:
         raw = base64.urlsafe_b64decode(jid + "==")
         assert uuid.UUID(bytes=raw).version == 4

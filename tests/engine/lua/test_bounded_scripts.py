@@ -9,7 +9,7 @@ from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import bulk, job_changes, leasing, limits, maintenance, putting, settling
 from supervisor.engine.model.errors import DependencyError, LeaseholdError
-from supervisor.engine.model.jobs import new_job
+from supervisor.engine.model.new_jobs import new_job
 from supervisor.engine.model.outcomes import LATER, REFUSED, Completed, Failed, Released
 from tests.engine.lua.test_scripts import digest
 from tests.layouts import mark

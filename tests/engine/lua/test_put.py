@@ -5,7 +5,7 @@ from uuid import RFC_4122, UUID
 
 import pytest
 
-from supervisor.engine.model.jobs import new_jid
+from supervisor.engine.model.new_jobs import new_jid
 from supervisor.engine.model.outcomes import Completed
 
 

@@ -14,7 +14,8 @@ import redis
 from supervisor.engine.commands import leasing, putting, settling
 from supervisor.engine.commands.command import Command
 from supervisor.engine.model import scripts
-from supervisor.engine.model.jobs import LeaseRecord, new_job
+from supervisor.engine.model.jobs import LeaseRecord
+from supervisor.engine.model.new_jobs import new_job
 from supervisor.engine.model.outcomes import Completed, Died, Released, Retried, Returned
 from supervisor.engine.model.scripts import Script
 from tests.engine.invariants import misplaced, read_namespace

@@ -46,8 +46,10 @@ from supervisor.engine.commands.check import ScanPage
 from supervisor.engine.commands.command import Command
 from supervisor.engine.model import scripts
 from supervisor.engine.model.chunks import to_chunk
+from supervisor.engine.model.cron_times import DueCron
 from supervisor.engine.model.errors import StoreUnavailable
-from supervisor.engine.model.jobs import LeaseRecord, new_job
+from supervisor.engine.model.jobs import LeaseRecord
+from supervisor.engine.model.new_jobs import new_job
 from supervisor.engine.model.outcomes import (
     Completed,
     Died,
@@ -59,7 +61,7 @@ from supervisor.engine.model.outcomes import (
     Suspended,
     Unknown,
 )
-from supervisor.engine.model.recurring import DueCron, declared
+from supervisor.engine.model.recurring import declared
 from supervisor.engine.model.validation import UNSET
 from tests.engine.invariants import misplaced, read_namespace
 from tests.layouts import set_options

@@ -29,7 +29,7 @@ from supervisor.engine.commands import (
     workers,
 )
 from supervisor.engine.commands.deleting import delete
-from supervisor.engine.model.jobs import new_job
+from supervisor.engine.model.new_jobs import new_job
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Unknown
 from tests.engine.conftest import Clock
 from tests.engine.invariants import misplaced, read_namespace

@@ -8,17 +8,15 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from supervisor.engine.model.recurring import (
+from supervisor.engine.model.cron_times import (
     MOST_AT_ONCE,
     CronMissing,
     DueCron,
-    Recurring,
-    changes_of,
     following,
     following_in_steps,
-    new_recurrence,
     time_after,
 )
+from supervisor.engine.model.recurring import Recurring, changes_of, new_recurrence
 
 BERLIN = "Europe/Berlin"
 NOW = datetime.datetime(2026, 6, 1, 12, 0, 30, tzinfo=datetime.UTC).timestamp()

@@ -141,7 +141,7 @@ def test_put_of_an_async_client_takes_the_current_span(client, server, namespace
 def test_puts_do_not_import_opentelemetry():
     """redis imports OpenTelemetry where it is installed; children have no redis."""
     code = (
-        "import sys; from supervisor import handler; from supervisor.engine.model.jobs import new_job;"
+        "import sys; from supervisor import handler; from supervisor.engine.model.new_jobs import new_job;"
         " new_job('put', 'q', 'k', None, {}); print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     words = [sys.executable, "-c", code]

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from supervisor.engine.model.jobs import new_job
+from supervisor.engine.model.new_jobs import new_job
 from supervisor.engine.model.outcomes import Completed, Released
 from supervisor.master.model.ledger import MOST_BYTES, MOST_WAITING
 from tests.master.model.conftest import add

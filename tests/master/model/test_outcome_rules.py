@@ -6,7 +6,7 @@ import signal
 import orjson
 import pytest
 
-from supervisor.engine.model.jobs import new_job
+from supervisor.engine.model.new_jobs import new_job
 from supervisor.engine.model.outcomes import (
     ENDLESS,
     LATER,

@@ -9,7 +9,7 @@ import pytest
 from supervisor import clock
 from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.commands.maintenance import SWEEP_COUNT, SWEEP_S, Swept
-from supervisor.engine.model.recurring import DueCron, parse_due
+from supervisor.engine.model.cron_times import DueCron, parse_due
 from supervisor.master.redis import maintenance as module
 from supervisor.master.redis.maintenance import Duties, Maintenance
 from supervisor.ops.events import Events

@@ -139,7 +139,7 @@ def test_one_hundred_answers_are_remembered(answers, controls):
 )
 def test_scale_takes_a_range_or_auto(answers, controls, wanted, meant):
     assert answers(ask_of("scale", argument=wanted)) == [{"did": "scales"}]
-    assert controls.done == [("scale", *meant, "leasehold scale of somebody by way of Redis")]
+    assert controls.done == [("scale", *meant, "leasehold scale of an unnamed caller by way of Redis")]
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ local function default_klass(queue)
   return set[1] or set[2]
 end
 
--- Return the weight of an entry with tags and parents, as NewJob.weight of supervisor/engine/model/jobs.py.
+-- Return the weight of an entry with tags and parents, as NewJob.weight of supervisor/engine/model/new_jobs.py.
 local function weight_of(options)
   local _, tags = string.gsub(options.tags or "", "[^\n]+", "")
   local _, parents = string.gsub(options.depends or "", "[^\n]+", "")
