@@ -68,10 +68,12 @@ from supervisor.engine.commands.batches import BatchCounts, BatchRecord, Callbac
 from supervisor.engine.commands.check import Check, Violation
 from supervisor.engine.commands.concerns import Concerns
 from supervisor.engine.commands.job_queries import Cancelled, Tracked
+from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.commands.limits import Limit, LimitJobs
 from supervisor.engine.commands.queue_counts import Depths
 from supervisor.engine.commands.workers import WorkerInfo, WorkerJobs
 from supervisor.engine.model.bounds import MOST
+from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import JobRecord
 from supervisor.engine.model.outcomes import Answer, Outcome
 from supervisor.engine.model.queue_order import Queues
@@ -196,7 +198,7 @@ class AsyncClient:
                     leasing.lease, worker, names, count, ttl_s=ttl_s, order=order, weights=weights, woken=woken
                 )
             left_s = deadline_at - times.monotonic()
-            if await self._calls.spawn(grant.due, grant.now_unix) and not grant.leases:
+            if await self._put_due(grant) and not grant.leases:
                 continue
             if grant.leases or left_s <= 0 or count == 0:
                 return [AsyncLease(record, self._calls) for record in grant.leases]
@@ -205,6 +207,17 @@ class AsyncClient:
                 # A pattern has no wake-up key of its own; its name stands for the queues that do not exist yet.
                 keys = [self._namespace.wakeup(queue) for queue in names or wanted.patterns]
                 woken = await self._store.pop(keys, wait_s) is not None
+
+    async def _put_due(self, grant: Grant) -> bool:
+        """Put the cron jobs that a lease has found due, and return whether there were any."""
+        try:
+            return await self._calls.spawn(grant.due, grant.now_unix)
+        except LeaseholdError:
+            if not grant.leases:
+                raise
+            # An error here would lose the leases, and no worker would have the jobs until they expire. The cron time
+            # stays due, so the next lease or sweep puts its job.
+            return False
 
     async def _resolve(self, wanted: Queues) -> tuple[str, ...]:
         return at_most(wanted, await self._calls.run(queue_counts.names()) if wanted.has_globs else ())

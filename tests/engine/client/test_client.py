@@ -21,7 +21,7 @@ from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Job, Lease
 from supervisor.engine.client.sync_queues import Lane, Queue
-from supervisor.engine.commands import leasing, mailbox
+from supervisor.engine.commands import leasing, mailbox, recurrences
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
 from supervisor.engine.model.outcomes import ENDLESS, Completed, Died, Failed, Released, Retried, Returned
@@ -613,3 +613,26 @@ def test_an_async_blocking_lease_wakes_for_a_put(server, namespace):
             return [lease.jid for lease in await waiter]
 
     assert asyncio.run(main()) == ["x"]
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_leases_are_returned_when_a_due_cron_job_cannot_be_put(server, namespace, client, clock, monkeypatch, kind):
+    def refuse(*_args, **_options):
+        raise StoreUnavailable("failover")
+
+    async def lease_async():
+        async with AsyncClient(server.url, namespace, clock) as other:
+            return [lease.jid for lease in await other.lease("w", ["q"])]
+
+    def lease():
+        return asyncio.run(lease_async()) if kind == "async" else [one.jid for one in client.lease("w", ["q"])]
+
+    client.queue("q").recur("k", cron="* * * * *", jid="r")
+    client.queue("q").put("k", jid="waiting", priority=1)
+    clock.tick(60)
+    with monkeypatch.context() as failing:
+        failing.setattr(recurrences, "spawn", refuse)
+        assert lease() == ["waiting"]
+        with pytest.raises(StoreUnavailable, match="failover"):
+            lease()
+    assert lease() == ["r-1"]
