@@ -7,6 +7,8 @@ from typing import Final
 monotonic: Final = time.monotonic
 #: Seconds of processor time of this process, without its children.
 processor_time: Final = time.process_time
+#: Other systems have no CLOCK_BOOTTIME. The CLOCK_MONOTONIC of macOS counts suspended time, too.
+_BOOT_CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 
 def unix() -> float:
@@ -15,8 +17,8 @@ def unix() -> float:
 
 
 def boottime() -> float:
-    """Return the seconds since the machine's start, suspended ones included. Linux only."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Return the seconds since the machine's start, suspended ones included where the system counts them."""
+    return time.monotonic() if _BOOT_CLOCK is None else time.clock_gettime(_BOOT_CLOCK)
 
 
 _second = 0

@@ -17,12 +17,16 @@ from supervisor import clock
 from supervisor.engine.transport.account import Credentials, account_of, without_arguments
 
 _PORT: Final = 6379
-#: redis-py's values. They detect a peer that vanished without a FIN within 45 s.
+#: The seconds before the first probe. macOS, where clients run, has another name for the option.
+_IDLE: Final = "TCP_KEEPIDLE" if hasattr(socket, "TCP_KEEPIDLE") else "TCP_KEEPALIVE"
+#: redis-py's values, of the options that the system has. They detect a peer that vanished without a FIN within 45 s.
 _KEEPALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), value)
+        for name, value in ((_IDLE, 30), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+        if hasattr(socket, name)
+    ),
 )
 #: The least timeout of a socket: 0 would not wait at all.
 _LEAST_S: Final = 0.001

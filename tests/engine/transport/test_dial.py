@@ -45,6 +45,25 @@ def test_a_server_is_reached_by_tcp(tcp, passing_on, host):
         assert line.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
 
+#: Dials the server named by the arguments without what macOS lacks, and prints the keepalive's idle time.
+_AS_ON_MACOS = """
+import socket, sys, time
+socket.TCP_KEEPALIVE = socket.TCP_KEEPIDLE  # under its other name
+del socket.TCP_KEEPIDLE, time.CLOCK_BOOTTIME
+from supervisor import AsyncClient, Client
+from supervisor.engine.transport.dial import dial
+line = dial(sys.argv[1], 5.0)
+assert line.call("PING") == b"PONG"
+print(line.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPALIVE))
+"""
+
+
+def test_client_works_without_the_names_that_macos_lacks(tcp, passing_on):
+    command = [sys.executable, "-c", _AS_ON_MACOS, f"redis://{tcp(passing_on)}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("30\n", "")
+
+
 @pytest.mark.parametrize("database", ["/3", "?db=3", "/7?db=3"])
 def test_the_address_names_user_password_and_database(server, tcp, passing_on, account, database):
     with closing(dial(f"redis://{account}@{tcp(passing_on)}{database}", TIMEOUT_S)) as line:
