@@ -32,6 +32,8 @@ _RETRIES: Final = 1_000_000
 #: Tasks of Celery itself, such as `celery.chord_unlock`, have bodies that only its own worker can run.
 _CELERYS_OWN: Final = "celery."
 _HOOKS: Final = ("before_start", "on_success", "on_retry", "on_failure", "after_return")
+#: The attribute of a request that keeps a retry until the task returns.
+_ORDERED: Final = "ordered_retry"
 _NAMES: Final = ("__module__", "__name__", "__qualname__", "__doc__")
 
 
@@ -83,7 +85,7 @@ def _body_of(task: Any) -> Callable[["JobContext"], Any]:
             retries=job.failures, called_directly=False, delivery_info={"routing_key": job.queue},
         )  # fmt: skip
         try:
-            result = task.run(*args, **kwargs)
+            result = _result_of(task, args, kwargs)
         except Again as again:
             if again.sig is not None:
                 job.checkpoint(json.loads(dumps([again.sig.args, again.sig.kwargs])))
@@ -102,6 +104,23 @@ def _body_of(task: Any) -> Callable[["JobContext"], Any]:
     for name in _NAMES:
         setattr(run, name, getattr(task.run, name))
     return run
+
+
+def _result_of(task: Any, args: Any, kwargs: Any) -> Any:
+    """Run a task. Raises the retry that it has ordered with `throw=False`, if it then returns or ignores its result."""
+    try:
+        result = task.run(*args, **kwargs)
+    except Ignore:
+        if again := _ordered_by(task):
+            raise again from None
+        raise
+    if again := _ordered_by(task):
+        raise again
+    return result
+
+
+def _ordered_by(task: Any) -> Again | None:
+    return getattr(task.request, _ORDERED, None)
 
 
 def _arguments_of(job: "JobContext") -> tuple[list[Any], dict[str, Any]]:
@@ -134,6 +153,7 @@ def _retry(
     again = Again(exc=exc, when=eta or default, sig=changed)
     if throw:
         raise again
+    setattr(request, _ORDERED, again)  # Celery's own one has sent the message by now
     return again
 
 

@@ -64,6 +64,15 @@ def changing(self, left, seen=0):
         self.retry((left - 1,), {"seen": seen + 1}, countdown=0)
     return seen
 
+@app.task(bind=True)
+def unraised(self, is_ignored):
+    if not self.request.retries:
+        self.retry(countdown=0, throw=False)
+        if is_ignored:
+            raise Ignore()
+        return "too early"
+    return "in the end"
+
 @app.task(autoretry_for=(Exception,), dont_autoretry_for=(ValueError,), retry_kwargs={"max_retries": 3, "countdown": 0})
 def auto(error):
     if count(f"auto-{error}") < 3 or error == "ValueError":
@@ -174,12 +183,13 @@ def test_task_orders_its_next_try_as_in_celery(stage, shop):
     pool = start(stage, environment)
     *ended, _ = answers(begin(
         ("thrice", [], {}), ("patient", [1], {}), ("changing", [2], {}), ("auto", ["OSError"], {}),
-        ("auto", ["ValueError"], {}),
+        ("auto", ["ValueError"], {}), ("unraised", [False], {}), ("unraised", [True], {}),
     ))  # fmt: skip
     said = [(state, value) for _, state, value in ended]
     assert said[0] == ("FAILURE", "'again'") and calls_of(stage, "thrice") == 3
     assert said[1][0] == "FAILURE" and "tried 1 times again" in said[1][1] and calls_of(stage, "patient") == 2
-    assert said[2:] == [("SUCCESS", "2"), ("SUCCESS", "in the end"), ("FAILURE", "ValueError")]
+    assert said[2:5] == [("SUCCESS", "2"), ("SUCCESS", "in the end"), ("FAILURE", "ValueError")]
+    assert said[5:] == [("SUCCESS", "in the end")] * 2
     assert calls_of(stage, "auto-ValueError") == 1
     finish(stage, pool)
 
