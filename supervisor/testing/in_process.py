@@ -110,18 +110,20 @@ class InProcess:
     @contextmanager
     def _as_a_child(self) -> Iterator[None]:
         """Be in an empty directory, and have what handlers see in the environment."""
-        before, here = {name: os.environ.pop(name) for name in _HIDDEN if name in os.environ}, os.getcwd()
+        here = os.getcwd()
+        before = {name: os.environ.pop(name) for name in _HIDDEN if name in os.environ}
         os.environ[IN_POOL] = "1"
-        os.chdir(self.workdir)
         try:
+            # A handler that was called directly, or the test, may have removed the directory.
+            os.makedirs(self.workdir, mode=0o700, exist_ok=True)
+            os.chdir(self.workdir)
             yield
         finally:
-            os.chdir(here)
-            del os.environ[IN_POOL]
+            os.environ.pop(IN_POOL, None)
             os.environ.update(before)
-            if os.listdir(self.workdir):
-                shutil.rmtree(self.workdir, ignore_errors=True)
-                os.makedirs(self.workdir, mode=0o700, exist_ok=True)
+            os.chdir(here)
+            shutil.rmtree(self.workdir, ignore_errors=True)
+            os.makedirs(self.workdir, mode=0o700, exist_ok=True)
 
 
 def _is_local(handler: Handler[..., Any]) -> bool:

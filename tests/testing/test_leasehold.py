@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass
 from datetime import timedelta
@@ -207,6 +208,29 @@ def test_async_handler_runs_in_a_directory_of_its_own(leasehold):
     slow.put()
     [run] = leasehold.run()
     assert run.check() != here and os.getcwd() == here
+
+
+@handler(name="removes")
+def removes(job: JobContext) -> list[str]:
+    found = os.listdir()
+    shutil.rmtree(job.workdir)
+    return found
+
+
+def test_next_job_finds_an_empty_directory_after_one_removed_it(leasehold):
+    before = (os.getcwd(), dict(os.environ))
+    for _ in range(2):
+        removes.put()
+        [run] = leasehold.run()
+        assert run.check() == []
+        assert (os.getcwd(), dict(os.environ)) == before
+
+
+def test_job_runs_after_a_handler_called_directly_removed_the_directory(leasehold):
+    removes(leasehold.context(removes))
+    slow.put()
+    [run] = leasehold.run()
+    assert run.check()
 
 
 def test_one_job_runs_and_the_others_keep_their_order(leasehold):
