@@ -17,8 +17,8 @@ class Put:
     """One call of put, add or put_many, before it is checked and sent.
 
     `verb`: put or add. `queue`: its name. `jobs`: a dict of put's arguments for each job, its data as the handler's
-    process will decode it; what a function changes in them is put. `answers`: once they are put, the jids that put
-    answers, or the bool of add.
+    process will decode it; what a function changes in them is put. Their number must stay. `answers`: once they are
+    put, the jids that put answers, or the bool of add.
     """
 
     verb: str
@@ -67,3 +67,12 @@ def around(functions: Sequence[AroundPut], put: Put) -> Iterator[Put]:
         return
     # Only a function that swallows an exception comes here.
     raise LeaseholdError("a function of around_put has swallowed the error of a put: what was put is unknown")
+
+
+def check_count(put: Put, given: int) -> None:
+    """Raise ValueError if functions have added or removed jobs: the caller gets one answer for each that it gave."""
+    if len(put.jobs) != given:
+        raise ValueError(
+            f"a function of around_put may change jobs, not add or remove them: put.jobs has {len(put.jobs)}, and"
+            f" {given} {'was' if given == 1 else 'were'} given"
+        )

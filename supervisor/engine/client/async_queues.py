@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from supervisor.engine.client.answers import checked_many, dicts_of, jid_of
-from supervisor.engine.client.around_put import Put, around
+from supervisor.engine.client.around_put import Put, around, check_count
 from supervisor.engine.client.async_calls import AsyncCalls
 from supervisor.engine.client.async_config import AsyncConfig
 from supervisor.engine.client.async_handles import AsyncJob, AsyncLease, AsyncRecurringJob
@@ -92,7 +92,9 @@ class AsyncQueue:
     async def _put_around(
         self, verb: Literal["put", "add"], jobs: list[dict[str, Any]], durable: bool
     ) -> list[str | bool]:
+        count = len(jobs)
         with around(self._calls.around_puts, Put(verb, self.name, jobs)) as put:
+            check_count(put, count)
             if verb == "add":
                 one = {**put.jobs[0]}
                 job = new_job("add", self.name, one.pop("klass"), one.pop("data", None), one)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from supervisor.engine.client.answers import checked_many, dicts_of, jid_of
-from supervisor.engine.client.around_put import Put, around
+from supervisor.engine.client.around_put import Put, around, check_count
 from supervisor.engine.client.sync_calls import Calls
 from supervisor.engine.client.sync_config import Config
 from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
@@ -91,7 +91,9 @@ class Queue:
         return self._calls.put_batches(checked_many(self.name, jobs), durable)
 
     def _put_around(self, verb: Literal["put", "add"], jobs: list[dict[str, Any]], durable: bool) -> list[str | bool]:
+        count = len(jobs)
         with around(self._calls.around_puts, Put(verb, self.name, jobs)) as put:
+            check_count(put, count)
             if verb == "add":
                 one = {**put.jobs[0]}
                 job = new_job("add", self.name, one.pop("klass"), one.pop("data", None), one)

@@ -117,6 +117,25 @@ def test_changes_are_checked_and_errors_come_to_the_function(call, live):
     assert live.queues() == {}
 
 
+@pytest.mark.parametrize(("name", "args"), [("put", ("k",)), ("add", ("k",)), ("put_many", ([{"klass": "k"}],))])
+@pytest.mark.parametrize("count", [0, 2])
+def test_another_number_of_jobs_is_refused_before_any_is_put(call, live, name, args, count):
+    seen = []
+
+    def multiply(put):
+        put.jobs[:] = put.jobs * count
+        try:
+            yield
+        except ValueError as error:
+            seen.append(error)
+            raise
+
+    with pytest.raises(ValueError, match=f"put.jobs has {count}, and 1 was given"):
+        call([multiply], (name, args, {}))
+    assert len(seen) == 1
+    assert live.queues() == {}
+
+
 def test_swallowed_error_is_not_taken_for_an_answer(call):
     def swallow(put):
         with contextlib.suppress(TypeError):
