@@ -7,6 +7,7 @@ did not start itself is a stray: a job left it, and that job's child is dead.
 import contextlib
 import ctypes
 import os
+import select
 import signal
 from collections.abc import Set
 from typing import Final
@@ -28,27 +29,27 @@ class _ShmInfo(ctypes.Structure):
 
 #: Time limit of one attempt. The kernel may not let go of a process, or a process forks faster than it is killed.
 TRY_S: Final = 1.0
+#: Pause in milliseconds after a round in which no process could be reaped. A debugger outside may hold them all.
+_PAUSE_MS: Final = 1
 
 
 def end_strays(spare: Set[int], by_at: float) -> tuple[int, set[int]]:
     """Kill and reap every direct child of the calling process but `spare`, and the orphans that come with it.
 
     Ends when none is left, or at `by_at`. Returns how many have ended, and the pids that have not: processes that the
-    kernel does not let go of, or that fork faster than they are killed.
+    kernel does not let go of, that a debugger holds, or that fork faster than they are killed.
     """
     ended = 0
-    stuck: set[int] = set()
-    while strangers := kernel.children_of_self() - spare - stuck:
+    while strangers := kernel.children_of_self() - spare:
         for pid in strangers:
             kill(pid, spare)
-        for pid in strangers:
-            if _reap(pid, by_at):
-                ended += 1
-            else:
-                stuck.add(pid)
+        reaped = sum(_reap(pid, by_at) for pid in strangers)
+        ended += reaped
         if clock.monotonic() >= by_at:
             return ended, kernel.children_of_self() - spare
-    return ended, stuck
+        if not reaped:
+            select.poll().poll(_PAUSE_MS)
+    return ended, set()
 
 
 def end_strays_of(parent: int, spare: Set[int], by_at: float) -> bool:
@@ -126,12 +127,13 @@ def _kill_below(parent: int, pid: int, spare: Set[int]) -> int | None:
 
 
 def _reap(pid: int, by_at: float) -> bool:
-    """Wait for a killed process. False: the kernel does not let go of it in time."""
+    """Wait for a killed process. False: the kernel does not let go of it in time, or its tracer holds it."""
     pidfd = os.pidfd_open(pid)
     try:
         if not kernel.await_ends([pidfd], by_at - clock.monotonic()):
             return False
-        os.waitpid(pid, 0)
-        return True
+        # An ended process that is traced has a ready pidfd, and only its tracer can wait for it. A tracer below it is a
+        # direct child by now, and is killed in the next round.
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
     finally:
         os.close(pidfd)

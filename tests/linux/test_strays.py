@@ -83,6 +83,30 @@ def test_process_that_keeps_forking_itself_does_not_escape():
     in_fork(run, 30.0)
 
 
+TRACED = """
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+libc.prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)  # PR_SET_PTRACER, PR_SET_PTRACER_ANY
+if os.fork() == 0:
+    os.setsid()
+    traced = libc.ptrace(0x4206, os.getppid(), None, None) == 0  # PTRACE_SEIZE
+    print('here' if traced else 'refused', flush=True)
+time.sleep(60)
+"""
+
+
+def test_stray_that_its_own_child_traces_ends():
+    """Only its tracer can reap it, although its pidfd says that it has ended."""
+
+    def run():
+        kernel.become_subreaper()
+        start(TRACED)
+        assert strays.end_strays(NO_PIDS, soon()) == (2, set())
+        assert kernel.children_of_self() == set()
+
+    in_fork(run)
+
+
 def test_fork_bombs_are_all_ended():
     def run():
         kernel.become_subreaper()
