@@ -30,7 +30,7 @@ from supervisor.engine.client.connection import (
 )
 from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.job_stream import AsyncJobStream, StreamReading
-from supervisor.engine.client.pools import pool_beside, uncounted_connection
+from supervisor.engine.client.pools import closed, pool_beside, uncounted_connection
 from supervisor.engine.client.shared_line import (
     LOST,
     MOST_BYTES,
@@ -121,9 +121,9 @@ class AsyncStore:
                 reply, acknowledged = await self._ask_durably(connection, command, words, wanted)
             if is_elsewhere(reply):
                 await self._leave()
-                await connection.disconnect()
+                await connection.disconnect(nowait=True)
         except BaseException as error:
-            await connection.disconnect()
+            await connection.disconnect(nowait=True)
             if isinstance(error, (NotSent, *LOST)):
                 raise unreachable(self._shown, error) from error
             raise
@@ -246,7 +246,7 @@ class AsyncStore:
             await sent(connection, [packed(*command) for command in commands])
             return [await connection.read_response() for _ in commands]
         except (*LOST, redis_py.ResponseError) as error:
-            await connection.disconnect()
+            await connection.disconnect(nowait=True)
             await self._leave()
             raise unreachable(self._shown, error) from error
         finally:
@@ -270,13 +270,13 @@ class AsyncStore:
             await asyncio.wait([dialling])  # else the connection that it makes would stay
         if self._line is not None:
             await self._line.close()
-        await self._pool.disconnect()
+        await closed(self._pool.disconnect())
 
     async def _leave(self) -> None:
         """Have later calls connect anew: what is connected now may lead to a server that serves us no more."""
         if self._line is not None:
             self._line.retire()
-        await self._pool.disconnect(inuse_connections=False)
+        await closed(self._pool.disconnect(inuse_connections=False))
 
     async def _connect(self) -> Any:
         cancels = Cancels()

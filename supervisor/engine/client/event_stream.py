@@ -16,7 +16,7 @@ import redis as redis_py
 from supervisor import clock
 from supervisor.engine.client.cancels import Cancels
 from supervisor.engine.client.connection import clause, unreachable
-from supervisor.engine.client.pools import uncounted_connection
+from supervisor.engine.client.pools import closed, uncounted_connection
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.keys import Namespace, checked_name
 from supervisor.engine.model.validation import Duration, checked_seconds
@@ -280,7 +280,7 @@ class AsyncEventStream:
         try:
             await self._listen()
         except BaseException:
-            await self._disconnect()
+            await self._disconnect(nowait=True)
             raise
         return self
 
@@ -306,7 +306,7 @@ class AsyncEventStream:
             try:
                 reply = await _receive_async(connection, patience)
             except _LOST as error:
-                await self._disconnect()
+                await self._disconnect(nowait=True)
                 if self._closed:
                     return None
                 raise _lost(self._shown, error) from error
@@ -330,13 +330,13 @@ class AsyncEventStream:
             await connection.send_command("SUBSCRIBE", self._wanted.channel, check_health=False)
             await connection.read_response()
         except _LOST as error:
-            await connection.disconnect()
+            await connection.disconnect(nowait=True)
             raise _unheard(self._shown, error) from error
         self._connection = connection
         cancels.check()
         return connection
 
-    async def _disconnect(self) -> None:
+    async def _disconnect(self, nowait: bool = False) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            await connection.disconnect()
+            await closed(connection.disconnect(nowait=nowait))

@@ -17,7 +17,7 @@ import redis as redis_py
 from supervisor import clock
 from supervisor.engine.client.cancels import Cancels
 from supervisor.engine.client.connection import unreachable
-from supervisor.engine.client.pools import uncounted_connection
+from supervisor.engine.client.pools import closed, uncounted_connection
 from supervisor.engine.commands.waits import Followed
 from supervisor.engine.model.chunks import unpack
 from supervisor.engine.model.errors import JobNotFound, StoreUnavailable
@@ -333,7 +333,7 @@ class AsyncJobStream(_JobStreamState):
             raise _lost(self._shown, error) from error
         finally:
             if not is_answered:  # cancelled, too: the reply would be taken for that of the next command
-                await self._disconnect()
+                await self._disconnect(nowait=True)
         reading.take(reply)
 
     async def _connected(self) -> Any:
@@ -346,7 +346,7 @@ class AsyncJobStream(_JobStreamState):
             self._connection = connection
         return self._connection
 
-    async def _disconnect(self) -> None:
+    async def _disconnect(self, nowait: bool = False) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            await connection.disconnect()
+            await closed(connection.disconnect(nowait=nowait))

@@ -1,11 +1,15 @@
-"""Makes redis-py's pools of connections for both clients. Runs in applications and commands (never in zygote or child).
+"""Makes and closes redis-py's pools for both clients. Runs in applications and commands (never in zygote or child).
 
 Its connections never send anything twice, and their replies are bytes. `library` is `redis` or `redis.asyncio`.
 """
 
+import asyncio
+import contextlib
+from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
+import redis as redis_py
 from redis.backoff import NoBackoff
 
 from supervisor import redis_url
@@ -16,6 +20,8 @@ from supervisor.engine.transport.whereabouts import Whereabouts
 
 #: Connections of a client that is given a url. redis-py's own default of 100 would limit threads unasked.
 _MOST_CONNECTIONS = 2**31
+#: The longest wait until the peer has ended TLS. A server that hangs never does, and the socket is closed without it.
+_FAREWELL_S = 1.0
 #: Prefixes of the arguments that redis-py adds to a given connection's for the pool that it comes from.
 _OF_THE_POOL = ("maint_notif", "oss_cluster", "orig_", "himport_registry", "event_dispatcher", "connection_pool")
 
@@ -93,3 +99,13 @@ def uncounted_connection(pool: Any) -> Any:
     be given back.
     """
     return pool.connection_class(**pool.connection_kwargs)
+
+
+async def closed(closing: Awaitable[None]) -> None:
+    """Wait until redis.asyncio has closed connections, for at most 1 s. `closing` comes from disconnect().
+
+    It would raise its own TimeoutError if the server hangs, in place of the error that the caller is about to raise.
+    """
+    with contextlib.suppress(redis_py.TimeoutError, TimeoutError):
+        async with asyncio.timeout(_FAREWELL_S):
+            await closing

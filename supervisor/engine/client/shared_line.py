@@ -297,7 +297,7 @@ class OwnLine:
             return await self._connection.read_response()
         except redis_py.RedisError as error:
             if is_elsewhere(error):
-                await self._connection.disconnect()
+                await self._connection.disconnect(nowait=True)
             raise
 
     async def ask_all(self, packed: Sequence[bytes]) -> list[Any]:
@@ -306,7 +306,7 @@ class OwnLine:
         try:
             return [await self._connection.read_response() for _ in packed]
         except redis_py.ResponseError:
-            await self._connection.disconnect()  # the replies behind it would answer other calls
+            await self._connection.disconnect(nowait=True)  # the replies behind it would answer other calls
             raise
 
     async def load(self, script: str) -> None:
