@@ -112,38 +112,42 @@ class EventFilter:
         return event if all(getattr(event, about) == name for about, name in self._wanted.items()) else None
 
 
-class _Patience:
-    """Says how long to wait for the next reply, and what silence means."""
+class _Silence:
+    """Says what the silence of a connection means. Outlives a call: short ones may never see it last."""
 
-    def __init__(self, timeout: Duration | None) -> None:
-        seconds = math.inf if timeout is None else checked_seconds("timeout", timeout)
-        if seconds < 0:
-            raise ValueError(f"timeout must be 0 or more seconds: {timeout!r}")
-        self._end_at = clock.monotonic() + seconds
-        self._silent_at = clock.monotonic() + _SILENCE_S
-        self._asked = False
-
-    @property
-    def over(self) -> bool:
-        return clock.monotonic() >= self._end_at
-
-    @property
-    def wait_s(self) -> float:
-        """Above 0, so that a reply that has come already is read in any case."""
-        return max(min(self._end_at, self._silent_at) - clock.monotonic(), 0.001)
+    def __init__(self) -> None:
+        self.heard()
 
     def heard(self) -> None:
-        self._silent_at, self._asked = clock.monotonic() + _SILENCE_S, False
+        self.ends_at, self._asked = clock.monotonic() + _SILENCE_S, False
 
     def must_ask(self) -> bool:
         """Return whether a PING is due after silence. Raises TimeoutError if the last one was not answered."""
-        if clock.monotonic() < self._silent_at:
+        if clock.monotonic() < self.ends_at:
             return False
         if self._asked:
             raise TimeoutError(f"it has been silent for {2 * _SILENCE_S:g} s")
         self.heard()
         self._asked = True
         return True
+
+
+class _Patience:
+    """Says how long one call waits for the next reply."""
+
+    def __init__(self, timeout: Duration | None) -> None:
+        seconds = math.inf if timeout is None else checked_seconds("timeout", timeout)
+        if seconds < 0:
+            raise ValueError(f"timeout must be 0 or more seconds: {timeout!r}")
+        self._end_at = clock.monotonic() + seconds
+
+    @property
+    def over(self) -> bool:
+        return clock.monotonic() >= self._end_at
+
+    def wait_s(self, silence: _Silence) -> float:
+        """Above 0, so that a reply that has come already is read in any case."""
+        return max(min(self._end_at, silence.ends_at) - clock.monotonic(), 0.001)
 
 
 def _unheard(shown: str, error: Exception) -> StoreUnavailable:
@@ -159,20 +163,20 @@ def _lost(shown: str, error: Exception) -> StoreUnavailable:
     )
 
 
-def _receive(connection: Any, patience: _Patience) -> Any:
-    if connection.can_read(timeout=min(patience.wait_s, _CLOSE_S)):
-        patience.heard()
+def _receive(connection: Any, patience: _Patience, silence: _Silence) -> Any:
+    if connection.can_read(timeout=min(patience.wait_s(silence), _CLOSE_S)):
+        silence.heard()
         return connection.read_response()
-    if patience.must_ask():
+    if silence.must_ask():
         connection.send_command("PING", check_health=False)
     return None
 
 
-async def _receive_async(connection: Any, patience: _Patience) -> Any:
-    reply = await connection.read_response(timeout=patience.wait_s, disconnect_on_error=False)
+async def _receive_async(connection: Any, patience: _Patience, silence: _Silence) -> Any:
+    reply = await connection.read_response(timeout=patience.wait_s(silence), disconnect_on_error=False)
     if reply is not None:
-        patience.heard()
-    elif patience.must_ask():
+        silence.heard()
+    elif silence.must_ask():
         cancels = Cancels()
         await connection.send_command("PING", check_health=False)
         cancels.check()
@@ -192,6 +196,7 @@ class EventStream:
         self._shown = shown
         self._wanted = wanted
         self._connection: Any = None
+        self._silence = _Silence()
         self._closed = False
         self._in_use = threading.Lock()  # one thread at a time uses the connection
 
@@ -238,7 +243,7 @@ class EventStream:
     def _reply(self, patience: _Patience) -> Any:
         connection = self._listen()
         try:
-            return None if self._closed else _receive(connection, patience)
+            return None if self._closed else _receive(connection, patience, self._silence)
         except _LOST as error:
             self._disconnect()
             if self._closed:
@@ -257,6 +262,7 @@ class EventStream:
             connection.disconnect()
             raise _unheard(self._shown, error) from error
         self._connection = connection
+        self._silence.heard()
         return connection
 
     def _disconnect(self) -> None:
@@ -274,6 +280,7 @@ class AsyncEventStream:
         self._shown = shown
         self._wanted = wanted
         self._connection: Any = None
+        self._silence = _Silence()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -304,7 +311,7 @@ class AsyncEventStream:
         while not self._closed:
             connection = await self._listen()
             try:
-                reply = await _receive_async(connection, patience)
+                reply = await _receive_async(connection, patience, self._silence)
             except _LOST as error:
                 await self._disconnect(nowait=True)
                 if self._closed:
@@ -333,6 +340,7 @@ class AsyncEventStream:
             await connection.disconnect(nowait=True)
             raise _unheard(self._shown, error) from error
         self._connection = connection
+        self._silence.heard()
         cancels.check()
         return connection
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
-from supervisor.engine.client.event_stream import STREAM_EVENTS, Event, EventFilter, _Patience
+from supervisor.engine.client.event_stream import STREAM_EVENTS, Event, EventFilter, _Silence
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import leasing, settings
@@ -268,7 +268,7 @@ def test_without_a_server_a_stream_cannot_be_entered():
 def test_a_silent_server_is_asked_and_its_answers_are_no_events(live, monkeypatch):
     with live.events() as stream:
         with monkeypatch.context() as impatient:
-            impatient.setattr(_Patience, "must_ask", lambda patience: True)
+            impatient.setattr(_Silence, "must_ask", lambda silence: True)
             assert stream.get(0.05) is None
         live.queue("q").put("k", jid="a")
         assert stream.get(5).jid == "a"
@@ -276,12 +276,12 @@ def test_a_silent_server_is_asked_and_its_answers_are_no_events(live, monkeypatc
 
 def test_a_server_that_does_not_answer_is_lost(monkeypatch):
     monkeypatch.setattr("supervisor.engine.client.event_stream._SILENCE_S", 0.0)
-    patience = _Patience(None)
-    assert patience.must_ask()
+    silence = _Silence()
+    assert silence.must_ask()
     with pytest.raises(TimeoutError, match="silent for"):
-        patience.must_ask()
-    patience.heard()
-    assert patience.must_ask()
+        silence.must_ask()
+    silence.heard()
+    assert silence.must_ask()
 
 
 @pytest.mark.parametrize("text", [b"", b"no json", b"[1]", b"5", b'{"event": "x"}', b"null", b"\xff"])

@@ -1,15 +1,17 @@
-"""An async client raises its own errors if a server hangs that speaks TLS, and so never ends a connection."""
+"""A client raises its own errors if a server hangs that speaks TLS, and so never ends a connection."""
 
 import asyncio
 import select
 import socket
 import threading
+import time
 from contextlib import suppress
 
 import pytest
 
 from supervisor.engine.client import async_store, event_stream, job_stream
 from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.client.sync_client import Client
 from supervisor.engine.model.errors import OutcomeUnknown, StoreUnavailable
 from tests.lengths import SOON_S
 
@@ -94,5 +96,31 @@ def test_hung_server_has_the_error_of_the_call(url, hung, namespace, monkeypatch
             async with asyncio.timeout(SOON_S):
                 with pytest.raises(error):
                     await call(client)
+
+    asyncio.run(main())
+
+
+def test_short_waits_for_events_notice_a_hung_server(url, hung, namespace, monkeypatch):
+    monkeypatch.setattr(event_stream, "_SILENCE_S", 0.2)
+    with Client(url, namespace) as client, client.events() as events:
+        assert events.get(0) is None
+        hung.set()
+        end_at = time.monotonic() + SOON_S
+        with pytest.raises(StoreUnavailable, match="silent for"):
+            while time.monotonic() < end_at:
+                events.get(0.05)
+
+
+def test_short_async_waits_for_events_notice_a_hung_server(url, hung, namespace, monkeypatch):
+    monkeypatch.setattr(event_stream, "_SILENCE_S", 0.2)
+
+    async def main():
+        async with AsyncClient(url, namespace) as client, client.events() as events:
+            assert await events.get(0) is None
+            hung.set()
+            with pytest.raises(StoreUnavailable, match="silent for"):
+                async with asyncio.timeout(SOON_S):
+                    while True:
+                        await events.get(0.05)
 
     asyncio.run(main())
