@@ -70,6 +70,7 @@ class AsyncStore:
         self.poll_s = poll_s
         self.longest_wait_s = longest_wait_s(pool.connection_kwargs)
         self._pool = pool
+        self._pool_loop: asyncio.AbstractEventLoop | None = None  # None until the pool has connections
         self._shares = can_share(pool)
         self._line: SharedLine | None = None
         self._dialling: asyncio.Task[SharedLine] | None = None
@@ -270,18 +271,29 @@ class AsyncStore:
             await asyncio.wait([dialling])  # else the connection that it makes would stay
         if self._line is not None:
             await self._line.close()
-        await closed(self._pool.disconnect())
+        await closed(self._pool_here().disconnect())
 
     async def _leave(self) -> None:
         """Have later calls connect anew: what is connected now may lead to a server that serves us no more."""
         if self._line is not None:
             self._line.retire()
-        await closed(self._pool.disconnect(inuse_connections=False))
+        await closed(self._pool_here().disconnect(inuse_connections=False))
+
+    def _pool_here(self) -> Any:
+        """Return the pool for the running loop. A new one replaces that of another loop.
+
+        redis-py's pool would hand out a connection that belongs to a loop which has ended.
+        """
+        loop = asyncio.get_running_loop()
+        if self._pool_loop not in (loop, None):
+            self._pool = pool_beside(redis_aio, self._pool)
+        self._pool_loop = loop
+        return self._pool
 
     async def _connect(self) -> Any:
         cancels = Cancels()
         try:
-            connection = await self._pool.get_connection()
+            connection = await self._pool_here().get_connection()
         except (*LOST, redis_py.ResponseError) as error:
             raise unreachable(self._shown, error) from error
         try:

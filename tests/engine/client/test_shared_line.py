@@ -5,6 +5,7 @@ import gc
 import socket
 import subprocess
 import sys
+import warnings
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -395,6 +396,26 @@ print(*(asyncio.run(q.put("k", jid=jid)) for jid in "abc"))
         [sys.executable, "-c", program, server.url, namespace], capture_output=True, text=True, timeout=60, check=True
     )
     assert (done.stdout, done.stderr) == ("a b c\n", "")
+
+
+def test_client_with_pooled_connections_serves_one_loop_after_another(server, namespace, monkeypatch):
+    monkeypatch.setattr(async_store, "MOST_BYTES", 10_000)
+
+    async def put(client, jid):
+        assert await client.queue("q").put("k", b"x" * 20_000, jid=jid) == jid
+        assert await client.queue("empty").lease("w", block=0.01) == []
+
+    client = named(server, namespace)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # each loop leaves its connections
+        for jid in "abc":
+            asyncio.run(put(client, jid))
+            gc.collect()
+        asyncio.run(client.close())
+        del client
+        gc.collect()
+    while connections_of(server, namespace):
+        pass
 
 
 def test_large_call_has_a_connection_of_its_own(server, namespace, monkeypatch):
