@@ -310,6 +310,8 @@ class AsyncEventStream:
         patience = _Patience(timeout)
         while not self._closed:
             connection = await self._listen()
+            if self._closed:  # Another task closed the stream meanwhile, and saw no connection to close.
+                break
             try:
                 reply = await _receive_async(connection, patience, self._silence)
             except _LOST as error:

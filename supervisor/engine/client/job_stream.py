@@ -319,6 +319,8 @@ class AsyncJobStream(_JobStreamState):
     async def _read(self) -> None:
         cancels = Cancels()
         connection, reading = await self._connected(), self._reading
+        if self._closed.is_set():  # Another task closed the stream meanwhile, and saw no connection to close.
+            return
         wait_s, is_answered = reading.wait_s + _PATIENCE_S, False
         try:
             await connection.send_command(*reading.command(), check_health=False)

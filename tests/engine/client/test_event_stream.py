@@ -5,14 +5,17 @@ import threading
 
 import pytest
 
+from supervisor.engine.client import event_stream, job_stream
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.event_stream import STREAM_EVENTS, Event, EventFilter, _Silence
+from supervisor.engine.client.pools import uncounted_connection
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import leasing, settings
 from supervisor.engine.commands.leasing import Renewal
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Returned
+from tests.lengths import SOON_S
 
 
 def drain(stream) -> list[Event]:
@@ -373,6 +376,35 @@ def test_the_async_stream_does_the_same(live, server, namespace):
             return found
 
     assert asyncio.run(listen()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("kind", ["events", "stream"])
+def test_async_stream_closed_while_it_connects_ends(live, server, namespace, monkeypatch, kind):
+    live.queue("q").put("k", jid="a")
+    monkeypatch.setattr(job_stream, "_SILENCE_S", 600.0)  # else its read ends before the test gives up
+
+    async def listen() -> None:
+        async with AsyncClient(server.url, namespace) as client:
+            stream = client.events() if kind == "events" else client.stream("a")
+
+            def connection_of(pool):
+                connection = uncounted_connection(pool)
+                connect = connection.connect
+
+                async def close_and_connect():
+                    await stream.close()
+                    await connect()
+
+                connection.connect = close_and_connect
+                return connection
+
+            monkeypatch.setattr(event_stream, "uncounted_connection", connection_of)
+            monkeypatch.setattr(job_stream, "uncounted_connection", connection_of)
+            async with asyncio.timeout(SOON_S):
+                assert [each async for each in stream] == []
+            assert stream._connection is None
+
+    asyncio.run(listen())
 
 
 def test_without_a_server_an_async_stream_cannot_be_entered():
