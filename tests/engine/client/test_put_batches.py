@@ -17,7 +17,7 @@ import redis
 from supervisor.engine.client.answers import checked_many
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.model import jobs as jobs_module
+from supervisor.engine.model import new_jobs as jobs_module
 from supervisor.engine.model import new_jobs
 from supervisor.engine.model.errors import DependencyError, LeaseholdError, OutcomeUnknown, PutJobs, StoreUnavailable
 from tests.between import Between

@@ -188,6 +188,6 @@ def test_a_reload_publishes_the_new_schema(stage, web):
     stage.wait_until(lambda: schemas(stage) not in ([], before), "the new schema")
     assert wrong(send(web, jid, data='{"user": 7}')) == [("user", "must be string, not integer")]
     assert send(web, jid, data='{"user": "x"}').status_code == 200
-    stage.wait_until_ended([jid])
+    stage.wait_until_settled([jid])
     assert stage.client.job(jid).data == {"user": "x"}
     finish(stage, pool)
