@@ -17,7 +17,6 @@ import redis
 from supervisor.engine.client.answers import checked_many
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.model import new_jobs as jobs_module
 from supervisor.engine.model import new_jobs
 from supervisor.engine.model.errors import DependencyError, LeaseholdError, OutcomeUnknown, PutJobs, StoreUnavailable
 from tests.between import Between
@@ -384,7 +383,7 @@ def test_interrupted_call_leaves_no_answer_to_the_next(server, namespace, live, 
 def test_jobs_of_one_call_have_one_trace(put_many, server, live, monkeypatch):
     looked_up = []
     trace = f"00-{'a' * 32}-{'b' * 16}-01"
-    monkeypatch.setattr(jobs_module, "current_trace", lambda: looked_up.append(1) or trace)
+    monkeypatch.setattr(new_jobs, "current_trace", lambda: looked_up.append(1) or trace)
     made = put_many(server.url, [{"klass": "k"} for _ in range(2000)])
     assert looked_up == [1]
     assert {live.job(made[0]).trace, live.job(made[-1]).trace} == {trace}
