@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-from supervisor.engine.commands.command import Command
+from supervisor.engine.commands.command import Command, checked_page
 from supervisor.engine.model import scripts
-from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import checked_name
-from supervisor.engine.model.validation import checked_int
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +30,7 @@ class Act:
 def read(subject: str | None = None, offset: int = 0, count: int = 25) -> Command[list[Act]]:
     """Read up to 1,000 acts, the newest first: all, or those on a job, queue or another thing of this name."""
     wanted = "" if subject is None else checked_name("subject", subject)
-    args = wanted, checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
+    args = wanted, *checked_page(offset, count)
     return Command(scripts.AUDIT, args, lambda reply: [_act_of(line.decode(errors="replace")) for line in reply])
 
 

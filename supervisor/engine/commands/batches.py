@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from supervisor.engine.commands import job_changes
-from supervisor.engine.commands.command import Argument, Command, checked_by, now_ms, parse_by
+from supervisor.engine.commands.command import Argument, Command, checked_by, checked_page, now_ms, parse_by
 from supervisor.engine.commands.steps import Steps, Told, ignored
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.new_jobs import new_job
-from supervisor.engine.model.validation import checked_int, checked_text
+from supervisor.engine.model.validation import checked_text
 
 #: A job to put: its queue, and put's arguments.
 Callback = Mapping[str, Any]
@@ -147,7 +147,7 @@ def look(
 
     `until_ms`: only members that had failed by then (unix ms).
     """
-    first, most = checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
+    first, most = checked_page(offset, count)
 
     def parse(reply: Any) -> Looked | None:
         if reply is None:
@@ -162,7 +162,7 @@ def look(
 
 def listed(offset: int = 0, count: int = 25, *, now: float | None = None) -> Command[Listed]:
     """Read up to 1,000 batches, those that have not ended first."""
-    args = now_ms(now), checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
+    args = now_ms(now), *checked_page(offset, count)
 
     def parse(reply: Any) -> Listed:
         return Listed(BatchCounts(*reply[:4]), [_record(one.decode(), fields) for one, fields in reply[4]])

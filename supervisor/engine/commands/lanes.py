@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from supervisor.engine.commands.command import Command, checked_by, now_ms, parse_by
+from supervisor.engine.commands.command import Command, checked_by, checked_page, now_ms, parse_by
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import checked_name
@@ -46,7 +46,7 @@ def read(
     Only lanes with jobs or settings are listed; "" stands for the jobs without a lane.
     """
     wanted = "" if lane is None else f"={checked_name('lane', lane)}"
-    page = checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
+    page = checked_page(offset, count)
     return Command(scripts.LANES, (now_ms(now), checked_name("queue", queue), wanted, *page), _parse_lanes)
 
 

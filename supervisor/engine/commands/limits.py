@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from supervisor.engine.commands.command import Command, checked_by, now_ms, parse_by
+from supervisor.engine.commands.command import Command, checked_by, checked_page, now_ms, parse_by
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import checked_name
@@ -72,7 +72,7 @@ def read(key: str | None = None, offset: int = 0, count: int = MOST) -> Command[
 
     A page is shorter if many jobs are parked, but not empty if a limit is left.
     """
-    page = checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
+    page = checked_page(offset, count)
     args = "" if key is None else checked_name("key", key), *page
     return Command(scripts.LIMITS, args, _parse_limits)
 
@@ -82,7 +82,7 @@ def jobs(key: str, offset: int = 0, count: int = 25) -> Command[LimitJobs]:
 
     The search for parked jobs covers the first 10,000 queues and lanes that have some.
     """
-    page = checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
+    page = checked_page(offset, count)
     return Command(scripts.LIMITED, (checked_name("key", key), *page), _parse_jobs)
 
 
