@@ -35,7 +35,6 @@ from supervisor.testing.run import Run
 WORKER: Final = "leasehold-test"
 _MOST_RUNS: Final = 10_000
 _MOST_LEASED: Final = 1000
-_MOST_DECLARED: Final = 100
 
 
 class Leasehold:
@@ -104,11 +103,9 @@ class Leasehold:
             elif wanted:
                 raise ValueError(f"{handler!r} has neither cron nor every")
         declarations = [declared(klass, recurrence, self._now_unix) for klass, recurrence in found.items()]
-        put: list[str] = []
-        for at in range(0, len(declarations), _MOST_DECLARED):
-            batch = declarations[at : at + _MOST_DECLARED]
-            put += calls_of(self.client).call(recurrences.declare, [], batch)[0]
-        return put
+        calls = calls_of(self.client)
+        answers = map(calls.run, recurrences.declarations([], declarations, now=calls.clock()))
+        return [jid for put, _removed in answers for jid in put]
 
     @property
     def told(self) -> str:

@@ -75,12 +75,12 @@ def declare(
 
 
 def declarations(
-    plain: Iterable[str], recurring: Sequence[Declared], only_missing: bool = False
+    plain: Iterable[str], recurring: Sequence[Declared], only_missing: bool = False, *, now: float | None = None
 ) -> list[Command[tuple[list[str], list[str]]]]:
     """Return the calls of `declare` for all that code declares. With `only_missing` none of them removes anything."""
     named = [] if only_missing else list(islice(plain, MOST))
     return [
-        declare([] if at else named, recurring[at : at + _DECLARED_AT_ONCE], only_missing)
+        declare([] if at else named, recurring[at : at + _DECLARED_AT_ONCE], only_missing, now=now)
         for at in range(0, max(1, len(recurring)), _DECLARED_AT_ONCE)
     ]
 
