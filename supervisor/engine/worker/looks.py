@@ -136,13 +136,6 @@ class Looks(Wait):
         """Return that there may be something new, and no lease: `woken` says whether one is due."""
         return True, None
 
-    def take_mail(self) -> list[bytes]:
-        mail, self._mail = self._mail, []
-        return mail
-
-    def forget_wakeup(self) -> None:
-        self.woken = False
-
     @property
     def may_lease(self) -> bool:
         return False

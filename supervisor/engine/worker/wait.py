@@ -18,6 +18,7 @@ class Wait(Protocol):
     is_ending: bool  # this worker has ended the wait, and has not read the end
     woken: bool  # a wake-up was taken, or waited for in vain, and no lease has followed
     timed_out: bool  # the last wait has ended without a wake-up
+    _mail: list[bytes]  # that was read, and not taken yet
 
     @property
     def has_end(self) -> bool:
@@ -50,9 +51,12 @@ class Wait(Protocol):
 
     def take_mail(self) -> list[bytes]:
         """Return the mail that was read, oldest first, each message once."""
+        mail, self._mail = self._mail, []
+        return mail
 
     def forget_wakeup(self) -> None:
         """Reset `woken`: a lease follows the wake-up, or none is to follow."""
+        self.woken = False
 
     def read(self) -> tuple[bool, Granted | None]:
         """Return whether the wait has ended, and what was leased with its end. Raises LinkLost."""

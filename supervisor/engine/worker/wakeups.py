@@ -173,13 +173,6 @@ class Wakeups(Wait):
             granted.woken = not (self.timed_out or has_mail)
         return True, granted
 
-    def take_mail(self) -> list[bytes]:
-        mail, self._mail = self._mail, []
-        return mail
-
-    def forget_wakeup(self) -> None:
-        self.woken = False
-
     def _lacks_payloads(self) -> bool:
         """Return True if the reply to the lease has left payloads out, which have been asked for now."""
         behind, left_out = self._behind, self._left_out
