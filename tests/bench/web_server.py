@@ -2,13 +2,12 @@
 
 import http.client
 import os
+import re
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
-from tests import servers
 from tests.bench.benchmark import Unmeasured
 from tests.bench.pool import SOURCE
 from tests.bench.server import NAMESPACE, Server
@@ -20,23 +19,29 @@ class WebServer:
     """One process, and a connection that is kept. With a `token` programs may lease."""
 
     def __init__(self, on: Server, directory: Path, url: str | None = None, token: str | None = None) -> None:
-        self.port = servers.free_port()
         self._on = on
         environment = {key: value for key, value in os.environ.items() if not key.startswith("LEASEHOLD_")}
         environment |= {"PYTHONPATH": str(SOURCE), "LEASEHOLD_REDIS_URL": url or on.url}
         command = [sys.executable, "-m", "supervisor", "web", "--namespace", NAMESPACE]
-        command += ["--http", f"127.0.0.1:{self.port}"]
+        command += ["--http", "127.0.0.1:0"]
         if token is not None:
             (directory / "tokens").write_text(f"worker:bench:{token}\n")
             command += ["--allow-actions", "--token-file", str(directory / "tokens")]
         self._process = subprocess.Popen(
-            command, cwd="/", env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            start_new_session=True,
+            command, cwd="/", env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+            text=True,
         )  # fmt: skip
         self.pid = self._process.pid
+        assert self._process.stderr is not None
+        said = self._process.stderr.readline()
+        listening = re.search(r"listening at http://127\.0\.0\.1:(\d+)", said)
+        if listening is None:
+            self._process.communicate(timeout=PATIENCE_S)
+            raise Unmeasured(f"`leasehold web` has ended: {said.strip()}")
+        self.port = int(listening[1])
         self._browser = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
-            self._await_answer()
+            self.get("/static/icon.svg")  # asks nothing of Redis
         except BaseException:
             self.close()
             raise
@@ -44,7 +49,7 @@ class WebServer:
     def close(self) -> None:
         self._browser.close()
         self._process.terminate()
-        self._process.wait(PATIENCE_S)
+        self._process.communicate(timeout=PATIENCE_S)
 
     def get(self, path: str) -> bytes:
         self._browser.request("GET", path)
@@ -59,15 +64,3 @@ class WebServer:
         spent_s, began = self._on.spent_s(), time.perf_counter()
         body = self.get(path)
         return time.perf_counter() - began, self._on.spent_s() - spent_s, len(body)
-
-    def _await_answer(self) -> None:
-        deadline_at = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline_at:
-            with suppress(ConnectionRefusedError):
-                self.get("/static/icon.svg")  # asks nothing of Redis
-                return
-            self._browser.close()
-            if self._process.poll() is not None:
-                raise Unmeasured("`leasehold web` has ended: install the extra `web`")
-            time.sleep(0.01)  # no event tells that it listens
-        raise Unmeasured("`leasehold web` does not answer")
