@@ -16,7 +16,7 @@ from supervisor.in_process.session import WorkerSession
 
 
 class PartSource(Protocol):
-    """What speaks in exchanges."""
+    """A part of the worker that speaks with Redis by exchanges."""
 
     def due_at(self) -> float:
         """Return when an exchange is due for it, if nothing happens before (monotonic s)."""

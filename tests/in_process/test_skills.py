@@ -1,4 +1,4 @@
-"""What a worker inside of an application tells of its handlers. Without a server."""
+"""A worker inside of an application tells Redis of its handlers. Without a server."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a worker inside of an application answers to operators. Without a server."""
+"""A worker inside of an application answers operators. Without a server."""
 
 from supervisor.engine.commands.mailbox import OperatorRequest
 from supervisor.in_process.demand import LeaseDemand

@@ -1,4 +1,4 @@
-"""What a worker does upon each kind of mail. Without a server."""
+"""A worker acts upon each kind of mail. Without a server."""
 
 import pytest
 

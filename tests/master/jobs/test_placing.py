@@ -46,7 +46,7 @@ def test_job_received_while_others_are_taken_back_counts_as_started(desk):
 
 
 def test_child_that_is_to_retire_leaves_when_its_waiting_jobs_are_taken_back(desk):
-    """It has answered a job and received no other one: nothing else would ever make it leave."""
+    """The child has answered a job and received no other one: nothing else would ever make it leave."""
     desk = desk(processes="1")
     desk.pace.learn("k", QUICK_S)
     child = desk.child(never_reading)

@@ -142,7 +142,7 @@ def test_taking_memfds_back_leaks_no_descriptor(child):
 
 
 def cut_packets(child, length):
-    """What hostile code in the child can do: shorten each later packet, by a filter with one instruction."""
+    """Shorten each later packet by a filter with one instruction, as hostile code in the child can."""
     code = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, length))  # BPF_RET | BPF_K
     program = struct.pack("HP", 1, ctypes.addressof(code))
     with socket.socket(fileno=os.dup(child.child_ends[0])) as jobs:
