@@ -13,7 +13,16 @@ from supervisor.engine.commands.command import Argument, Command, checked_batch,
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model import scripts
 from supervisor.engine.model.keys import checked_name
-from supervisor.engine.model.outcomes import ENDLESS, LATER, REFUSED, TOO_MANY_QUEUES, Answer, Outcome, needs_memory
+from supervisor.engine.model.outcomes import (
+    ENDLESS,
+    LATER,
+    REFUSED,
+    TOO_MANY_QUEUES,
+    Answer,
+    Completed,
+    Outcome,
+    needs_memory,
+)
 
 _COMPLETE: Final = 4  # arguments of a completion without followers
 _ANSWERS: dict[bytes, Answer] = {
@@ -45,7 +54,7 @@ def settle(
     order: list[int] = []  # of the outcomes that are not sent in short: the first one, and all behind it
     rest: list[Argument] = []
     for index, outcome in enumerate(outcomes):
-        if not isinstance(outcome, Outcome):
+        if type(outcome) is not Completed and not isinstance(outcome, Outcome):
             raise TypeError(f"outcomes must be ends of leases, such as Completed or Failed: {outcome!r:.100}")
         arguments = outcome.arguments(worker, when_unix)
         granted_ms = getattr(outcome.lease, "granted_ms", None)
@@ -87,6 +96,8 @@ class _InShort:
 
 def _parse_answers(order: Sequence[int], reply: bytes) -> list[Answer]:
     """Return the answers in the order of the outcomes. `order`: the index of each as it was sent."""
+    if order and reply == b"1," * (len(order) - 1) + b"1":
+        return [True] * len(order)
     sent = [_ANSWERS[word] if word in _ANSWERS else int(word[1:]) for word in reply.split(b",")] if order else []
     if len(sent) != len(order):  # another call had this number
         return sent

@@ -81,11 +81,13 @@ class ChildChoice:
         """True if a child runs jobs beside each other now."""
         return any(child.shared is not None and child.sent for child in self._slots)
 
+    def most_at(self, child: ChildHandle) -> int:
+        """Return how many jobs may be at this busy child at once, whatever jobs they are."""
+        return min(MAX_SENT, len(child.sent) + self._slots.jobs_left(child))
+
     def goes_on(self, child: ChildHandle, held: HeldLease) -> bool:
-        """Return whether the job may go to the child to which the job before it was sent ahead."""
-        if self._admission.separates_domains or held.settings.shares_child:
-            return False
-        return self._may_queue(child) and self._fits(held, child)
+        """Return whether the job may go to the child to which the job before it was just sent, within `most_at`."""
+        return not (self._admission.separates_domains or held.settings.shares_child) and self._fits(held, child)
 
     def in_the_way(self, ready: Sequence[HeldLease]) -> list[ChildHandle]:
         """Return the idle children that are to leave, because none of them may have the first ready job.

@@ -92,12 +92,12 @@ class Placing:
     def _send_first(self, starts: StartReports | None) -> bool:
         """Send ready jobs until one finds no child or no room. Returns whether any was sent."""
         ready, has_sent = self._ledger.ready, False
-        child, run_s = None, 0.0
+        child, run_s, most = None, 0.0, 0
         while ready:
             held = ready[0]
-            if child is None or run_s <= 0 or not self._choice.goes_on(child, held):
+            if child is None or run_s <= 0 or len(child.sent) >= most or not self._choice.goes_on(child, held):
                 child = self._choice.choose(held)
-                run_s = RUN_S if child is not None and child.sent else 0.0
+                run_s, most = (RUN_S, self._choice.most_at(child)) if child is not None and child.sent else (0.0, 0)
             if child is None:
                 self._room.make_child(ready)
                 break

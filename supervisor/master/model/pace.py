@@ -13,7 +13,7 @@ _FEED_S: Final = 100e-6
 
 
 class Pace:
-    """Decaying maxima of recent run times, by klass, for the last `capacity` klasses seen."""
+    """Decaying maxima of recent run times, by klass, for the last `capacity` klasses that came."""
 
     def __init__(self, capacity: int = 1024) -> None:
         self._estimate_s: dict[str, float] = {}
@@ -22,9 +22,9 @@ class Pace:
         self.fork_s: float | None = None  # the estimate for a child, from the request for a fork until it is ready
 
     def learn(self, klass: str, run_s: float) -> None:
-        known_s = self._estimate_s.pop(klass, None)  # put in again at the end: the klass seen last is forgotten last
-        if len(self._estimate_s) >= self._capacity:
-            del self._estimate_s[next(iter(self._estimate_s))]
+        known_s = self._estimate_s.get(klass)
+        if known_s is None and len(self._estimate_s) >= self._capacity:
+            del self._estimate_s[next(iter(self._estimate_s))]  # one that runs still is learnt again by its next end
         self._estimate_s[klass] = _follow(known_s, run_s)
         self.recent_s = _follow(self.recent_s, run_s)
 
@@ -47,7 +47,8 @@ class Pace:
 
 
 def _follow(estimate_s: float | None, run_s: float) -> float:
-    run_s = max(run_s, _FLOOR_S)
+    if run_s < _FLOOR_S:
+        run_s = _FLOOR_S
     if estimate_s is None or run_s >= estimate_s:
         return run_s
     return estimate_s + _DECAY * (run_s - estimate_s)

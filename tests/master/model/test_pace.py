@@ -33,11 +33,11 @@ def test_no_estimate_is_zero():
     assert pace.recent_s > 0
 
 
-def test_klass_not_seen_for_longest_is_forgotten():
+def test_klass_that_came_first_is_forgotten():
     pace = Pace(capacity=3)
     for klass in ("a", "b", "c", "a", "d"):
         pace.learn(klass, 1.0)
-    assert [pace.of(klass) for klass in "abcd"] == [1.0, None, 1.0, 1.0]
+    assert [pace.of(klass) for klass in "abcd"] == [None, 1.0, 1.0, 1.0]
 
 
 def test_number_of_klasses_is_bounded():
