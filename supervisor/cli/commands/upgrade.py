@@ -73,6 +73,8 @@ def _convert(args: argparse.Namespace, client: "Client") -> None:
     if args.dry_run:
         say(words)
     upgrade.refuse_while_alive(found.living, found.now_unix)
+    if args.back:
+        upgrade.refuse_unknown_to_first(found)
     if args.dry_run:
         return
     confirm(args, f"{words} {_NOW} Go on?", "nothing was converted")

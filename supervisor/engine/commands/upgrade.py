@@ -55,7 +55,11 @@ class NamespaceLayout(NamedTuple):
     queues: int
     next_worker: int  # how many the next look skips; -1 = there is no more to look at
     next_queue: int
-    apart: int  # jobs left to other workers, which layout 1 does not know
+    # What layout 1 does not know: jobs left to other workers, jobs that wait for a signal without a time limit, and
+    # batches that have not ended.
+    apart: int
+    waits: int
+    batches: int
 
 
 # The commands.
@@ -141,12 +145,27 @@ def refuse_while_alive(living: Sequence[LivingWorker], now_unix: float) -> None:
 def look_at_all(clock: Callable[[], float | None]) -> Steps[NamespaceLayout]:
     """Read the layout, and look at all workers and queues. `now_unix` is when that began."""
     found: NamespaceLayout = yield look(now=clock())
-    living, page, apart = list(found.living), found, found.apart
+    living, page, apart, waits = list(found.living), found, found.apart, found.waits
     while page.next_worker >= 0 or page.next_queue >= 0:
         page = yield look(page.next_worker, page.next_queue, now=clock())
         living += page.living
         apart += page.apart
-    return found._replace(living=living, apart=apart)
+        waits += page.waits
+    return found._replace(living=living, apart=apart, waits=waits)
+
+
+def refuse_unknown_to_first(found: NamespaceLayout) -> None:
+    """Raise LeaseholdError if there are jobs or batches that would never end in layout 1."""
+    if found.layout == THIS and found.waits:
+        raise LeaseholdError(
+            f"{found.waits} jobs wait for a signal, which layout 1 does not know: send it (`leasehold signal`), or"
+            " cancel them, and do this again"
+        )
+    if found.layout == THIS and found.batches:
+        raise LeaseholdError(
+            f"{found.batches} batches have not ended, and layout 1 knows none: let them end, or cancel them"
+            " (`leasehold batch`), and do this again"
+        )
 
 
 def to_this(clock: Callable[[], float | None]) -> Steps[None]:
@@ -170,6 +189,7 @@ def to_first(clock: Callable[[], float | None], on_expanded: Callable[[int], Non
     if found.layout in (FIRST, "new"):
         return 0
     refuse_while_alive(found.living, found.now_unix)
+    refuse_unknown_to_first(found)
     if found.layout == THIS:
         yield from _settle_down(clock)
     expanded = yield from _expand_all(clock, on_expanded)

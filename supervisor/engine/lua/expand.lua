@@ -25,7 +25,7 @@ if layout.state == "back" then layout.state = "2" end
 local SIZED_IN_1 = 1024 -- bytes; the size of a smaller payload is not stored
 local jids, found = { unpack(ARGV, 2) }, 0
 
--- Layout 1 parks jobs under one limit, and pauses no batch.
+-- Layout 1 parks jobs under one limit.
 local function is_parked_as_1_cannot(rec)
   if waits_for(rec.parked) ~= "limit" then return false end
   local under = parked_under(rec)

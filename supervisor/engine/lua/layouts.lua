@@ -12,7 +12,8 @@
 -- Returns   array: the layout: "1", "2", "new", "back" (on the way to 1), "newer", or "lost" (2 without its mark); its
 --           mark | ""; now in ms; an array of the workers that live or hold leases that run, each an array: name, when
 --           it was seen in ms, number of its leases, when the last of the first 100 ends in ms | 0; the numbers of
---           options, tracked jobs, tags, workers and queues; both numbers for the next call; the number of jobs apart.
+--           options, tracked jobs, tags, workers and queues; both numbers for the next call; the numbers of jobs apart,
+--           of jobs that wait for a signal without a time limit, and of batches that have not ended.
 --           Of the workers seen lately the first call returns up to 1,000. One call looks at 1,000 others, at about
 --           2,000 leases, and at 10,000 queues.
 -- Errors    WRONGTYPE for a foreign key of ours.
@@ -20,20 +21,24 @@
 --- @include clock
 --- @include living
 local MOST_QUEUES = 10000
+local NEVER = 2 ^ 53 -- when a wait without a time limit is over
 local skipped, skipped_queues = tonumber(ARGV[2]), tonumber(ARGV[3])
 local is_first = layout.state == "1"
 local function size(name) return redis.call("ZCARD", P .. name) end
 
--- Return how many jobs of some queues lie apart, and how many queues the next call skips.
-local function count_apart()
-  if skipped_queues < 0 or layout.state ~= "2" then return 0, -1 end
+-- Return how many jobs of some queues lie apart, how many wait for a signal, and how many queues the next call skips.
+local function count_unknown_to_1()
+  if skipped_queues < 0 or layout.state ~= "2" then return 0, 0, -1 end
   local names = redis.call("ZRANGE", P .. "queues", skipped_queues, skipped_queues + MOST_QUEUES - 1)
-  local n = 0
-  for _, queue in ipairs(names) do n = n + redis.call("ZCARD", queue_key(queue, "apart")) end
-  return n, #names == MOST_QUEUES and skipped_queues + MOST_QUEUES or -1
+  local apart, waits = 0, 0
+  for _, queue in ipairs(names) do
+    apart = apart + redis.call("ZCARD", queue_key(queue, "apart"))
+    waits = waits + redis.call("ZCOUNT", queue_key(queue, "scheduled"), NEVER, "+inf")
+  end
+  return apart, waits, #names == MOST_QUEUES and skipped_queues + MOST_QUEUES or -1
 end
 
-if layout.state == "newer" then return { layout.state, layout[1], now, {}, 0, 0, 0, 0, 0, -1, -1, 0 } end
+if layout.state == "newer" then return { layout.state, layout[1], now, {}, 0, 0, 0, 0, 0, -1, -1, 0, 0, 0 } end
 local workers, living, next_worker = is_first and "workers" or "workers-seen", {}, -1
 if skipped == 0 then living = workers_since(workers, now - LIVES) end
 if skipped >= 0 then
@@ -41,10 +46,10 @@ if skipped >= 0 then
   holders, next_worker = holders_before(workers, now - LIVES, skipped)
   for _, worker in ipairs(holders) do living[#living + 1] = worker end
 end
-local n_apart, next_queue = count_apart()
+local n_apart, n_waits, next_queue = count_unknown_to_1()
 return {
   layout.state, layout[1] or "", now, living,
   redis.call("HLEN", P .. (is_first and "config" or "options")),
   size(is_first and "tracked" or "tracked-jobs"), size(is_first and "tags" or "tag-counts"), size(workers),
-  size("queues"), next_worker, next_queue, n_apart,
+  size("queues"), next_worker, next_queue, n_apart, n_waits, size("batches"),
 }

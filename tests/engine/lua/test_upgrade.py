@@ -9,7 +9,7 @@ from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import leasing, recurrences, settling, upgrade, workers
 from supervisor.engine.model.errors import LayoutError, LeaseholdError
-from supervisor.engine.model.outcomes import Misfit, Unknown
+from supervisor.engine.model.outcomes import Misfit, Suspended, Unknown
 from supervisor.engine.model.recurring import declared
 from tests.engine.invariants import read_namespace
 from tests.engine.layout_1 import NOW, Leasehold01, recorded
@@ -326,11 +326,52 @@ def test_jobs_that_stay_apart_end_the_way_back_and_are_counted(server, namespace
     assert to_first(new) == 1
 
 
+def wait_for_a_signal(client):
+    client.queue("q").put("k", jid="a")
+    [lease] = calls_of(client).call(leasing.lease, "w", ["q"], 1).leases
+    calls_of(client).call(settling.settle, "w", [Suspended(lease, "approval", None)])
+    calls_of(client).call(workers.deregister, "w", own=True)
+
+
+def open_a_batch(client):
+    with client.batch("import") as batch:
+        batch.put("q", "k", jid="a")
+
+
+def signal_and_cancel(client):
+    client.signal("a", "approval", True)
+
+
+def cancel_the_batch(client):
+    [batch] = client.batches()
+    client.batch(batch.id).cancel()
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "words"),
+    [
+        (wait_for_a_signal, signal_and_cancel, "1 jobs wait for a signal"),
+        (open_a_batch, cancel_the_batch, "1 batches have not ended"),
+    ],
+)
+def test_the_way_back_refuses_what_would_never_end_there(new, begin, end, words):
+    begin(new)
+    with pytest.raises(LeaseholdError, match=words):
+        to_first(new)
+    assert calls_of(new).follow(upgrade.look_at_all(calls_of(new).clock)).layout == upgrade.THIS
+    end(new)
+    to_first(new)
+
+
 def fill_by_this_version(server, namespace, kind):
+    """Fill the namespace, and end the batches, which have no way back."""
     BOTH[kind](server, namespace)
     with Client(server.url, namespace, lambda: LATER) as client:
         client.check(repair=True)
         client.sweep()
+        for batch in client.batches(0, 1000):
+            if batch.state in ("open", "running"):
+                client.batch(batch.id).cancel()
 
 
 @pytest.mark.parametrize("kind", BOTH)
