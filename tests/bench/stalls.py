@@ -30,7 +30,15 @@ KINDS: Mapping[str, Callable[[int], Mapping[str, Any]]] = {
     "two tags": lambda n: {"tags": ["bench", f"tag-{n % 10}"]},
     "a lane each": lambda n: {"lane": f"client-{n}"},
     "a limit": lambda _n: {"limit": "bench"},
-    "all of these": lambda n: {"tags": ["bench", f"tag-{n % 10}"], "lane": f"client-{n}", "limit": "bench"},
+    "all three": lambda n: {"tags": ["bench", f"tag-{n % 10}"], "lane": f"client-{n}", "limit": "bench"},
+    "all options": lambda n: {
+        "tags": ["bench", f"tag-{n % 10}"],
+        "lane": f"client-{n}",
+        "limit": "bench",
+        "unique": f"key-{n}",
+        "expires": 3600,
+        "priority": n % 5,
+    },
     "10 KB": lambda _n: {"data": "x" * 10_000},
 }
 
