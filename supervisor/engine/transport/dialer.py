@@ -33,15 +33,18 @@ class Dialer:
         self.shown = redacted(url)
         self.patience = ALONE if several is None else REPLACEABLE
 
-    def dial(self, timeout_s: float) -> BlockingConnection:
-        """Connect and log in. Raises Unreachable."""
-        if self._whereabouts is None:
-            return dial(self._url, timeout_s, self._credentials)
-        url = self._whereabouts.server()
-        connection = dial(url, min(timeout_s, self.patience.silence_s), self._credentials)
+    def dial(self, count: int, timeout_s: float) -> list[BlockingConnection]:
+        """Connect and log in, so many times: all of it to one server. Raises Unreachable."""
+        url = self._url if self._whereabouts is None else self._whereabouts.server()
+        timeout_s = min(timeout_s, self.patience.silence_s)
+        connections: list[BlockingConnection] = []
         try:
-            check_is_primary(redacted(url), connection.call("ROLE"))
+            for _ in range(count):
+                connections.append(dial(url, timeout_s, self._credentials))
+                if self._whereabouts is not None:
+                    check_is_primary(redacted(url), connections[-1].call("ROLE"))
         except BaseException:
-            connection.close()
+            for connection in connections:
+                connection.close()
             raise
-        return connection
+        return connections

@@ -183,8 +183,7 @@ class Connector:
     def _connect(self) -> None:
         connections: list[BlockingConnection] = []
         try:
-            for _ in range(self._count):
-                connections.append(self._dialer.dial(self._timeout_s))
+            connections = self._dialer.dial(self._count, self._timeout_s)
             self._replies = [connections[0].call(*command) for command in self._greeting]
             self._links = [Link(connection.socket) for connection in connections]
         except BaseException as error:  # noqa: BLE001 -- the thread's boundary: `finish` raises any error

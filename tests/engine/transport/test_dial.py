@@ -224,7 +224,7 @@ from supervisor.engine.transport.dialer import Dialer
 dial("unix://{server.socket}?client_name=x", 5.0).close()
 for kind in ("sentinel://127.0.0.1:1/m", "cluster://127.0.0.1:1"):
     with contextlib.suppress(Unreachable):
-        Dialer(f"redis+{{kind}}", "{{{{k}}}}:").dial(5.0)
+        Dialer(f"redis+{{kind}}", "{{{{k}}}}:").dial(1, 5.0)
 sys.exit(bool({{"redis", "asyncio", "ssl"}} & sys.modules.keys()))
 """
     subprocess.run([sys.executable, "-c", code], check=True)

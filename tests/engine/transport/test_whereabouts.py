@@ -4,8 +4,11 @@ import pytest
 
 from supervisor import redis_url
 from supervisor.engine.transport.dial import Unreachable
+from supervisor.engine.transport.dialer import Dialer
 from supervisor.engine.transport.whereabouts import Whereabouts
+from tests import sentinels as sentinels_of
 from tests.engine.played_nodes import SLOT, encoded, primary, slots
+from tests.lengths import SOON_S
 
 KEY = "{jobs}:"
 
@@ -36,6 +39,18 @@ def test_sentinels_that_all_hang_are_given_up(node):
 def test_sentinels_that_disagree_are_asked_in_turn(node):
     where = sentinels(node(primary("10.0.0.1", 6379)), node(primary("10.0.0.2", 6379)))
     assert [where.find()[0] for _ in range(3)] == ["10.0.0.1", "10.0.0.2", "10.0.0.1"]
+
+
+def test_connections_of_one_session_lead_to_one_server(node, tmp_path_factory):
+    paths = [tmp_path_factory.mktemp("s") for _ in range(2)]
+    with sentinels_of.group(paths[0], replicas=0) as one, sentinels_of.group(paths[1], replicas=0) as two:
+        places = [node(primary("127.0.0.1", group.primary().port)) for group in (one, two)]
+        dialer = Dialer(f"redis+sentinel://{','.join(places)}/m/0", KEY)
+        for _ in range(2):
+            dialled = dialer.dial(3, SOON_S)
+            assert len({each.socket.getpeername() for each in dialled}) == 1
+            for each in dialled:
+                each.close()
 
 
 @pytest.mark.parametrize("flags", ["master,s_down", "master,s_down,o_down", "slave"])
