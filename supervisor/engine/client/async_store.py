@@ -120,7 +120,8 @@ class AsyncStore:
             if isinstance(reply, redis_py.exceptions.NoScriptError):
                 words = await self._loaded(line, command, words)
                 reply, acknowledged = await self._ask_durably(connection, command, words, wanted)
-            if is_elsewhere(reply):
+            # A primary that lacks its replicas may have been replaced: the next call asks which server is the primary.
+            if is_elsewhere(reply) or not wanted.is_met(acknowledged):
                 await self._leave()
                 await connection.disconnect(nowait=True)
         except BaseException as error:
@@ -137,12 +138,12 @@ class AsyncStore:
 
     async def _ask_durably(
         self, connection: Any, command: Command[Any], words: bytes, wanted: Acknowledgement
-    ) -> list[Any]:
+    ) -> tuple[Any, Any]:
         """Return the replies to a command, sent as `words`, and to WAIT. An error reply is a value."""
-        await sent(connection, [words, packed(*wanted.command)])
+        await sent(connection, [words, *(packed(*each) for each in wanted.commands(self._prefix))])
         replies: list[Any] = []
         try:
-            while len(replies) < 2:
+            while len(replies) < 3:
                 try:
                     replies.append(await connection.read_response())
                 except redis_py.ResponseError as error:
@@ -150,7 +151,8 @@ class AsyncStore:
         except LOST as error:
             await self._leave()
             raise unanswered(self._shown, command, error) from error
-        return replies
+        reply, written, acknowledged = replies
+        return reply, written if isinstance(written, Exception) else acknowledged
 
     async def run_ahead(self, commands: Iterable[Command[T]], most: int) -> list[T | LeaseholdError]:
         """Run commands that put jobs, in their order, with at most `most` under way. Return their answers.

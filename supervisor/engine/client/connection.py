@@ -189,8 +189,9 @@ def unreachable(shown: str, error: Exception) -> StoreUnavailable:
     """Return the error of a call that was not sent, for want of a connection, or of a refused wait."""
     if isinstance(error, redis_py.AuthenticationError):
         return StoreUnavailable(
-            f"Redis at {shown} lets nobody in without the right password: {clause(error)}. Nothing was sent; put user"
-            " and password into the URL, like redis://user:password@host:6379/0."
+            f"Redis at {shown} lets nobody in without the right password: {clause(error)}. Nothing was sent; check user"
+            " and password: in the URL, like redis://user:password@host:6379/0, or in the file or function they come"
+            " from."
         )
     if isinstance(error, CannotLogIn | NoAccount):
         return StoreUnavailable(f"cannot log in to Redis at {shown}: {clause(error)}. Nothing was sent.")
@@ -209,6 +210,11 @@ def unreachable(shown: str, error: Exception) -> StoreUnavailable:
 
 def elsewhere(shown: str, error: redis_py.exceptions.AskError) -> StoreUnavailable:
     """Return the error of a Cluster's node when another holds the namespace (MOVED), or is getting it (ASK)."""
+    if "+cluster://" in shown:
+        return StoreUnavailable(
+            f"the namespace has moved within the Cluster {shown}: {error.host}:{error.port} has it, or is getting it"
+            f" (slot {error.slot_id}). Nothing has changed; try again, and the call goes there."
+        )
     return StoreUnavailable(
         f"Redis at {shown} is a node of a Cluster that does not hold the namespace: {error.host}:{error.port} does"
         f" (slot {error.slot_id}). Nothing has changed; name that node in the URL, or the Cluster, through which"
@@ -217,7 +223,7 @@ def elsewhere(shown: str, error: redis_py.exceptions.AskError) -> StoreUnavailab
 
 
 #: Errors of a server that cannot serve the namespace now, while another one may: it was demoted, has moved the
-#: namespace away, or has not read its data.
+#: namespace away, or has not read its data. NOREPLICAS is one, too, of a primary that is cut off from its replicas.
 _ELSEWHERE: Final = (
     redis_py.exceptions.AskError,
     redis_py.exceptions.TryAgainError,
@@ -230,7 +236,9 @@ _ELSEWHERE: Final = (
 
 def is_elsewhere(error: object) -> bool:
     """Return whether the next call needs a new connection, which may lead to another server."""
-    return isinstance(error, _ELSEWHERE)
+    return isinstance(error, _ELSEWHERE) or (
+        isinstance(error, redis_py.ResponseError) and str(error).startswith("NOREPLICAS")
+    )
 
 
 def unanswered(shown: str, command: Command[Any], error: Exception) -> StoreUnavailable | OutcomeUnknown:

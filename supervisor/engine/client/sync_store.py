@@ -97,26 +97,31 @@ class Store:
         except BaseException:
             self._leave(connection)
             raise
-        (self._leave if is_elsewhere(reply) else self._give_back)(connection)
+        # A primary that lacks its replicas may have been replaced: the next call asks which server is the primary.
+        stays = not is_elsewhere(reply) and wanted.is_met(acknowledged)
+        (self._give_back if stays else self._leave)(connection)
         if isinstance(reply, Exception):
             raise refused(self._shown, command, reply) from reply
         check_acknowledged(self._shown, command, wanted, acknowledged)
         return command.parse(reply)
 
-    def _ask_durably(self, connection: Any, command: Command[Any], wire: Any, wanted: Acknowledgement) -> list[Any]:
+    def _ask_durably(
+        self, connection: Any, command: Command[Any], wire: Any, wanted: Acknowledgement
+    ) -> tuple[Any, Any]:
         """Return the replies to a command, sent as `wire`, and to WAIT. An error reply is a value."""
-        wait: Any = wanted.command
-        connection.send_packed_command([hiredis.pack_command(wire), hiredis.pack_command(wait)])
+        behind: Any = wanted.commands(self._prefix)
+        connection.send_packed_command([hiredis.pack_command(each) for each in (wire, *behind)])
         replies: list[Any] = []
         try:
-            while len(replies) < 2:
+            while len(replies) < 3:
                 try:
                     replies.append(connection.read_response())
                 except redis_py.ResponseError as error:
                     replies.append(error)
         except _LOST as error:
             raise unanswered(self._shown, command, error) from error
-        return replies
+        reply, written, acknowledged = replies
+        return reply, written if isinstance(written, Exception) else acknowledged
 
     def run_ahead(self, commands: Iterable[Command[T]], most: int) -> list[T | LeaseholdError]:
         """Run commands that put jobs, in their order, with at most `most` under way. Return their answers.

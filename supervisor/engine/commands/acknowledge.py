@@ -9,6 +9,13 @@ class Acknowledgement(NamedTuple):
     replicas: int
     within_s: float
 
+    def commands(self, prefix: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """The commands behind a call that may have found its write done by another: a write, and `command`.
+
+        WAIT waits for what its own connection has written. The write makes it wait for all that came before it.
+        """
+        return ("SET", f"{prefix}waited", "1", "PX", 1000), self.command
+
     @property
     def command(self) -> tuple[Any, ...]:
         """The command behind the write, on its connection. It blocks that, and answers how many replicas have it."""

@@ -98,6 +98,26 @@ def test_put_without_its_replica_is_unknown_and_stands(puts, group, how):
     assert client.counts().waiting == (2 if how == "durable" else 1) + 24
 
 
+@pytest.mark.parametrize("way", ["add", "unique"])
+def test_job_that_another_client_has_put_is_waited_for_too(puts, group, way):
+    """The call itself writes nothing."""
+    options = {"jid": "a"} if way == "add" else {"unique": "key"}
+    client = puts()
+    client.put("k", **options, durable=True)
+    group.redis.flushall()
+    replica = group.replica()
+    replica.send(signal.SIGSTOP)
+    try:
+        jid = puts().put("k", **options)
+        with pytest.raises(OutcomeUnknown, match="0 have within 1 s"):
+            getattr(client, "add" if way == "add" else "put")("k", **options, durable=True)
+    finally:
+        replica.send(signal.SIGCONT)
+    answer = getattr(client, "add" if way == "add" else "put")("k", **options, durable=True)
+    assert answer == (False if way == "add" else jid)
+    assert is_copied(group, jid)
+
+
 def test_durable_puts_wait_as_is_configured(puts, group):
     with Client(group.url, NAMESPACE) as operator:
         operator.config.set("acknowledge", 2)
