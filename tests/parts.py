@@ -40,6 +40,7 @@ from supervisor.master.jobs.recycling import Recycling
 from supervisor.master.jobs.retirement import Retirement
 from supervisor.master.jobs.room import RoomMaker
 from supervisor.master.jobs.shared_deaths import SharedDeaths
+from supervisor.master.jobs.start_reports import StartReports
 from supervisor.master.jobs.suspects import Suspects
 from supervisor.master.jobs.unstarted import HAND_BACK, Unstarted
 from supervisor.master.model.budget import Budget
@@ -64,13 +65,13 @@ def grant_of(leases: Sequence[LeaseRecord], starting: int = 0) -> Grant:
 def lease_of(
     token: int, klass: str = "k", raw: bytes = b"1", *, is_bytes: bool = False, failures: int = 0, deaths: int = 0,
     interruptions: int = 0, timeout_ms: int | None = None, lane: str | None = None, persistent: bool = False,
-    at_most_once: bool = False, came_back: bool = False,
+    at_most_once: bool = False, was_lost: bool = False,
 ) -> LeaseRecord:  # fmt: skip
     """A lease as the engine's answer makes it."""
     timeout = None if timeout_ms is None else str(timeout_ms).encode()
     counts = [str(count).encode() if count else None for count in (failures, deaths, interruptions)]
     own = b"1" if is_bytes else None
-    marks = (b"p" if persistent else b"") + (b"o" if at_most_once else b"") + (b"f" if came_back else b"")
+    marks = (b"p" if persistent else b"") + (b"o" if at_most_once else b"") + (b"w" if was_lost else b"")
     rest = [None, None, timeout, None, own, *counts, None, lane.encode() if lane else None, marks or None, None, None]
     return LeaseRecord("w", token, f"j{token}".encode(), klass.encode(), b"q", raw, 0, rest=rest)
 
@@ -254,7 +255,9 @@ class Desk:
         self.suspects = suspects = Suspects()
         unstarted = Unstarted(slots, ledger, budget, timers, interrupter, ahead_s, log_jobs)
         room = RoomMaker(slots, ledger, budget, admission, choice, interrupter, self.log)
-        self.placing = placing = Placing(ledger, admission, choice, room, unstarted, interrupter, log_jobs)
+        self.report: Callable[[Sequence[LeaseRecord]], None] = lambda _started: None  # to Redis
+        self.starts = starts = StartReports(lambda started: self.report(started))
+        self.placing = placing = Placing(ledger, admission, choice, room, unstarted, interrupter, starts, log_jobs)
         self.intake = intake = Intake(config, ledger, pace, admission, suspects)
         reload_s = config.reload_timeout_s
         self.retirement = Retirement(intake, unstarted, placing, interrupter, reload_s)

@@ -42,6 +42,7 @@ from supervisor.master.jobs.recycling import Recycling
 from supervisor.master.jobs.retirement import Retirement
 from supervisor.master.jobs.room import RoomMaker
 from supervisor.master.jobs.shared_deaths import SharedDeaths
+from supervisor.master.jobs.start_reports import StartReports
 from supervisor.master.jobs.suspects import Suspects
 from supervisor.master.jobs.unstarted import Unstarted
 from supervisor.master.model import environment
@@ -163,8 +164,9 @@ class Parts:
         choice = ChildChoice(slots, admission, pace, ahead_s)
         unstarted = Unstarted(slots, ledger, budget, timers, interrupter, ahead_s, self.job_log)
         room = RoomMaker(slots, ledger, budget, admission, choice, interrupter, events)
+        self.start_reports = starts = StartReports(self.session.report_starts)
         self.placing = placing = Placing(
-            ledger, admission, choice, room, unstarted, interrupter, self.job_log, look_at_code
+            ledger, admission, choice, room, unstarted, interrupter, starts, self.job_log, look_at_code
         )
         self.intake = intake = Intake(config, ledger, pace, admission, self.suspects, look_at_code)
         self.retirement = Retirement(intake, unstarted, placing, interrupter, config.reload_timeout_s)
@@ -233,7 +235,9 @@ class Parts:
         self.backlog = backlog = Backlog(self._config.autoscale, self.scaling, self.slots, demand)
         self.concerns, self.maintenance = ConcernsWatch(), Maintenance(events)
         self.renewing = renewing = Renewing(identity, ledger, session.times, pipeline, answers, cut_off, counts)
-        self.grants = Grants(self.intake, self.placing, cut_off, renewing, backlog, events, counts)
+        self.grants = Grants(
+            self.intake, self.placing, cut_off, renewing, self.start_reports, backlog, events, counts
+        )  # fmt: skip
         self.leasing = Leasing(demand, self.grants, self.maintenance, session.leaser, wakeups, pipeline)
         self.settling = Settling(identity, ledger, self.leasing, backlog, self.failures, events, counts)
         self.idle_exit = IdleExit(self._config.exit_when_idle_s, session, wakeups, demand, self.leasing)

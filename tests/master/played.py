@@ -64,7 +64,8 @@ class PlayedMaster:
         backlog = Backlog("", SimpleNamespace(most=2), slots, SimpleNamespace(concurrency=1, handlers={}))
         maintenance = Maintenance(events)
         self.renewing = renewing = Renewing(identity, ledger, times, pipeline, answers, cut_off, counts)
-        grants = Grants(desk.intake, desk.placing, cut_off, renewing, backlog, events, counts)
+        desk.report = session.report_starts
+        grants = Grants(desk.intake, desk.placing, cut_off, renewing, desk.starts, backlog, events, counts)
         self.leasing = leasing = Leasing(demand, grants, maintenance, session.leaser, wakeups, pipeline)
         self.settling = Settling(identity, ledger, leasing, backlog, RecentFailures(), events, counts)
         self.idle_exit = IdleExit(idle_s, session, wakeups, demand, leasing)

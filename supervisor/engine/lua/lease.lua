@@ -27,8 +27,9 @@
 --           beside; or, of a job with a full record, an array klass, queue, data, for how many ms it could have been
 --           leased, and the rest: nil, or an array priority, retries, timeout, max_deaths, kind of data (nil = json,
 --           "1" = bytes, "entry"), failures, deaths, interruptions, tags, lane, marks ("p" = persistent, "o" = at most
---           once, "l" = it has a slot of a limit, "f" = it came from the front), its checkpoint as JSON, its trace, how
---           many bytes of signals, waits and steps it has: the caller reads replay:<jid> by HGETALL.
+--           once, "l" = it has a slot of a limit, "w" = a worker was lost with it, and may just have started it), its
+--           checkpoint as JSON, its trace, how many bytes of signals, waits and steps it has: the caller reads
+--           replay:<jid> by HGETALL.
 --           In place of large data is its size, an integer: the caller reads data:<jid> by MGET. After either it reads,
 --           by ZRANGEBYSCORE, which jobs held:<worker> has under these tokens. With another token the lease is lost,
 --           and what was read is of a later stage.
@@ -162,7 +163,7 @@ for _, klass in ipairs(lines_of(ARGV[11])) do never_twice[klass] = true end
 
 local function marks_of(rec)
   local marks = (rec.persistent and "p" or "") .. (rec.once == "1" and "o" or "") .. (rec.limit and "l" or "")
-    .. (rec.turn and "f" or "")
+    .. (rec.lost and "w" or "")
   return marks ~= "" and marks
 end
 

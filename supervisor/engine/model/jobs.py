@@ -39,10 +39,10 @@ class LeaseRecord:
     """The values of one leased job, as lease.lua returns them. `.data` is decoded on first use."""
 
     __slots__ = (
-        "_data", "at_most_once", "batch", "came_back", "deaths", "expires_unix", "failures", "granted_ms",
+        "_data", "at_most_once", "batch", "deaths", "expires_unix", "failures", "granted_ms",
         "interruptions", "is_bytes", "is_call", "jid", "klass", "lane", "limited", "max_deaths", "persistent",
         "priority", "queue", "raw", "raw_replay", "raw_saved", "retries", "tags", "timeout_s", "token", "trace",
-        "waited_s", "worker",
+        "waited_s", "was_lost", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -82,7 +82,7 @@ class LeaseRecord:
         self.batch: str | None = None  # the id of the batch of which it is a member
         self.raw_replay: bytes | None = None  # its signals, waits and steps, as replay.packed() makes them
         self.persistent = self.at_most_once = False
-        self.came_back = False  # from the front: another lease of the job has ended
+        self.was_lost = False  # a worker was lost while it held the job, and may just have started it
         self.limited = False  # the lease occupies a slot of a limit, and any end of the lease frees it
         if rest is not None:
             self._take(*rest)
@@ -120,7 +120,7 @@ class LeaseRecord:
         self.persistent = b"p" in (marks or b"")
         self.at_most_once = b"o" in (marks or b"")
         self.limited = b"l" in (marks or b"")
-        self.came_back = b"f" in (marks or b"")
+        self.was_lost = b"w" in (marks or b"")
         self.raw_saved = saved
         self.raw_replay = replay
         self.trace = trace.decode() if trace else None

@@ -111,6 +111,15 @@ class Session:
         """Start an exchange. Raises LinkLost."""
         self.pipeline.exchange(parts)
 
+    def report_starts(self, leases: Sequence[LeaseRecord]) -> None:
+        """Tell Redis at once, beside any exchange, that these jobs start; nothing while Redis is away.
+
+        Raises LinkLost.
+        """
+        if self._resumed:
+            starts = [leasing.Renewal(lease.jid, lease.token, started=True) for lease in leases]
+            self.pipeline.send_aside(leasing.renew(self.worker, starts, ttl_s=self.times.own_ttl_s))
+
     def read(self) -> None:
         """Read replies of the exchange. Raises LinkLost."""
         self.pipeline.read()

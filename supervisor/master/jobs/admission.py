@@ -47,10 +47,10 @@ class Stop(Enum):
 def may_go_ahead(lease: LeaseRecord) -> bool:
     """Return whether a job may wait at a busy child.
 
-    Jobs without an end, or without a second try, wait for an idle child. So does a job whose child has died, because it
-    may kill this child, too.
+    Jobs without an end, or without a second try, wait for an idle child. So does a job whose child or worker has died,
+    because it may have killed it.
     """
-    return not (lease.persistent or lease.at_most_once or lease.deaths)
+    return not (lease.persistent or lease.at_most_once or lease.deaths or lease.was_lost)
 
 
 class Admission:

@@ -5,13 +5,10 @@ from typing import Final
 from supervisor import clock
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.model.job_pipe import MAX_SENT
-from supervisor.master.model.pace import Pace
+from supervisor.master.model.pace import SHORT_S, Pace
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
 
-#: Jobs expected to run longer are reported as started at once, so that a crash of the master counts as a death. No such
-#: job is leased for a child that is not ready yet.
-SHORT_S: Final = 0.001
 #: A lease brings at most so many jobs for shared children: their sockets have room for them.
 MOST_FOR_SHARED: Final = 128
 

@@ -44,6 +44,7 @@ class JobOutcomes:
     ) -> None:
         """`kernel_verdict(child number)` is asked once for each child that died by SIGKILL."""
         self._ledger = ledger
+        self._reports = ledger.reports
         self._pace = pace
         self._budget = budget
         self._admission = admission
@@ -70,6 +71,7 @@ class JobOutcomes:
         if child.shared is not None:
             self._suspects.clear(running.lease.jid)
         elif child.sent and child.state is ChildState.BUSY:
+            self._reports.job_started(child.sent[0])
             self._log.started(child.sent[0])
 
     def _account(self, child: ChildHandle, running: HeldLease, outcome: Outcome, said: messages.Outcome) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 from supervisor.master.jobs.admission import Admission, Stop
-from supervisor.master.jobs.capacity import SHORT_S
 from supervisor.master.jobs.child_choice import RUN_S, ChildChoice
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.jobs.room import RoomMaker
@@ -33,6 +32,7 @@ class Placing:
         room: RoomMaker,
         unstarted: Unstarted,
         interrupter: Interrupter,
+        starts: StartReports,
         log: JobLog,
         look_at_code: Callable[[], None] | None = None,
     ) -> None:
@@ -44,21 +44,22 @@ class Placing:
         self._room = room
         self._unstarted = unstarted
         self._interrupter = interrupter
+        self._starts = starts
         self._log = log
         self._look_at_code = look_at_code
 
-    def place(self, starts: StartReports | None = None) -> None:
+    def place(self, reports_starts: bool = False) -> None:
         """Send the ready jobs to the children that may have them.
 
-        `starts` hears which jobs start at idle children, and reports some of them at once. Raises LinkLost: then a job
-        that was to be reported first is still ready.
+        `reports_starts`: their lease has told Redis of no start, so that of each idle child is to be reported. Raises
+        LinkLost: then a job that was to be reported first is still ready.
         """
         ready, is_moving = self._ledger.ready, False
         if ready and self._look_at_code is not None:
             self._look_at_code()
         stop = self._admission.why_not()
         if stop is None:
-            is_moving = bool(ready) and self._send_ready(starts)
+            is_moving = bool(ready) and self._send_ready(reports_starts)
         elif stop in _HANDED_BACK:
             self._unstarted.hand_back()
         elif stop is Stop.UNSETTLED:
@@ -66,12 +67,12 @@ class Placing:
         if ready or self._unstarted.hand_back_planned:
             self._unstarted.plan_hand_back(is_moving)
 
-    def _send_ready(self, starts: StartReports | None) -> bool:
+    def _send_ready(self, reports_starts: bool) -> bool:
         """Send ready jobs until one finds no child or no room. Returns whether any was sent.
 
         Where children are shared, jobs of another kind may go past those that wait.
         """
-        has_sent = self._send_first(starts)
+        has_sent = self._send_first(reports_starts)
         if not self._ledger.ready:
             self._admission.found_place()
         if not self._ledger.ready or not self._choice.has_shared:
@@ -80,7 +81,7 @@ class Placing:
         try:
             while ready:
                 if (kind := _kind_of(ready[0])) not in kinds:
-                    has_sent = self._send_first(starts) or has_sent
+                    has_sent = self._send_first(reports_starts) or has_sent
                     kinds.add(_kind_of(ready[0]) if ready else kind)
                 if ready:
                     waiting.append(ready.popleft())
@@ -89,7 +90,7 @@ class Placing:
         self._admission.wait_beside()
         return has_sent
 
-    def _send_first(self, starts: StartReports | None) -> bool:
+    def _send_first(self, reports_starts: bool) -> bool:
         """Send ready jobs until one finds no child or no room. Returns whether any was sent."""
         ready, has_sent = self._ledger.ready, False
         child, run_s, most = None, 0.0, 0
@@ -106,8 +107,8 @@ class Placing:
                     break
                 continue
             is_start = not child.sent or child.shared is not None
-            if starts is not None and is_start:
-                starts.before(held)
+            if is_start:
+                self._starts.before(held)
             try:
                 child.send(held)
             except BrokenPipeError:
@@ -122,17 +123,13 @@ class Placing:
             has_sent = True
             run_s -= held.estimate_s or RUN_S
             self._admission.given(held, child)
-            is_full = is_start and starts is not None and starts.after(held)
+            is_full = is_start and reports_starts and self._starts.after(held)
             if is_start:
-                self._started(held)
-            if is_full and starts is not None:
-                starts.finish()  # this may find the connection lost: all that is noted of the job is noted
+                self._reports.job_started(held)
+                self._log.started(held)
+            if is_full:
+                self._starts.finish()  # this may find the connection lost: all that is noted of the job is noted
         return has_sent
-
-    def _started(self, held: HeldLease) -> None:
-        if not held.start_reported and (held.estimate_s is None or held.estimate_s > SHORT_S):
-            self._reports.add_start(held)
-        self._log.started(held)
 
     # against a start
 

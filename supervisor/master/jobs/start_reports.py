@@ -3,12 +3,13 @@
 Owns the order of a start and its report. The report comes soon after the start, so that neither its making nor the
 server that it wakes takes the child's processor. If the master dies between the two, the job counts as not started, and
 its death is not counted. So the report comes first for a job that must not start twice, and for one that may have
-started before.
+killed a child or a master before.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.master.model.held_lease import HeldLease
 
 #: One report has at most so many starts: to send that many jobs takes less than half a millisecond.
@@ -16,8 +17,8 @@ _MOST_TOGETHER: Final = 8
 
 
 class StartReports:
-    def __init__(self, report: Callable[[Sequence[HeldLease]], None]) -> None:
-        """`report` tells Redis that these jobs have started, or are about to. Raises LinkLost."""
+    def __init__(self, report: Callable[[Sequence[LeaseRecord]], None]) -> None:
+        """`report` tells Redis that the jobs of these leases have started, or are about to. Raises LinkLost."""
         self._report = report
         self._unreported: list[HeldLease] = []
         self.are_first = False  # all jobs of the lease may have started before
@@ -25,7 +26,7 @@ class StartReports:
     def before(self, held: HeldLease) -> None:
         """The job is about to be sent to an idle child. Raises LinkLost: it must not be sent then."""
         lease = held.lease
-        may_have_started = lease.came_back or lease.deaths or lease.interruptions
+        may_have_started = lease.was_lost or lease.deaths or lease.interruptions
         if held.start_reported or not (self.are_first or lease.at_most_once or may_have_started):
             return
         self._unreported.append(held)
@@ -44,4 +45,4 @@ class StartReports:
         """Report the starts of all jobs that were sent. Raises LinkLost."""
         if self._unreported:
             unreported, self._unreported = self._unreported, []
-            self._report(unreported)
+            self._report([held.lease for held in unreported])

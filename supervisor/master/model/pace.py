@@ -8,6 +8,9 @@ from supervisor.config import MOST_PROCESSES
 _DECAY: Final = 0.1
 #: Passing a job on costs at least this. No estimate is lower, so the number of jobs sent ahead is bounded.
 _FLOOR_S: Final = 20e-6
+#: Jobs expected to run longer are reported as started at once, so that a crash of the master counts as a death. No such
+#: job is leased for a child that is not ready yet.
+SHORT_S: Final = 0.001
 #: Upper bound of the master's own time per job. More children do not help when jobs are shorter than this.
 _FEED_S: Final = 100e-6
 

@@ -13,6 +13,7 @@ from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.replay import STEPS_BYTES
 from supervisor.engine.model.validation import STATE_BYTES
 from supervisor.master.model.held_lease import HeldLease
+from supervisor.master.model.pace import SHORT_S
 from supervisor.messages import Checkpoint, ProgressReport, ResultsWanted
 
 #: Each job may store checkpoints at this rate: the largest one every 50 ms, small ones without a limit. All of them go
@@ -39,6 +40,11 @@ class PendingReports:
         return bool(self._started or self._progressed or self._checkpointed)
 
     # starts
+
+    def job_started(self, held: HeldLease) -> None:
+        """The job has started. Its start is reported, unless its lease did so or it will hardly outlast the report."""
+        if not held.start_reported and (held.estimate_s is None or held.estimate_s > SHORT_S):
+            self.add_start(held)
 
     def add_start(self, held: HeldLease) -> None:
         """The job runs, and its lease does not say so yet. Redis must know, because a death counts from now on."""

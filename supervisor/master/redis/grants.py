@@ -26,6 +26,7 @@ class Grants:
         placing: Placing,
         cut_off: CutOff,
         renewing: Renewing,
+        starts: StartReports,
         backlog: Backlog,
         events: Events,
         counts: MasterCounts,
@@ -37,7 +38,7 @@ class Grants:
         self._backlog = backlog
         self._events = events
         self._counts = counts
-        self._starts = StartReports(renewing.report_starts)
+        self._starts = starts
         self.fresh = 0  # jobs that were granted and not placed yet
         self._reports_starts = False
 
@@ -80,7 +81,8 @@ class Grants:
     def place(self) -> None:
         """Place the fresh jobs. After a wake-up `report_starts` is to follow soon. Raises LinkLost."""
         self.fresh = 0
-        self._placing.place(self._starts if self._reports_starts else None)
+        self._placing.place(self._reports_starts)
+        self._starts.are_first = False
 
     def report_starts(self) -> None:
         """Report to Redis which of the jobs just placed have started. Raises LinkLost."""

@@ -1,4 +1,4 @@
-"""Renews leases, and tells Redis how running jobs get on. Runs in the master. Does no I/O beside the report of starts.
+"""Renews leases, and tells Redis how running jobs get on. Runs in the master. Does no I/O.
 
 Owns when leases are renewed: every third of their TTL. A renewal tells which leases are lost.
 """
@@ -20,7 +20,6 @@ from supervisor.engine.worker.pipeline import Pipeline
 from supervisor.master.jobs.cut_off import CutOff
 from supervisor.master.jobs.lease_answers import LeaseAnswers
 from supervisor.master.model.counts import MasterCounts
-from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.redis.speaker import TimedSpeaker
 
@@ -132,11 +131,6 @@ class Renewing(TimedSpeaker):
             self._identity.name, renewals, number=self._identity.next_number, ttl_s=self._times.own_ttl_s
         )  # fmt: skip
         return Part(command, partial(then, due), must=True, again=again)
-
-    def report_starts(self, started: Sequence[HeldLease]) -> None:
-        """Tell Redis at once, beside any exchange, that these jobs start. Raises LinkLost."""
-        starts = [_started(held.lease) for held in started]
-        self._pipeline.send_aside(leasing.renew(self._identity.name, starts, ttl_s=self._times.own_ttl_s))
 
     # what comes
 

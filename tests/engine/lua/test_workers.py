@@ -5,6 +5,7 @@ import pytest
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import leasing, settling, workers
 from supervisor.engine.model.errors import LeaseholdError, LeaseLost
+from supervisor.engine.model.outcomes import Released
 
 
 @pytest.fixture
@@ -16,6 +17,46 @@ def q(client):
 
 def names(client):
     return [worker.name for worker in client.workers()]
+
+
+# Jobs that may have been started just before their worker was lost.
+
+
+def was_lost(client, clock):
+    """Lease all that waits, as a worker that goes on, and name the jobs that another one may have started."""
+    leases = calls_of(client).run(leasing.lease("other", ["q"], 6, starting=0, now=clock.now)).leases
+    return [lease.jid for lease in leases if lease.was_lost]
+
+
+def lease_two(client, clock, starting=0):
+    return calls_of(client).run(leasing.lease("w", ["q"], 2, ttl_s=5, starting=starting, now=clock.now)).leases
+
+
+def test_unstarted_jobs_of_a_worker_that_was_taken_for_lost_are_marked(client, q, clock):
+    lease_two(client, clock)
+    clock.tick(60)
+    assert was_lost(client, clock) == ["a", "b"]
+
+
+def test_unstarted_jobs_of_a_worker_that_an_operator_forgets_are_marked(client, q, clock):
+    lease_two(client, clock, starting=1)
+    client.deregister("w")
+    assert was_lost(client, clock) == ["b"]
+
+
+def test_jobs_that_a_worker_itself_hands_back_are_not_marked(client, q, clock):
+    first, _second = lease_two(client, clock)
+    calls_of(client).call(settling.settle, "w", [Released(first, started=False)])
+    calls_of(client).call(leasing.resume, "w", 1, [])
+    assert was_lost(client, clock) == []
+
+
+def test_put_of_a_job_takes_the_mark_away(client, q, clock):
+    lease_two(client, clock)
+    clock.tick(60)
+    client.sweep()
+    q.put("k", jid="a")
+    assert was_lost(client, clock) == ["b"]
 
 
 # Presence.

@@ -13,7 +13,7 @@ QUICK_S = 0.0001
 # idle children
 
 
-@pytest.mark.parametrize("kind", [{"persistent": True}, {"at_most_once": True}, {"deaths": 1}])
+@pytest.mark.parametrize("kind", [{"persistent": True}, {"at_most_once": True}, {"deaths": 1}, {"was_lost": True}])
 def test_some_jobs_wait_for_an_idle_child(pool, kind):
     pool = pool(processes=1)
     pool.pace.learn("k", QUICK_S)

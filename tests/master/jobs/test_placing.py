@@ -10,7 +10,6 @@ import pytest
 from supervisor import messages
 from supervisor.engine.model.outcomes import Released, Unknown
 from supervisor.linux import kernel
-from supervisor.master.jobs.start_reports import StartReports
 from supervisor.master.jobs.unstarted import HAND_BACK
 from supervisor.master.model.states import ChildState
 from supervisor.messages import HandlerSettings
@@ -27,9 +26,9 @@ def test_only_a_start_that_happens_is_reported(desk):
     known = {"k": HandlerSettings()}
     desk.intake.accept(grant_of([lease_of(1), lease_of(2)]), known)
     reported = []
-    starts = StartReports(lambda started: reported.extend(held.lease.token for held in started))
-    desk.placing.place(starts)
-    starts.finish()
+    desk.report = lambda started: reported.extend(lease.token for lease in started)
+    desk.placing.place(reports_starts=True)
+    desk.starts.finish()
     assert (reported, len(first.sent + second.sent)) == ([1], 1)
     assert [held.lease.token for held in desk.ledger.ready] == [2]
 

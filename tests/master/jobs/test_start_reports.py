@@ -3,31 +3,29 @@
 import pytest
 
 from supervisor.engine.transport.link import LinkLost
-from supervisor.master.jobs.start_reports import StartReports
 from supervisor.messages import HandlerSettings
 from tests.parts import grant_of, holding, lease_of
 
-KINDS_TO_KNOW = [{"at_most_once": True}, {"came_back": True}, {"deaths": 1}, {"interruptions": 1}]
+KINDS_TO_KNOW = [{"at_most_once": True}, {"was_lost": True}, {"deaths": 1}, {"interruptions": 1}]
 
 
 @pytest.fixture
 def placed(desk):
     """Place these leases at idle children. Return the tokens of each report, with how many jobs were sent by then."""
 
-    def place(*leases, are_first=False):
+    def place(*leases, are_first=False, reports_starts=True):
         each = desk(processes=str(len(leases)))
         children = [each.child(holding) for _ in leases]
         reported = []
 
         def report(started):
-            reported.append(([held.lease.token for held in started], sum(len(child.sent) for child in children)))
+            reported.append(([lease.token for lease in started], sum(len(child.sent) for child in children)))
 
-        starts = StartReports(report)
-        starts.are_first = are_first
+        each.report, each.starts.are_first = report, are_first
         each.intake.accept(grant_of(leases), {"k": HandlerSettings()})
-        each.placing.place(starts)
-        starts.finish()
-        assert all(each.ledger.find(lease.token).start_reported for lease in leases)
+        each.placing.place(reports_starts)
+        each.starts.finish()
+        assert all(each.ledger.find(lease.token).start_reported for lease in leases if reports_starts)
         return reported
 
     return place
@@ -44,10 +42,10 @@ def cut(desk):
         each = desk(processes="1")
         each.child(holding)
         each.intake.accept(grant_of([lease]), {"k": HandlerSettings()})
-        starts = StartReports(report)
+        each.report = report
         with pytest.raises(LinkLost):
-            each.placing.place(starts)
-            starts.finish()
+            each.placing.place(reports_starts=True)
+            each.starts.finish()
         return each
 
     return place
@@ -60,6 +58,11 @@ def test_start_is_reported_right_after_the_job_is_sent(placed):
 @pytest.mark.parametrize("kind", KINDS_TO_KNOW, ids=lambda kind: next(iter(kind)))
 def test_start_that_must_be_known_is_reported_first(placed, kind):
     assert placed(lease_of(1, **kind)) == [([1], 0)]
+
+
+@pytest.mark.parametrize("kind", KINDS_TO_KNOW, ids=lambda kind: next(iter(kind)))
+def test_start_that_must_be_known_is_reported_first_however_its_job_was_leased(placed, kind):
+    assert placed(lease_of(1, **kind), lease_of(2), reports_starts=False) == [([1], 0)]
 
 
 def test_each_start_of_a_lease_that_may_repeat_is_reported_first(placed):
@@ -101,8 +104,9 @@ def test_child_whose_report_finds_the_connection_lost_has_its_trust_domain(desk)
     children = [each.child(holding) for _ in range(8)]
     handlers = {"k": HandlerSettings(), "shut": HandlerSettings(sandbox="strict", network=False)}
     each.intake.accept(grant_of([lease_of(n) for n in range(1, 9)]), handlers)
+    each.report = report
     with pytest.raises(LinkLost):
-        each.placing.place(StartReports(report))
+        each.placing.place(reports_starts=True)
     assert all(child.trust_domain is not None for child in children)
     assert len(each.events("job.started")) == 8
 
@@ -113,17 +117,17 @@ def test_report_that_failed_is_not_made_by_the_next_lease(desk):
     reported = []
 
     def report(started):
-        reported.append([held.lease.token for held in started])
+        reported.append([lease.token for lease in started])
         if len(reported) == 1:
             raise LinkLost("gone")
 
-    starts = StartReports(report)
+    desk.report = report
     desk.intake.accept(grant_of([lease_of(1)]), {"k": HandlerSettings()})
-    desk.placing.place(starts)
+    desk.placing.place(reports_starts=True)
     with pytest.raises(LinkLost):
-        starts.finish()
+        desk.starts.finish()
     desk.intake.accept(grant_of([lease_of(2)]), {"k": HandlerSettings()})
-    desk.placing.place(starts)
-    starts.finish()
+    desk.placing.place(reports_starts=True)
+    desk.starts.finish()
     assert reported == [[1], [2]]
     assert len(first.sent) == len(second.sent) == 1

@@ -130,6 +130,34 @@ def test_job_that_kills_masters_fails_after_its_deaths(stage, measured):
     stage.assert_nothing_left()
 
 
+@pytest.mark.sampled(2)
+def test_job_of_a_quick_klass_kills_one_busy_master_uncounted_at_most(stage, measured):
+    """Such jobs are sent ahead, and their starts are not reported. The one that came back waits for an idle child."""
+    stage.config(grace=0.3)
+    pools = [stage.start(processes=1, jobs_per_child=0, lease_ttl="1s", sandbox="none").wait_ready() for _ in range(4)]
+    stage.wait_until_idle(4)
+    others = stage.queue.put_many({"klass": "bad.kill_the_master"} for _ in range(2_000))
+    jid = stage.queue.put("bad.kill_the_master", 0.0, max_deaths=2)
+    others += stage.queue.put_many({"klass": "bad.kill_the_master"} for _ in range(2_000))
+
+    def living():
+        return [pool for pool in pools if pool.process.poll() is None]
+
+    stage.wait_until_counted(lambda: not living() or stage.client.job(jid).state == "failed")
+    job, killed = stage.client.job(jid), [pool for pool in pools if pool not in living()]
+    measured(f"{len(killed)} masters killed, {job.deaths} deaths counted")
+    assert (job.state, job.deaths) == ("failed", 2), job.history
+    assert len(killed) in (2, 3)
+    stage.wait_until_counted(lambda: not stage.queue.counts().total)
+    assert {
+        each.state for first in range(0, 4_000, 1_000) for each in stage.client.jobs(*others[first : first + 1_000])
+    } == {"complete"}
+    for pool in killed:
+        stage.client.deregister(pool.worker)
+    assert {pool.drain() for pool in living()} == {0}
+    stage.assert_nothing_left()
+
+
 def test_short_stop_costs_nothing(stage):
     """Stopped past a job's limit but within its lease: the child's outcome is read before the deadline is handled."""
     pool = stage.start(processes=1).wait_ready()

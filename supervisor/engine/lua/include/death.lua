@@ -39,13 +39,14 @@ function death.die(rec, reason, default_limit, failure)
   return state
 end
 
--- A job's lease ended with its worker. That is a death if it had started, else nothing; for an at-most-once job the
--- start is uncertain. Return as die() does.
+-- A job's lease ended with its worker. That is a death if it had started, else only a mark: a start just before the
+-- loss may be unknown. For an at-most-once job it counts. Return as die() does.
 function death.lose(rec)
   local _, worker = owner_of(rec)
   local started = rec.started or moves.is_once(rec)
   moves.take_away(rec)
   if not started then
+    rec.lost = 1
     moves.was_not_started(rec)
     return "waiting"
   end

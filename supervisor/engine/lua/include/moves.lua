@@ -251,7 +251,8 @@ function moves.hand_back(jid, worker, certain)
   if moves.is_once(rec) and not certain then
     moves.fail_interrupted(rec, worker)
   else
-    if was_started then rec.begun = 1 else moves.was_not_started(rec) end
+    if not was_started then moves.was_not_started(rec) end
+    if was_started then rec.begun = 1 elseif not certain then rec.lost = 1 end
     moves.to_front(rec)
   end
   return true

@@ -71,7 +71,7 @@ function stage.begin(rec, queue, since)
   if rec.unique and rec.queue and rec.queue ~= queue then claims.release(rec) end
   rec.queue, rec.put, rec.seq, holders[rec.jid] = queue, since or now, nil, nil
   rec.turn, rec.since, rec.unknown, rec.failures, rec.deaths, rec.interruptions = nil, nil, nil, nil, nil, nil
-  rec.short, rec.left, rec.begun = nil, nil, nil
+  rec.short, rec.left, rec.begun, rec.lost = nil, nil, nil, nil
   if rec.unique then claims.take(rec) end
   if rec.expires then place(P .. "expiring", rec.jid, rec.put + rec.expires) end
   stage.know_queue(queue)
