@@ -4,6 +4,7 @@ Reads only: it judges the answers of the engine's examiner and client.
 """
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -171,18 +172,30 @@ def _replicas(client: Client, config: RunConfig, info: Info) -> Iterator[Finding
     """Compare the replicas that must acknowledge with those that there are."""
     configured = client.config.get("acknowledge")
     needed = configured if config.acknowledge is None else config.acknowledge
-    there = int(info.get("connected_slaves", 0))
+    there = sum(",state=online," in text for name, text in info.items() if re.fullmatch(r"slave\d+", name))
     assert isinstance(needed, int)
-    if not needed:
-        return
     words = f"acknowledge is {counted(needed, 'replica')}, and {there} {'is' if there == 1 else 'are'} connected"
-    if there < needed:
+    if there and "min_slaves_good_slaves" not in info:  # the server tells it only with the setting
+        yield warning(
+            "replicas",
+            "min-replicas-to-write is 0: a primary that is cut off from its replicas takes writes, which are lost when"
+            " another is elected; set it to 1",
+        )
+    if there and not needed:
+        yield warning(
+            "replicas",
+            f"{words}: a failover loses the puts and ends of jobs that only the primary had; set it to {there}, or mark"
+            " the puts that matter as durable",
+        )
+    elif not needed:
+        return
+    elif there < needed:
         yield problem("replicas", f"{words}: the ends of jobs wait for the others; start them, or set it to {there}")
     elif there > needed:
         yield warning(
             "replicas",
-            f"{words}: a failover to one that has not acknowledged loses what the others have; set it to {there}, or"
-            " let none of the others be elected (replica-priority 0)",
+            f"{words}: a failover to one that has not acknowledged loses what the others have; set it to {there},"
+            " unless none of the others can be elected (replica-priority 0), which the primary does not know",
         )
     else:
         yield ok("replicas", words)

@@ -38,7 +38,7 @@ _IN_SCRIPTS: Final = tuple(
     if line.strip()
 )
 _OF_A_WORKER: Final = (
-    *("EVALSHA 0 1 K", "BLPOP K 1", "BLMOVE K K RIGHT RIGHT 1", "LLEN K", "UNLINK K"),
+    *("EVALSHA 0 1 K", "BLPOP K 1", "BLMOVE K K RIGHT RIGHT 1", "LLEN K", "UNLINK K", "WAIT 1 1"),
     *("MGET K", "ZRANGEBYSCORE K 0 1"),  # of large payloads
 )
 _OF_COMMANDS: Final = (
@@ -81,6 +81,9 @@ class Examiner:
     def __init__(self, url: str, namespace: Namespace, credentials: Credentials | None = None) -> None:
         """Connect. `credentials` returns the account in place of the URL's. Raises StoreUnavailable."""
         self._namespace = namespace
+        several = redis_url.nodes(url)
+        #: The commands by which a worker finds the server among several.
+        self._of_finding = () if several is None else ("ROLE", "CLUSTER SLOTS") if several.is_cluster else ("ROLE",)
         self.keys = f"{namespace.prefix}*"
         #: Known after `greet`: in a Cluster another node may.
         self.holds_namespace = False
@@ -164,7 +167,7 @@ class Examiner:
 
     def refused(self) -> Refused | None:
         """Return what our account may not do; None if it cannot run the script that asks."""
-        of_a_worker = sorted({*_OF_A_WORKER, *_called_by(scripts.OF_A_WORKER)})
+        of_a_worker = sorted({*_OF_A_WORKER, *self._of_finding, *_called_by(scripts.OF_A_WORKER)})
         of_commands = sorted({*_OF_COMMANDS, *_called_by(scripts.ALL)} - set(of_a_worker))
         calls = [*of_a_worker, *of_commands]
         words = [

@@ -418,6 +418,14 @@ def test_missing_rights_of_the_account_are_named(seen, account, namespace, rules
     assert code == expected and any(words in line for line in of(found, "problem")), found
 
 
+def test_missing_right_to_ask_for_the_primary_is_named(seen, tmp_path):
+    with sentinels.group(tmp_path, replicas=0) as group:
+        rules = "reset on >PASSWORD +@all ~* &* -role"
+        group.redis.execute_command("ACL", "SETUSER", "patient", *rules.split())
+        code, found = seen(group.url.replace("://", "://patient:PASSWORD@"))
+    assert code == 1 and any("patient may not ROLE, which a supervisor needs" in line for line in of(found, "problem"))
+
+
 @pytest.mark.parametrize(("rules", "about"), [("-zscan", "ZSCAN, which some commands"), ("-info", "may not ask INFO")])
 def test_right_that_only_some_commands_need_is_a_warning(seen, account, namespace, rules, about):
     code, found = seen(account(f"+@all ~NS:* &NS:* {rules}"), namespace)
@@ -477,6 +485,11 @@ def test_replicas_that_acknowledge_are_compared_with_those_there_are(seen, tmp_p
 
     with sentinels.group(tmp_path, replicas=1) as group:
         assert not said("ok")
+        cut_off, unacknowledged = said("warning")
+        assert "min-replicas-to-write is 0" in cut_off
+        assert "acknowledge is 0 replicas, and 1 is connected: a failover loses the puts" in unacknowledged
+        group.redis.config_set("min-replicas-to-write", "1")
+        assert said("warning") == [unacknowledged]
         assert "acknowledge is 2 replicas, and 1 is connected: the ends" in only(said("problem", acknowledge="2"))
         assert said("ok", acknowledge="1") == ["replicas: acknowledge is 1 replica, and 1 is connected"]
         with Client(group.url, "lh") as client:
