@@ -4,10 +4,8 @@ Owns the runs and their threads. Must not speak to Redis: an outcome goes into t
 """
 
 import asyncio
-import contextvars
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,16 +20,13 @@ from supervisor.engine.model.outcomes import LONGEST_UNKNOWN_S, Failed, Outcome,
 from supervisor.in_process.book import Book
 from supervisor.in_process.job_calls import CallsOfJob
 from supervisor.in_process.outcomes import RunEnd, end_of, end_of_exit, message_of, outcome_of
+from supervisor.in_process.threads import NoThread, in_thread
 from supervisor.messages import TIMEOUT, HandlerSettings, Notice, Verb
 
 #: A job for which no thread can be started goes back after this time.
 _NO_THREAD_S: Final = 1.0
 
 log = logging.getLogger("leasehold")
-
-
-class _NoThread(Exception):
-    """No thread can be started for a job, in the system's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,6 @@ class Jobs:
         self._on_room = on_room
         self._runs: dict[int, SharedRun] = {}  # by token
         self._limits: dict[int, asyncio.TimerHandle] = {}
-        self._threads = ThreadPoolExecutor(concurrency, "leasehold-job")
         self._is_empty = asyncio.Event()
         self._is_empty.set()
 
@@ -103,9 +97,9 @@ class Jobs:
                 answer = await run.perform(self._rules.on_error)
                 run.end_around(answer)
             else:
-                answer = await self._run_in_thread(run)
+                answer = await in_thread(f"leasehold-job {lease.jid}", self._perform, run)
             end = end_of(answer)
-        except _NoThread as error:
+        except NoThread as error:
             await self._give_back(run, lease, error)
             return
         except SystemExit as leaving:  # it would end the application
@@ -116,24 +110,16 @@ class Jobs:
             raise
         self._end(run, lease, end)
 
-    async def _give_back(self, run: SharedRun, lease: LeaseRecord, error: _NoThread) -> None:
+    async def _give_back(self, run: SharedRun, lease: LeaseRecord, error: NoThread) -> None:
         """Hand the job back after a second, so that leases do not follow each other without a pause."""
-        run.is_void = True  # the executor may begin it later, when another thread is free
+        run.is_void = True  # nothing of it is to be stopped, or to count as started
         log.warning("%s %s was not started: %s", lease.klass, lease.jid, error)
-        await asyncio.sleep(_NO_THREAD_S)
-        self._remove(run)
-        run.job.remove_workdir()
-        if self._book.holds(lease.token):
-            self._book.end(Released(lease, started=False))
-
-    async def _run_in_thread(self, run: SharedRun) -> Answer:
-        context = contextvars.copy_context()
-        loop = asyncio.get_running_loop()
         try:
-            performed = loop.run_in_executor(self._threads, context.run, self._perform, run)
-        except RuntimeError as error:  # the limit of threads is reached, or the interpreter ends
-            raise _NoThread(str(error)) from error
-        return await performed
+            await asyncio.sleep(_NO_THREAD_S)
+        finally:  # also if the application cancels all its tasks
+            self._remove(run)
+            if self._book.holds(lease.token):
+                self._book.end(Released(lease, started=False))
 
     def _perform(self, run: SharedRun) -> Answer:
         """Run the handler. Blocks, in a thread of its own."""
@@ -232,10 +218,6 @@ class Jobs:
             self._book.end(Released(lease, started=True, reason=reason))
             if run.task is not None and not run.handler.is_async:
                 run.task.cancel()  # it only waits for the thread
-
-    def close(self) -> None:
-        """Let idle threads end."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _outcome(lease: LeaseRecord, end: RunEnd, settings: HandlerSettings) -> Outcome:

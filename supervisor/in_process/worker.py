@@ -115,7 +115,7 @@ class Worker:
             for command in declarations:
                 await calls_of(self._client).run(command)
         except BaseException:
-            self._close()
+            self._directory.cleanup()
             raise
         self._serving = _started("exchanges", self._exchanges.serve())
         self._serving.add_done_callback(self._on_served)
@@ -184,16 +184,12 @@ class Worker:
             for task in (self._serving, *self._others):
                 task.cancel()
             await asyncio.wait([self._serving, *self._others])
-            self._close()
+            self._directory.cleanup()
 
     def _on_served(self, serving: asyncio.Task[None]) -> None:
         """Stop the jobs if the exchanges have ended by an error: nothing renews their leases any more."""
         if not serving.cancelled() and serving.exception() is not None:
             self._jobs.lose_all()
-
-    def _close(self) -> None:
-        self._jobs.close()
-        self._directory.cleanup()
 
 
 def _started(what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

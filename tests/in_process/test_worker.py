@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+import time
+from collections import deque
 
 import orjson
 import pytest
@@ -31,6 +33,21 @@ async def until(holds, what="it"):
             if await found if asyncio.iscoroutine(found) else found:
                 return
             await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def refusals(monkeypatch):
+    """Functions. While there are any, a job gets no thread, and the next one is called."""
+    refusals, start = deque(), threading.Thread.start
+
+    def start_or_refuse(thread):
+        if refusals and thread.name.startswith("leasehold-job"):
+            refusals.popleft()()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_refuse)
+    return refusals
 
 
 async def state_of(client, jid):
@@ -110,6 +127,62 @@ def test_plain_handlers_run_in_threads_beside_each_other(application):
         async with Worker(client, "q", gates.ALL, concurrency=3):
             await until(lambda: len(set(gates.entered["door"])) == 3)
             gates.open_doors["door"].set()
+
+    application(work)
+
+
+def test_thread_that_cannot_start_costs_no_place(application, refusals, monkeypatch):
+    monkeypatch.setattr("supervisor.in_process.jobs._NO_THREAD_S", 0.0)
+    refusals.append(lambda: None)
+
+    async def work(client):
+        doors = ("first", "second")
+        for door in doors:
+            await client.queue("q").put("gates.block", {"door": door})
+        async with Worker(client, "q", gates.ALL, concurrency=2):
+            await until(lambda: all(gates.entered[door] for door in doors))
+            for door in doors:
+                gates.open_doors[door].set()
+
+    application(work)
+
+
+def test_job_whose_thread_cannot_start_runs_once(application, refusals, monkeypatch):
+    monkeypatch.setattr("supervisor.in_process.jobs._NO_THREAD_S", 0.0)
+    gates.open_doors["second"].set()
+
+    def let_the_first_end():
+        [first] = [thread for thread in threading.enumerate() if thread.name in gates.entered["first"]]
+        gates.open_doors["first"].set()
+        while first.is_alive() and not gates.entered["second"]:
+            time.sleep(0.001)
+
+    async def work(client):
+        await client.queue("q").put("gates.block", {"door": "first"})
+        async with Worker(client, "q", gates.ALL, concurrency=2):
+            await until(lambda: gates.entered["first"])
+            refusals.append(let_the_first_end)
+            second = await client.queue("q").put("gates.block", {"door": "second"})
+            assert await client.wait(second, SOON_S) == "second"
+        assert len(gates.entered["second"]) == 1
+
+    application(work)
+
+
+def test_job_without_a_thread_goes_back_when_its_task_is_cancelled(application, refusals, monkeypatch):
+    monkeypatch.setattr("supervisor.in_process.jobs._NO_THREAD_S", 3600.0)
+    refusals.append(lambda: None)
+
+    async def work(client):
+        jid = await client.queue("q").put("gates.block")
+        async with Worker(client, "q", gates.ALL):
+            await until(lambda: not refusals)
+            [task] = [task for task in asyncio.all_tasks() if jid in task.get_name()]
+            task.cancel()
+            await until(lambda: gates.entered["door"])
+            gates.open_doors["door"].set()
+        job = await client.job(jid)
+        assert (job.state, job.interruptions) == ("complete", 0)
 
     application(work)
 
