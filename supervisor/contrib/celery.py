@@ -107,12 +107,17 @@ def _body_of(task: Any) -> Callable[["JobContext"], Any]:
 
 
 def _result_of(task: Any, args: Any, kwargs: Any) -> Any:
-    """Run a task. Raises the retry that it has ordered with `throw=False`, if it then returns or ignores its result."""
+    """Run a task. Raises the retry that it has ordered with `throw=False`, however it then ends.
+
+    Another retry that it throws, and an interruption, go before.
+    """
     try:
         result = task.run(*args, **kwargs)
-    except Ignore:
+    except Again:
+        raise
+    except Exception as error:
         if again := _ordered_by(task):
-            raise again from None
+            raise again from error
         raise
     if again := _ordered_by(task):
         raise again

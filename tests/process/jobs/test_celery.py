@@ -65,11 +65,11 @@ def changing(self, left, seen=0):
     return seen
 
 @app.task(bind=True)
-def unraised(self, is_ignored):
+def unraised(self, end):
     if not self.request.retries:
         self.retry(countdown=0, throw=False)
-        if is_ignored:
-            raise Ignore()
+        if end != "return":
+            raise {"Ignore": Ignore, "Reject": Reject, "KeyError": KeyError}[end]("too early")
         return "too early"
     return "in the end"
 
@@ -183,13 +183,13 @@ def test_task_orders_its_next_try_as_in_celery(stage, shop):
     pool = start(stage, environment)
     *ended, _ = answers(begin(
         ("thrice", [], {}), ("patient", [1], {}), ("changing", [2], {}), ("auto", ["OSError"], {}),
-        ("auto", ["ValueError"], {}), ("unraised", [False], {}), ("unraised", [True], {}),
+        ("auto", ["ValueError"], {}), *(("unraised", [end], {}) for end in ("return", "Ignore", "Reject", "KeyError")),
     ))  # fmt: skip
     said = [(state, value) for _, state, value in ended]
     assert said[0] == ("FAILURE", "'again'") and calls_of(stage, "thrice") == 3
     assert said[1][0] == "FAILURE" and "tried 1 times again" in said[1][1] and calls_of(stage, "patient") == 2
     assert said[2:5] == [("SUCCESS", "2"), ("SUCCESS", "in the end"), ("FAILURE", "ValueError")]
-    assert said[5:] == [("SUCCESS", "in the end")] * 2
+    assert said[5:] == [("SUCCESS", "in the end")] * 4
     assert calls_of(stage, "auto-ValueError") == 1
     finish(stage, pool)
 
