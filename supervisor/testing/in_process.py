@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -122,6 +122,8 @@ class InProcess:
             os.environ.pop(IN_POOL, None)
             os.environ.update(before)
             os.chdir(here)
+            with suppress(OSError):  # it is a directory still, or gone
+                os.unlink(self.workdir)  # a file or a link that a handler has put in its place
             shutil.rmtree(self.workdir, ignore_errors=True)
             os.makedirs(self.workdir, mode=0o700, exist_ok=True)
 

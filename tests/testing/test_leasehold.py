@@ -226,6 +226,26 @@ def test_next_job_finds_an_empty_directory_after_one_removed_it(leasehold):
         assert (os.getcwd(), dict(os.environ)) == before
 
 
+@handler(name="replaces")
+def replaces(job: JobContext, target: str) -> list[str]:
+    found = os.listdir()
+    shutil.rmtree(job.workdir)
+    if target:
+        job.workdir.symlink_to(target)
+    else:
+        job.workdir.touch()
+    return found
+
+
+def test_next_job_finds_an_empty_directory_after_one_replaced_it(leasehold, tmp_path):
+    (tmp_path / "kept").touch()
+    for target in ("", str(tmp_path), ""):
+        replaces.put(target=target)
+        [run] = leasehold.run()
+        assert run.check() == []
+    assert (tmp_path / "kept").exists()
+
+
 def test_job_runs_after_a_handler_called_directly_removed_the_directory(leasehold):
     removes(leasehold.context(removes))
     slow.put()
