@@ -18,7 +18,7 @@ class Put:
 
     `verb`: put or add. `queue`: its name. `jobs`: a dict of put's arguments for each job, its data as the handler's
     process will decode it; what a function changes in them is put. Their number must stay. `answers`: once they are
-    put, the jids that put answers, or the bool of add.
+    put, the jids that put answers, or the bool of add. The caller gets these whatever functions make of the list.
     """
 
     verb: str

@@ -91,17 +91,19 @@ class AsyncQueue:
 
     async def _put_around(
         self, verb: Literal["put", "add"], jobs: list[dict[str, Any]], durable: bool
-    ) -> list[str | bool]:
+    ) -> Sequence[str | bool]:
         count = len(jobs)
         with around(self._calls.around_puts, Put(verb, self.name, jobs)) as put:
             check_count(put, count)
+            answers: Sequence[str | bool]
             if verb == "add":
                 one = {**put.jobs[0]}
                 job = new_job("add", self.name, one.pop("klass"), one.pop("data", None), one)
-                put.answers = list(await self._calls.put_jobs([job], durable))
+                answers = await self._calls.put_jobs([job], durable)
             else:
-                put.answers = list(await self._calls.put_batches(checked_many(self.name, put.jobs), durable))
-        return put.answers
+                answers = await self._calls.put_batches(checked_many(self.name, put.jobs), durable)
+            put.answers = list(answers)
+        return answers
 
     async def recur(self, klass: str, data: Any = None, **options: Unpack[RecurOptions]) -> str:
         """Create a recurring job, and return its jid. It puts the jobs <jid>-1, <jid>-2 …

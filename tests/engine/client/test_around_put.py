@@ -145,6 +145,18 @@ def test_swallowed_error_is_not_taken_for_an_answer(call):
         call([swallow], ("put", ("k",), {"priority": "high"}))
 
 
+def test_caller_gets_the_answers_whatever_functions_make_of_theirs(call, live):
+    def lose(put):
+        yield
+        put.answers.clear()
+
+    one, added, many = call(
+        [lose], ("put", ("k",), {}), ("add", ("k",), {}), ("put_many", ([{"klass": "k"}, {"klass": "k"}],), {})
+    )
+    assert added is True
+    assert [live.job(jid).klass for jid in (one, *many)] == ["k"] * 3
+
+
 @pytest.mark.parametrize("jobs", [7, [7], "k", {"klass": "k"}])
 def test_wrong_jobs_are_refused_as_without_functions(call, jobs):
     def nothing(put):
