@@ -59,6 +59,8 @@ STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 #: After this silence the stream sends a PING. After as much again the server is lost.
 _SILENCE_S = 10.0
+#: The last wait for the answer to the PING, which may lie unread if the application has held up its event loop.
+_LAST_S = 1.0
 #: A thread that waits in a stream sees within this time that another thread has closed it.
 _CLOSE_S = 0.2
 _LOST = (redis_py.RedisError, OSError)
@@ -119,17 +121,20 @@ class _Silence:
         self.heard()
 
     def heard(self) -> None:
-        self.ends_at, self._asked = clock.monotonic() + _SILENCE_S, False
+        self.ends_at, self._asked, self._is_last = clock.monotonic() + _SILENCE_S, False, False
 
     def must_ask(self) -> bool:
         """Return whether a PING is due after silence. Raises TimeoutError if the last one was not answered."""
         if clock.monotonic() < self.ends_at:
             return False
-        if self._asked:
+        if not self._asked:
+            self.heard()
+            self._asked = True
+            return True
+        if self._is_last:
             raise TimeoutError(f"it has been silent for {2 * _SILENCE_S:g} s")
-        self.heard()
-        self._asked = True
-        return True
+        self.ends_at, self._is_last = clock.monotonic() + _LAST_S, True
+        return False
 
 
 class _Patience:

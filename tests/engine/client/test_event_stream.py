@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -278,9 +279,11 @@ def test_a_silent_server_is_asked_and_its_answers_are_no_events(live, monkeypatc
 
 
 def test_a_server_that_does_not_answer_is_lost(monkeypatch):
-    monkeypatch.setattr("supervisor.engine.client.event_stream._SILENCE_S", 0.0)
+    monkeypatch.setattr(event_stream, "_SILENCE_S", 0.0)
+    monkeypatch.setattr(event_stream, "_LAST_S", 0.0)
     silence = _Silence()
     assert silence.must_ask()
+    assert not silence.must_ask()
     with pytest.raises(TimeoutError, match="silent for"):
         silence.must_ask()
     silence.heard()
@@ -376,6 +379,21 @@ def test_the_async_stream_does_the_same(live, server, namespace):
             return found
 
     assert asyncio.run(listen()) == ["a", "b", "c"]
+
+
+def test_answer_that_lies_unread_while_the_loop_is_held_up_is_no_silence(live, server, namespace, monkeypatch):
+    monkeypatch.setattr(event_stream, "_SILENCE_S", 0.0)
+
+    async def listen() -> None:
+        async with AsyncClient(server.url, namespace) as client, client.events() as stream:
+            assert await stream.get(0) is None  # the PING is sent
+            for _ in range(3):
+                asyncio.get_running_loop().call_soon(time.sleep, 0.05)  # the wait ends as the answer is read
+                assert await stream.get(0) is None
+            live.queue("q").put("k", jid="a")
+            assert (await stream.get(SOON_S)).jid == "a"
+
+    asyncio.run(listen())
 
 
 @pytest.mark.parametrize("kind", ["events", "stream"])
