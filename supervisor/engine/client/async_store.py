@@ -6,7 +6,8 @@ the event loop.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import redis as redis_py
@@ -111,26 +112,24 @@ class AsyncStore:
 
         Raises StoreUnavailable (nothing changed) or OutcomeUnknown.
         """
-        connection = await self._connect()
-        try:
-            line = OwnLine(connection)
-            await self._check_server(line)
-            words = packed(*command.wire(self._prefix))
-            reply, acknowledged = await self._ask_durably(connection, command, words, wanted)
-            if isinstance(reply, redis_py.exceptions.NoScriptError):
-                words = await self._loaded(line, command, words)
+        async with self._connection() as connection:
+            try:
+                line = OwnLine(connection)
+                await self._check_server(line)
+                words = packed(*command.wire(self._prefix))
                 reply, acknowledged = await self._ask_durably(connection, command, words, wanted)
-            # A primary that lacks its replicas may have been replaced: the next call asks which server is the primary.
-            if is_elsewhere(reply) or not wanted.is_met(acknowledged):
-                await self._leave()
+                if isinstance(reply, redis_py.exceptions.NoScriptError):
+                    words = await self._loaded(line, command, words)
+                    reply, acknowledged = await self._ask_durably(connection, command, words, wanted)
+                # A primary that lacks its replicas may have been replaced: the next call asks which server is one.
+                if is_elsewhere(reply) or not wanted.is_met(acknowledged):
+                    await self._leave()
+                    await connection.disconnect(nowait=True)
+            except BaseException as error:
                 await connection.disconnect(nowait=True)
-        except BaseException as error:
-            await connection.disconnect(nowait=True)
-            if isinstance(error, (NotSent, *LOST)):
-                raise unreachable(self._shown, error) from error
-            raise
-        finally:
-            await self._pool.release(connection)
+                if isinstance(error, (NotSent, *LOST)):
+                    raise unreachable(self._shown, error) from error
+                raise
         if isinstance(reply, Exception):
             raise refused(self._shown, command, reply) from reply
         check_acknowledged(self._shown, command, wanted, acknowledged)
@@ -221,13 +220,10 @@ class AsyncStore:
             return as_answer(self._shown, command, error)
 
     async def _run_alone(self, command: Command[Any], words: bytes) -> Any:
-        connection = await self._connect()
-        try:
+        async with self._connection() as connection:
             line = OwnLine(connection)
             await self._check_server(line)
             return await self._completed(line, command, words)
-        finally:
-            await self._pool.release(connection)
 
     async def pop(self, keys: Sequence[str], seconds: float) -> bytes | None:
         """Wait until something comes into one of the lists, at most so long, and take it. Raises StoreUnavailable."""
@@ -244,16 +240,14 @@ class AsyncStore:
 
     async def _popped(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the replies to commands. Raises StoreUnavailable."""
-        connection = await self._connect()
-        try:
-            await sent(connection, [packed(*command) for command in commands])
-            return [await connection.read_response() for _ in commands]
-        except (*LOST, redis_py.ResponseError) as error:
-            await connection.disconnect(nowait=True)
-            await self._leave()
-            raise unreachable(self._shown, error) from error
-        finally:
-            await self._pool.release(connection)
+        async with self._connection() as connection:
+            try:
+                await sent(connection, [packed(*command) for command in commands])
+                return [await connection.read_response() for _ in commands]
+            except (*LOST, redis_py.ResponseError) as error:
+                await connection.disconnect(nowait=True)
+                await self._leave()
+                raise unreachable(self._shown, error) from error
 
     def beside(self) -> "AsyncStore":
         """Return a store with connections of its own, for another event loop."""
@@ -292,18 +286,19 @@ class AsyncStore:
         self._pool_loop = loop
         return self._pool
 
-    async def _connect(self) -> Any:
-        cancels = Cancels()
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        """Take a connection out of the pool for one call. Raises StoreUnavailable."""
+        cancels, pool = Cancels(), self._pool_here()
         try:
-            connection = await self._pool_here().get_connection()
+            connection = await pool.get_connection()
         except (*LOST, redis_py.ResponseError) as error:
             raise unreachable(self._shown, error) from error
         try:
             cancels.check()
-        except asyncio.CancelledError:
-            await self._pool.release(connection)
-            raise
-        return connection
+            yield connection
+        finally:
+            await pool.release(connection)  # a call of another loop may have replaced the store's pool
 
     async def _dialled(self) -> SharedLine:
         """Return the shared connection, dialled once for all calls that need it, even if one of them is cancelled."""

@@ -1,7 +1,9 @@
 """A client has as many connections as its calls need, or as the given pool allows."""
 
 import asyncio
+import gc
 import threading
+import warnings
 
 import pytest
 import redis
@@ -121,10 +123,31 @@ def test_the_limit_of_a_given_pool_holds_for_an_async_client(server, namespace):
     async def lease():
         given = redis.asyncio.Redis.from_url(server.url_of_one, max_connections=1)
         async with given, AsyncClient(namespace=namespace, redis=given) as client:
-            held = await client._store._connect()
-            with pytest.raises(StoreUnavailable, match="max_connections"):
-                await client.lease("w", ["q"], block=30)
-            await client._store._pool.release(held)
+            async with client._store._connection():
+                with pytest.raises(StoreUnavailable, match="max_connections"):
+                    await client.lease("w", ["q"], block=30)
             return await client.lease("w", ["q"], block=0.1)
 
     assert asyncio.run(lease()) == []
+
+
+def test_calls_of_two_loops_at_once_keep_their_connections(server, namespace):
+    client = AsyncClient(named(server), namespace)
+    found = []
+
+    def lease():
+        found.extend(asyncio.run(client.lease("w", ["q"], block=30)))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # each loop leaves its connections
+        thread = threading.Thread(target=lease)
+        thread.start()
+        while not blocked(server):
+            assert thread.is_alive()
+        assert asyncio.run(client.lease("w", ["empty"], block=0.01)) == []
+        with Client(server.url, namespace) as other:
+            other.queue("q").put("k", jid="a")
+        thread.join(30)
+        asyncio.run(client.close())
+        gc.collect()
+    assert [lease.jid for lease in found] == ["a"]
