@@ -31,7 +31,7 @@ from supervisor.engine.client.connection import (
 )
 from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.job_stream import AsyncJobStream, StreamReading
-from supervisor.engine.client.pools import closed, pool_beside, uncounted_connection
+from supervisor.engine.client.pools import closed, pool_beside, pools_behind, uncounted_connection
 from supervisor.engine.client.shared_line import (
     LOST,
     MOST_BYTES,
@@ -255,11 +255,11 @@ class AsyncStore:
 
     def events(self, wanted: EventFilter) -> AsyncEventStream:
         """Return a stream of events, which makes its own connection."""
-        return AsyncEventStream(self._pool, self._shown, wanted)
+        return AsyncEventStream(self._pool_here, self._shown, wanted)
 
     def stream(self, reading: StreamReading) -> AsyncJobStream:
         """Return a reader of a job's stream, which makes its own connection."""
-        return AsyncJobStream(self._pool, self._shown, reading, lambda jid: self.run(follow(jid)))
+        return AsyncJobStream(self._pool_here, self._shown, reading, lambda jid: self.run(follow(jid)))
 
     async def close(self) -> None:
         """Close all connections. A later call connects again."""
@@ -267,7 +267,8 @@ class AsyncStore:
             await asyncio.wait([dialling])  # else the connection that it makes would stay
         if self._line is not None:
             await self._line.close()
-        await closed(self._pool_here().disconnect())
+        for pool in pools_behind(self._pool_here()):
+            await closed(pool.disconnect())
 
     async def _leave(self) -> None:
         """Have later calls connect anew: what is connected now may lead to a server that serves us no more."""

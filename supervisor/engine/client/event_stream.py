@@ -5,7 +5,7 @@ Must not: keep events that happen while no stream listens. The jobs' histories h
 
 import math
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
@@ -279,8 +279,8 @@ class EventStream:
 class AsyncEventStream:
     """As EventStream, to iterate over with `async for`; an async context manager."""
 
-    def __init__(self, pool: Any, shown: str, wanted: EventFilter) -> None:
-        """As EventStream."""
+    def __init__(self, pool: Callable[[], Any], shown: str, wanted: EventFilter) -> None:
+        """As EventStream. `pool` returns the client's for the running loop."""
         self._pool = pool
         self._shown = shown
         self._wanted = wanted
@@ -338,7 +338,7 @@ class AsyncEventStream:
     async def _listen(self) -> Any:
         if self._connection is not None:
             return self._connection
-        cancels, connection = Cancels(), uncounted_connection(self._pool)
+        cancels, connection = Cancels(), uncounted_connection(self._pool())
         try:
             await connection.connect()
             await connection.send_command("SUBSCRIBE", self._wanted.channel, check_health=False)

@@ -271,9 +271,13 @@ class AsyncJobStream(_JobStreamState):
     """As JobStream, to iterate over with `async for`; an async context manager. One task at a time reads it."""
 
     def __init__(
-        self, pool: Any, shown: str, reading: StreamReading, follow: Callable[[str], Awaitable[Followed | None]]
+        self,
+        pool: Callable[[], Any],
+        shown: str,
+        reading: StreamReading,
+        follow: Callable[[str], Awaitable[Followed | None]],
     ) -> None:
-        """As JobStream."""
+        """As JobStream. `pool` returns the client's for the running loop."""
         self._pool = pool
         self._shown = shown
         self._reading = reading
@@ -340,7 +344,7 @@ class AsyncJobStream(_JobStreamState):
 
     async def _connected(self) -> Any:
         if self._connection is None:
-            connection = uncounted_connection(self._pool)
+            connection = uncounted_connection(self._pool())
             try:
                 await connection.connect()
             except _LOST as error:

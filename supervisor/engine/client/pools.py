@@ -6,6 +6,7 @@ Its connections never send anything twice, and their replies are bytes. `library
 import asyncio
 import contextlib
 from collections.abc import Awaitable
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -70,7 +71,7 @@ def pool_beside(library: Any, theirs: Any) -> Any:
     if isinstance(theirs, library.sentinel.SentinelConnectionPool):
         return library.sentinel.SentinelConnectionPool(
             theirs.service_name,
-            theirs.sentinel_manager,
+            _sentinels_beside(library, theirs.sentinel_manager),
             is_master=theirs.is_master,
             check_connection=theirs.check_connection,
             **arguments,
@@ -78,6 +79,14 @@ def pool_beside(library: Any, theirs: Any) -> Any:
     if isinstance(theirs, library.BlockingConnectionPool):
         return library.BlockingConnectionPool(timeout=theirs.timeout, **arguments)
     return library.ConnectionPool(**arguments)
+
+
+def _sentinels_beside(library: Any, theirs: Any) -> Any:
+    """Return a Sentinel of redis-py with the addresses and the arguments of another, and connections of its own."""
+    ours = copy(theirs)
+    places = [each.connection_pool.connection_kwargs for each in theirs.sentinels]
+    ours.sentinels = [library.Redis(host=at["host"], port=at["port"], **ours.sentinel_kwargs) for at in places]
+    return ours
 
 
 def _borrowed(pool: Any) -> dict[str, Any]:
@@ -99,6 +108,12 @@ def uncounted_connection(pool: Any) -> Any:
     be given back.
     """
     return pool.connection_class(**pool.connection_kwargs)
+
+
+def pools_behind(pool: Any) -> list[Any]:
+    """Return a pool, and those of the sentinels that it asks."""
+    sentinels = pool.sentinel_manager.sentinels if hasattr(pool, "sentinel_manager") else ()
+    return [pool, *(each.connection_pool for each in sentinels)]
 
 
 async def closed(closing: Awaitable[None]) -> None:

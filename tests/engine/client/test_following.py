@@ -1,9 +1,11 @@
 """Clients find their server by sentinels and by nodes of a Cluster, follow it, and read rotated passwords."""
 
 import asyncio
+import gc
 import re
 import ssl
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -11,8 +13,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import redis.asyncio.sentinel
 
 from supervisor import AsyncClient, Client, LeaseholdError, StoreUnavailable
+from supervisor.engine.client.async_calls import calls_of
+from supervisor.engine.commands import queue_counts
 from supervisor.engine.transport.dial import Unreachable
 from supervisor.engine.transport.dialer import Dialer
 from tests import clusters, sentinels, servers
@@ -68,6 +73,41 @@ def test_sentinels_that_know_no_such_service_are_named(put, tmp_path):
             each.kill()
         put(group.url)
         group.sentinels[2].kill()
+
+
+def test_sentinels_of_redis_py_serve_one_loop_after_another_and_beside(tmp_path):
+    def client():
+        theirs = redis.asyncio.sentinel.Sentinel([("127.0.0.1", each.port) for each in group.sentinels])
+        return AsyncClient(namespace=NAMESPACE, redis=theirs.master_for(sentinels.SERVICE))
+
+    async def put_and_follow(client, jid):
+        async with client.events() as stream:
+            assert await client.queue("q").put("k", jid=jid) == jid
+            assert (await stream.get(SOON_S)).jid == jid
+
+    async def put_beside():
+        async with client() as ours:
+            await put_and_follow(ours, "a")
+            await asyncio.to_thread(asyncio.run, counted_once(calls_of(ours).beside()))
+
+    async def counted_once(calls):
+        assert (await calls.call(queue_counts.counts, ["q"]))["q"].waiting == 1
+        await calls.close()
+
+    gc.collect()  # what other tests have left
+    with sentinels.group(tmp_path, replicas=0) as group:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", ResourceWarning)
+            asyncio.run(put_beside())
+            gc.collect()
+        assert [str(each.message) for each in warned] == [], "a connection is left"
+        left = client()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # each loop leaves its connections
+            for jid in "bc":
+                asyncio.run(put_and_follow(left, jid))
+            asyncio.run(left.close())
+            gc.collect()
 
 
 @pytest.mark.parametrize(
