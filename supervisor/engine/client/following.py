@@ -4,13 +4,16 @@ Runs in applications and commands (never in zygote or child). Uses what redis-py
 """
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import redis as redis_py
 
 from supervisor.engine.transport.account import Credentials, NoAccount
 from supervisor.engine.transport.dial import Unreachable
 from supervisor.engine.transport.whereabouts import Whereabouts, check_is_primary
+
+T = TypeVar("T")
 
 
 def connection_class(library: Any, is_tls: bool) -> type:
@@ -78,7 +81,7 @@ class _SyncFollowing(_Following):
 class _AsyncFollowing(_Following):
     async def find(self) -> None:
         """Take the place where the server is now. Raises redis.ConnectionError."""
-        await asyncio.to_thread(self._look)
+        await _in_thread(self._look)
 
     async def connect_check_health(self, *given: Any, **named: Any) -> None:
         """Each way to connect comes here, and returns at once if the connection stands."""
@@ -116,8 +119,8 @@ class OurProvider(redis_py.CredentialProvider):
         self._credentials = credentials
 
     async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
-        """Raises CannotLogIn."""
-        return await asyncio.to_thread(self.get_credentials)
+        """Raises CannotLogIn, or another redis.ConnectionError if no thread can be started."""
+        return await _in_thread(self.get_credentials)
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
         """Blocks. Raises CannotLogIn."""
@@ -126,3 +129,11 @@ class OurProvider(redis_py.CredentialProvider):
         except NoAccount as error:
             raise CannotLogIn(str(error)) from error
         return (user, password) if user else (password,)
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    """Run a function that blocks. Raises redis.ConnectionError if no thread can be started for it."""
+    try:
+        return await asyncio.to_thread(function)
+    except RuntimeError as error:
+        raise redis_py.ConnectionError(str(error)) from error

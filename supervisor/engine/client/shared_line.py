@@ -62,6 +62,8 @@ async def dialled(address: Any) -> "SharedLine":
         # asyncio words the errors of connect() in its own way, and leaves the cause out.
         why = os.strerror(error.errno) if isinstance(error, ConnectionError) and error.errno else error.strerror
         raise redis_py.ConnectionError(f"connecting failed: {why or error}") from error
+    except RuntimeError as error:  # no thread can be started that would look up the host
+        raise redis_py.ConnectionError(f"connecting failed: {error}") from error
     try:
         _keep_alive(line.socket, address)
         if address.credential_provider:

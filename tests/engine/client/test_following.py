@@ -302,6 +302,33 @@ def test_function_that_blocks_holds_up_no_loop(server, namespace):
     asyncio.run(put_while_the_loop_turns())
 
 
+async def put_one(client):
+    await client.queue("q").put("k")
+
+
+async def follow_one(client):
+    await client.events().get(0)
+
+
+@pytest.mark.parametrize("call", [put_one, follow_one])
+@pytest.mark.parametrize("way", ["host", "sentinels", "credentials"])
+def test_client_that_can_start_no_thread_has_not_sent_its_call(server, namespace, monkeypatch, way, call):
+    place = f"localhost:{servers.free_port()}"
+    urls = {"host": f"redis://{place}", "sentinels": f"redis+sentinel://{place}/m", "credentials": server.url}
+
+    def refuse(_thread):
+        raise RuntimeError("can't start new thread")
+
+    async def main():
+        credentials = (lambda: "x") if way == "credentials" else None
+        async with AsyncClient(urls[way], namespace, credentials=credentials) as client:
+            with monkeypatch.context() as patched, pytest.raises(StoreUnavailable, match="can't start new thread"):
+                patched.setattr(threading.Thread, "start", refuse)
+                await call(client)
+
+    asyncio.run(main())
+
+
 def test_password_that_a_server_repeats_is_not_shown(put, node):
     said = b"-ERR unknown command 'AUTH', with args beginning with: 'geheim' \r\n"
     with pytest.raises(StoreUnavailable, match=r"unknown command 'AUTH'\. Nothing was sent") as raised:
