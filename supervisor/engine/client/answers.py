@@ -15,7 +15,16 @@ from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.errors import DependencyError, JobFailed, JobNotFound, LeaseholdError, LeaseLost
 from supervisor.engine.model.jobs import JobRecord, LeaseRecord
 from supervisor.engine.model.new_jobs import NewJob, NewJobs
-from supervisor.engine.model.outcomes import ENDLESS, MOST_QUEUES, REFUSED, TOO_MANY_QUEUES, Answer, Completed, Outcome
+from supervisor.engine.model.outcomes import (
+    ENDLESS,
+    MOST_QUEUES,
+    REFUSED,
+    TOO_MANY_QUEUES,
+    Answer,
+    Completed,
+    Outcome,
+    Released,
+)
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.recurring import Recurring
 from supervisor.engine.model.validation import DATA_BYTES, UNSET, Duration, checked_each, checked_seconds, to_state
@@ -106,6 +115,11 @@ def in_steps(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
         steps[-1].append(outcome)
         room -= weight
     return steps
+
+
+def unstarted(grant: Grant) -> list[Released]:
+    """Return the outcomes that hand back all jobs of a lease, none of which has started."""
+    return [Released(lease, started=False) for lease in grant.leases]
 
 
 def parents_given(jids: Sequence[str], all_of_them: bool) -> Sequence[str] | None:

@@ -3,6 +3,8 @@
 Every call is a command of `engine/commands/` that the store runs. Must not: send anything twice.
 """
 
+import asyncio  # async only
+import logging
 from collections.abc import Callable, Sequence
 from copy import copy
 from types import TracebackType
@@ -23,6 +25,7 @@ from supervisor.engine.client.answers import (
     pause_s,
     result_of,
     served,
+    unstarted,  # async only
     worker_of,
 )
 from supervisor.engine.client.around_put import A, checked
@@ -80,6 +83,8 @@ from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.validation import UNSET, Duration, checked_each, checked_int, checked_seconds
 from supervisor.engine.transport.credentials import checked_credentials
 from supervisor.engine.why.record import Why
+
+log = logging.getLogger("leasehold")
 
 
 class AsyncClient:
@@ -212,12 +217,23 @@ class AsyncClient:
         """Put the cron jobs that a lease has found due, and return whether there were any."""
         try:
             return await self._calls.spawn(grant.due, grant.now_unix)
-        except LeaseholdError:
+        except asyncio.CancelledError:  # async only
+            await asyncio.shield(self._hand_back(grant))  # async only
+            raise  # async only
+        except LeaseholdError as error:
             if not grant.leases:
                 raise
             # An error here would lose the leases, and no worker would have the jobs until they expire. The cron time
             # stays due, so the next lease or sweep puts its job.
+            log.warning("a due cron job was not put, and is left to the next lease or sweep: %s", error)
             return False
+
+    async def _hand_back(self, grant: Grant) -> None:  # async only
+        """Hand back what a cancelled lease has got: no worker would have the jobs until they expire."""  # async only
+        try:  # async only
+            await self.settle(unstarted(grant))  # async only
+        except LeaseholdError as error:  # async only
+            log.warning("%d jobs wait until their leases have expired: %s", len(grant.leases), error)  # async only
 
     async def _resolve(self, wanted: Queues) -> tuple[str, ...]:
         return at_most(wanted, await self._calls.run(queue_counts.names()) if wanted.has_globs else ())

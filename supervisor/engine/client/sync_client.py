@@ -4,6 +4,7 @@
 Every call is a command of `engine/commands/` that the store runs. Must not: send anything twice.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from copy import copy
 from types import TracebackType
@@ -81,6 +82,8 @@ from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.validation import UNSET, Duration, checked_each, checked_int, checked_seconds
 from supervisor.engine.transport.credentials import checked_credentials
 from supervisor.engine.why.record import Why
+
+log = logging.getLogger("leasehold")
 
 
 class Client:
@@ -212,11 +215,12 @@ class Client:
         """Put the cron jobs that a lease has found due, and return whether there were any."""
         try:
             return self._calls.spawn(grant.due, grant.now_unix)
-        except LeaseholdError:
+        except LeaseholdError as error:
             if not grant.leases:
                 raise
             # An error here would lose the leases, and no worker would have the jobs until they expire. The cron time
             # stays due, so the next lease or sweep puts its job.
+            log.warning("a due cron job was not put, and is left to the next lease or sweep: %s", error)
             return False
 
     def _resolve(self, wanted: Queues) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import redis
 import redis.asyncio
 
 from supervisor.engine.client import answers
+from supervisor.engine.client.async_calls import AsyncCalls
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.async_handles import AsyncJob, AsyncLease
 from supervisor.engine.client.async_queues import AsyncLane, AsyncQueue
@@ -21,7 +22,7 @@ from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Job, Lease
 from supervisor.engine.client.sync_queues import Lane, Queue
-from supervisor.engine.commands import leasing, mailbox, recurrences
+from supervisor.engine.commands import leasing, mailbox, recurrences, settling
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
 from supervisor.engine.model.outcomes import ENDLESS, Completed, Died, Failed, Released, Retried, Returned
@@ -616,7 +617,9 @@ def test_an_async_blocking_lease_wakes_for_a_put(server, namespace):
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_leases_are_returned_when_a_due_cron_job_cannot_be_put(server, namespace, client, clock, monkeypatch, kind):
+def test_leases_are_returned_when_a_due_cron_job_cannot_be_put(
+    server, namespace, client, clock, monkeypatch, caplog, kind
+):
     def refuse(*_args, **_options):
         raise StoreUnavailable("failover")
 
@@ -633,6 +636,37 @@ def test_leases_are_returned_when_a_due_cron_job_cannot_be_put(server, namespace
     with monkeypatch.context() as failing:
         failing.setattr(recurrences, "spawn", refuse)
         assert lease() == ["waiting"]
+        assert "a due cron job was not put, and is left to the next lease or sweep: failover" in caplog.text
         with pytest.raises(StoreUnavailable, match="failover"):
             lease()
     assert lease() == ["r-1"]
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_cancelled_lease_hands_back_what_it_has(server, namespace, client, clock, monkeypatch, caplog, is_away):
+    def away(*_args, **_options):
+        raise StoreUnavailable("failover")
+
+    async def main():
+        async with AsyncClient(server.url, namespace, clock) as other:
+            spawning = asyncio.Event()
+
+            async def hang(_calls, _due, _now_unix):
+                if is_away:
+                    monkeypatch.setattr(settling, "settle_in_parts", away)
+                spawning.set()
+                await asyncio.Event().wait()
+
+            monkeypatch.setattr(AsyncCalls, "spawn", hang)
+            leasing = asyncio.create_task(other.lease("w", ["q"], 2))
+            await spawning.wait()
+            leasing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await leasing
+
+    for jid in "ab":
+        client.queue("q").put("k", jid=jid, at_most_once=True)
+    asyncio.run(main())
+    states = [(job.state, job.interruptions) for job in client.jobs("a", "b")]
+    assert states == [("running" if is_away else "waiting", 0)] * 2
+    assert caplog.messages == ["2 jobs wait until their leases have expired: failover"] * is_away
