@@ -21,7 +21,8 @@ from supervisor.engine.transport.whereabouts import Whereabouts
 
 #: Connections of a client that is given a url. redis-py's own default of 100 would limit threads unasked.
 _MOST_CONNECTIONS = 2**31
-#: The longest wait until the peer has ended TLS. A server that hangs never does, and the socket is closed without it.
+#: The longest wait until the peer has ended TLS. A server that hangs never does: asyncio then closes the socket after
+#: 30 s, because redis-py has no public way to abort its transport.
 _FAREWELL_S = 1.0
 #: Prefixes of the arguments that redis-py adds to a given connection's for the pool that it comes from.
 _OF_THE_POOL = ("maint_notif", "oss_cluster", "orig_", "himport_registry", "event_dispatcher", "connection_pool")
