@@ -121,7 +121,7 @@ class AsyncStore:
                 if isinstance(reply, redis_py.exceptions.NoScriptError):
                     words = await self._loaded(line, command, words)
                     reply, acknowledged = await self._ask_durably(connection, command, words, wanted)
-                # A primary that lacks its replicas may have been replaced: the next call asks which server is one.
+                # A primary without its replicas may have been replaced: the next call asks for the present one.
                 if is_elsewhere(reply) or not wanted.is_met(acknowledged):
                     await self._leave()
                     await connection.disconnect(nowait=True)

@@ -97,7 +97,7 @@ class Store:
         except BaseException:
             self._leave(connection)
             raise
-        # A primary that lacks its replicas may have been replaced: the next call asks which server is the primary.
+        # A primary without its replicas may have been replaced: the next call asks for the present one.
         stays = not is_elsewhere(reply) and wanted.is_met(acknowledged)
         (self._give_back if stays else self._leave)(connection)
         if isinstance(reply, Exception):
