@@ -67,7 +67,10 @@ def end_strays_of(parent: int, spare: Set[int], by_at: float) -> bool:
 
 
 def kill(pid: int, spare: Set[int]) -> None:
-    """Send SIGKILL to a process that cannot be reaped meanwhile, and to its group."""
+    """Send SIGKILL to a direct child of this process, and to its group.
+
+    In a job's process a thread of the job may reap the child just before. The kernel does not reuse its pid so soon.
+    """
     _kill_group(pid, spare)
     with contextlib.suppress(ProcessLookupError, PermissionError):  # a process of another user may be out of reach
         os.kill(pid, signal.SIGKILL)
@@ -127,13 +130,21 @@ def _kill_below(parent: int, pid: int, spare: Set[int]) -> int | None:
 
 
 def _reap(pid: int, by_at: float) -> bool:
-    """Wait for a killed process. False: the kernel does not let go of it in time, or its tracer holds it."""
-    pidfd = os.pidfd_open(pid)
+    """Wait for a killed process. False: the kernel does not let go of it in time, or its tracer holds it.
+
+    In a job's process the kernel reaps it where the job ignores SIGCHLD, or a thread of the job does.
+    """
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
     try:
         if not kernel.await_ends([pidfd], by_at - clock.monotonic()):
             return False
         # An ended process that is traced has a ready pidfd, and only its tracer can wait for it. A tracer below it is a
         # direct child by now, and is killed in the next round.
         return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
     finally:
         os.close(pidfd)

@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -102,6 +103,33 @@ def test_stray_that_its_own_child_traces_ends():
         kernel.become_subreaper()
         start(TRACED)
         assert strays.end_strays(NO_PIDS, soon()) == (2, set())
+        assert kernel.children_of_self() == set()
+
+    in_fork(run)
+
+
+def test_strays_that_the_kernel_reaps_count_as_ended():
+    """A job may ignore SIGCHLD."""
+
+    def run():
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        strays_left = [subprocess.Popen(["sleep", "60"]) for _ in range(5)]
+        assert strays.end_strays(NO_PIDS, soon()) == (len(strays_left), set())
+        assert kernel.children_of_self() == set()
+
+    in_fork(run)
+
+
+def test_strays_that_a_thread_reaps_count_as_ended():
+    """A job may leave threads that wait for its subprocesses."""
+
+    def run():
+        for _ in range(50):
+            left = subprocess.Popen(["sleep", "60"])
+            waiting = threading.Thread(target=left.wait)
+            waiting.start()
+            assert strays.end_strays(NO_PIDS, soon()) == (1, set())
+            waiting.join()
         assert kernel.children_of_self() == set()
 
     in_fork(run)

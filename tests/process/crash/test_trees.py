@@ -112,6 +112,29 @@ def test_nothing_is_left_when_a_jobs_end_is_reported(stage, app, what, end):
     stage.assert_nothing_left()
 
 
+@pytest.mark.parametrize("klass", ["alone", "beside"])
+def test_job_that_ignores_the_ends_of_its_subprocesses_completes(stage, app, klass):
+    source = """
+def leave():
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    subprocess.Popen(["sleep", "1000"])
+
+@handler
+def alone(job):
+    leave()
+
+@handler(concurrency=2)
+async def beside(job):
+    leave()
+"""
+    pool = app(source, processes=1)
+    jids = [stage.queue.put(klass, max_deaths=1) for _ in range(3)]
+    stage.wait_until_ended(jids)
+    assert [(job.state, job.deaths) for job in stage.client.jobs(*jids)] == [("complete", 0)] * 3
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
 def test_job_of_a_busy_zygote_never_meets_its_strays(stage, app):
     """The job's child is killed meanwhile, and the master ends the processes below it."""
     source = """
