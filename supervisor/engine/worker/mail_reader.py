@@ -4,8 +4,12 @@ Mail only hints at what stands in Redis, so a lost message costs time alone.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from supervisor.engine.worker.served_queues import ServedQueues
+
+#: No token has more digits. Anybody who reaches Redis can write mail, and Python refuses to read very long numbers.
+_MOST_DIGITS: Final = 20
 
 
 class MailReader:
@@ -31,7 +35,14 @@ class MailReader:
             case [b"doors"]:
                 self._look_for_doors()
             case [b"lost", *about]:
-                self._on_hint_of_loss(int(about[0]) if about and about[0].isdigit() else None)
+                self._on_hint_of_loss(_token_in(about))
                 self._ask()  # if the worker itself is unknown, the lease says so
             case [b"klass"]:
                 self._ask()  # peers leave jobs here for which they have no handler
+
+
+def _token_in(words: list[bytes]) -> int | None:
+    """Return the token that a message names first. None: it names none."""
+    if words and words[0].isdigit() and len(words[0]) <= _MOST_DIGITS:
+        return int(words[0])
+    return None

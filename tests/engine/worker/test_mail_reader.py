@@ -16,6 +16,7 @@ from supervisor.engine.worker.served_queues import ServedQueues
         (b"doors", ["doors"]),
         (b"lost 7", [7, "lease"]),
         (b"lost", [None, "lease"]),
+        (b"lost " + b"9" * 5000, [None, "lease"]),
         (b"klass", ["lease"]),
         (b"of a later release", []),
         (b"", []),
