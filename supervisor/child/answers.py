@@ -82,10 +82,11 @@ def trouble_of(answer: Answer) -> Trouble | None:
 def _describe(error: BaseException) -> Trouble:
     """Describe an exception as a failure. Its class is the group. The traceback leaves out our own frames."""
     text = "".join(traceback.format_exception(type(error), error, foreign_frames(error.__traceback__)))
-    return Trouble(type(error).__name__, explanations.hinted(error, _message_of(error)), text)
+    return Trouble(type(error).__name__, explanations.hinted(error, text_of(error)), text)
 
 
-def _message_of(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """Return the text of a foreign exception; the name of its class if it has none."""
     try:
         return str(error) or type(error).__name__
     except Exception as second:  # noqa: BLE001  foreign __str__ may raise anything
@@ -97,7 +98,7 @@ def _backoff_s(handler: Handler[..., Any], job: JobContext) -> float | None:
     try:
         return handler.backoff_s(job.failures)
     except BaseException as error:  # noqa: BLE001  a foreign function may raise anything
-        print_line(f"backoff= of {job.klass} is not used: {type(error).__name__}: {_message_of(error)}")
+        print_line(f"backoff= of {job.klass} is not used: {type(error).__name__}: {text_of(error)}")
         return None
 
 
@@ -109,7 +110,7 @@ def _encode_result(result: Any, handler: Handler[..., Any]) -> bytes:
         adapter = handler.result_adapter
         body = orjson.dumps(result) if adapter is None else adapter.dump_json(result, by_alias=True, warnings=False)
     except Exception as error:  # noqa: BLE001  types of a handler may have serializers of their own
-        print_line(f"the result is not kept: {error}")
+        print_line(f"the result is not kept: {text_of(error)}")
         return b""
     if len(body) > messages.MAX_RESULT_BYTES:
         most = messages.MAX_RESULT_BYTES
@@ -122,5 +123,5 @@ def print_line(text: str) -> None:
     """Write a line to the job's output."""
     try:
         sys.stderr.write(f"leasehold: {text}\n")
-    except (OSError, ValueError):
-        return  # a handler has closed stderr
+    except Exception:  # noqa: BLE001  a handler may have closed stderr, or have put anything in its place
+        return

@@ -4,12 +4,12 @@ Owns the order: the first registered is the outermost. No function of theirs can
 """
 
 import os
-import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from supervisor.child.answers import print_line, text_of
 from supervisor.messages import Trouble
 
 if TYPE_CHECKING:
@@ -117,9 +117,5 @@ def _leave(manager: AbstractContextManager[Any], ending: Ending) -> None:
 
 
 def _tell(what: str, function: object, error: BaseException) -> None:
-    """Write a line to the job's output."""
     name = getattr(getattr(function, "func", function), "__qualname__", "")
-    try:
-        sys.stderr.write(f"leasehold: around_job {name} {what}: {type(error).__name__}: {error}\n")
-    except (OSError, ValueError):
-        return  # a handler has closed stderr
+    print_line(f"around_job {name} {what}: {type(error).__name__}: {text_of(error)}")

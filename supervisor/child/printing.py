@@ -55,8 +55,9 @@ def write_lines_at_once() -> None:
 
 
 def flush() -> None:
+    """Write out what the streams still hold. A handler may have closed them, or have put anything in their place."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):
-            continue  # a handler has closed it
+        except Exception:  # noqa: BLE001  foreign code
+            continue

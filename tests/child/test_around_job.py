@@ -111,6 +111,28 @@ def test_exception_in_around_job_is_printed_and_others_still_run(capsys):
     assert said.count("\n") == 5
 
 
+def test_exception_without_a_text_and_output_that_is_gone_end_nothing(capsys, monkeypatch):
+    class Silent(Exception):
+        def __str__(self):
+            return None
+
+    @around_job
+    def outer(job):
+        told.append((yield))
+
+    @around_job
+    def silent(job):
+        raise Silent
+        yield
+
+    told = []
+    play(ending := Ending("completed"))
+    assert "silent has not begun: Silent: Silent, whose text cannot be had (TypeError)" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stderr", None)
+    play(ending)
+    assert told == [ending] * 2
+
+
 def test_exit_and_interruption_in_around_job_end_nothing(capsys):
     told = []
 

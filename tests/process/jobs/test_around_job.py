@@ -127,6 +127,42 @@ def test_around_job_that_raises_changes_no_outcome(stage):
     stage.assert_nothing_left()
 
 
+SILENT = """
+from supervisor import around_job
+
+
+class Silent(Exception):
+    def __str__(self):
+        return None
+
+
+@around_job
+def silent(job):
+    yield
+    raise Silent
+
+
+@handler
+def good(job): ...
+
+
+@handler
+def without_output(job):
+    sys.stdout = sys.stderr = None
+"""
+
+
+@pytest.mark.parametrize("klass", ["good", "without_output"])
+@pytest.mark.parametrize("jobs_per_child", [1, 0])
+def test_error_of_around_job_that_cannot_be_printed_changes_no_outcome(stage, klass, jobs_per_child):
+    pool = start_app(stage, SILENT, processes=1, jobs_per_child=jobs_per_child)
+    jids = [stage.queue.put(klass, max_deaths=1) for _ in range(2)]
+    stage.wait_until_ended(jids)
+    assert [(job.state, job.deaths) for job in stage.client.jobs(*jids)] == [("complete", 0)] * 2
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
 def test_around_job_learns_of_an_interruption(stage):
     stage.gate("gate")
     pool = start_app(stage, APP, processes=1, drain_timeout="0s")
