@@ -58,10 +58,12 @@ def begin(job: "JobContext") -> list[End]:
     for function in registered:
         try:
             ends.append(_begun(function, job))
+            _end_fork(pid, 0)
         except BaseException as error:  # foreign code, which must not fail the job
             if _must_pass(error, pid):
                 raise
             _tell("has not begun", function, error)
+            _end_fork(pid, 1)
     return ends
 
 
@@ -71,10 +73,12 @@ def end(ends: Sequence[End], ending: Ending) -> None:
     for one in reversed(ends):
         try:
             one(ending)
+            _end_fork(pid, 0)
         except BaseException as error:  # foreign code, which must not fail the job
             if _must_pass(error, pid, ending.exception):
                 raise
             _tell("has not ended", one, error)
+            _end_fork(pid, 1)
 
 
 def _must_pass(error: BaseException, pid: int, of_handler: BaseException | None = None) -> bool:
@@ -86,8 +90,14 @@ def _must_pass(error: BaseException, pid: int, of_handler: BaseException | None 
         # Ctrl-C ends an application, and its tests, that run jobs in their own process. A function that only raises
         # again what left the handler was not interrupted.
         return error is not of_handler
-    # A fork that the function has made leaves by sys.exit. It must not go on with the job beside its parent.
+    # A fork that the function has made leaves by sys.exit.
     return os.getpid() != pid and not isinstance(error, Exception)
+
+
+def _end_fork(pid: int, status: int) -> None:
+    """End a fork that a function has made and that has left the function: only its parent goes on with the job."""
+    if os.getpid() != pid:
+        os._exit(status)
 
 
 def _begun(function: Around, job: "JobContext") -> End:

@@ -198,14 +198,48 @@ def test_fork_that_exits_does_not_go_on_with_the_job(half):
         if half == "second":
             fork_and_exit()
 
-    pid = os.getpid()
+    assert play_with_forks() == 1
+    assert statuses == [3]
+
+
+def play_with_forks():
+    """Play a job. Return how many processes have come to its end."""
+    pid, (came, comes) = os.getpid(), os.pipe()
     try:
         play(Ending("completed"))
+        os.write(comes, b"x")
     except SystemExit as leaving:
         os._exit(leaving.code)
-    if os.getpid() != pid:
-        os._exit(99)
-    assert statuses == [3]
+    finally:
+        if os.getpid() != pid:
+            os._exit(99)
+        os.close(comes)
+    with os.fdopen(came, "rb") as told:
+        return len(told.read())
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("half", ["first", "second"])
+def test_fork_that_leaves_its_function_does_not_go_on_with_the_job(half, raises):
+    statuses = []
+
+    def fork_and_go_on():
+        pid = os.fork()
+        if pid:
+            statuses.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        elif raises:
+            raise ValueError
+
+    @around_job
+    def forks(job):
+        if half == "first":
+            fork_and_go_on()
+        yield
+        if half == "second":
+            fork_and_go_on()
+
+    assert play_with_forks() == 1
+    assert statuses == [int(raises)]
 
 
 def test_argument_that_is_not_a_function_is_refused():

@@ -127,6 +127,61 @@ def test_around_job_that_raises_changes_no_outcome(stage):
     stage.assert_nothing_left()
 
 
+FORKING = """
+import select
+
+from supervisor import around_job
+
+
+def fork():
+    \"\"\"Return in both processes. The fork has the time to do harm.\"\"\"
+    pid = os.fork()
+    if pid:
+        select.select([os.pidfd_open(pid)], [], [], 0.3)
+
+
+@around_job
+def begins_in_a_fork(job):
+    if job.data == "first":
+        fork()
+    yield
+
+
+@around_job
+def ends_in_a_fork(job):
+    yield
+    if job.data == "second":
+        fork()
+
+
+def begin(job):
+    count(job.jid)
+
+
+@handler
+def alone(job):
+    begin(job)
+
+
+@handler(concurrency=2)
+async def beside(job):
+    begin(job)
+"""
+
+
+@pytest.mark.parametrize("half", ["first", "second"])
+@pytest.mark.parametrize("klass", ["alone", "beside"])
+def test_fork_of_around_job_does_not_go_on_with_the_job(stage, klass, half):
+    pool = start_app(stage, FORKING, processes=1, jobs_per_child=0)
+    jids = [stage.queue.put(klass, half, max_deaths=1) for _ in range(5)]
+    stage.wait_until_ended(jids)
+    assert [(job.state, job.deaths) for job in stage.client.jobs(*jids)] == [("complete", 0)] * 5
+    assert [(stage.directory / jid).read_text() for jid in jids] == ["x"] * 5
+    assert not pool.find("child.killed")
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
 SILENT = """
 from supervisor import around_job
 
