@@ -33,6 +33,7 @@ class Ending(NamedTuple):
 Around = Callable[["JobContext"], Generator[Any, Ending, Any] | AbstractContextManager[Any]]
 A = TypeVar("A", bound=Around)
 End = Callable[[Ending], object]
+Kinds = type[BaseException] | tuple[type[BaseException], ...]
 
 registered: list[Around] = []
 
@@ -51,8 +52,11 @@ def around_job(function: A) -> A:
     return function
 
 
-def begin(job: "JobContext") -> list[End]:
-    """Run the first halves. Returns the second ones, in the order of the first."""
+def begin(job: "JobContext", told: Kinds = BaseException) -> list[End]:
+    """Run the first halves. Returns the second ones, in the order of the first.
+
+    `told`: exceptions of theirs that become a line in the job's output. Others leave, and Ctrl-C in any case.
+    """
     ends: list[End] = []
     pid = os.getpid()
     for function in registered:
@@ -60,38 +64,38 @@ def begin(job: "JobContext") -> list[End]:
             ends.append(_begun(function, job))
             _end_fork(pid, 0)
         except BaseException as error:  # foreign code, which must not fail the job
-            if _must_pass(error, pid):
+            if _must_pass(error, pid, told):
                 raise
             _tell("has not begun", function, error)
             _end_fork(pid, 1)
     return ends
 
 
-def end(ends: Sequence[End], ending: Ending) -> None:
-    """Run the second halves, the last one first."""
+def end(ends: Sequence[End], ending: Ending, told: Kinds = BaseException) -> None:
+    """Run the second halves, the last one first. `told`: as for `begin`."""
     pid = os.getpid()
     for one in reversed(ends):
         try:
             one(ending)
             _end_fork(pid, 0)
         except BaseException as error:  # foreign code, which must not fail the job
-            if _must_pass(error, pid, ending.exception):
+            if _must_pass(error, pid, told, ending.exception):
                 raise
             _tell("has not ended", one, error)
             _end_fork(pid, 1)
 
 
-def _must_pass(error: BaseException, pid: int, of_handler: BaseException | None = None) -> bool:
-    """Return whether an exception is to end this process.
+def _must_pass(error: BaseException, pid: int, told: Kinds, of_handler: BaseException | None = None) -> bool:
+    """Return whether an exception goes on to the caller.
 
     `pid`: of the process that the job runs in. `of_handler`: the exception that left the handler.
     """
-    if isinstance(error, KeyboardInterrupt):
-        # Ctrl-C ends an application, and its tests, that run jobs in their own process. A function that only raises
-        # again what left the handler was not interrupted.
-        return error is not of_handler
-    # A fork that the function has made leaves by sys.exit.
-    return os.getpid() != pid and not isinstance(error, Exception)
+    if error is of_handler:
+        return False  # the function raises again what it has got
+    if os.getpid() != pid and not isinstance(error, Exception):
+        return True  # a fork that the function has made leaves by sys.exit
+    # Ctrl-C ends an application, and its tests, that run jobs in their own process.
+    return isinstance(error, KeyboardInterrupt) or not isinstance(error, told)
 
 
 def _end_fork(pid: int, status: int) -> None:

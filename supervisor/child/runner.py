@@ -69,9 +69,9 @@ class Runner:
         self._keeps_errors = keeps_errors
         self.raised: BaseException | None = None  # by the handler of this job; it holds all that the handler held
 
-    def end_around(self, ends: Sequence[around.End], answer: Answer) -> None:
-        """Tell the functions of `around_job` how the job ended."""
-        around.end(ends, Ending(OUTCOMES[answer[0]], answers.trouble_of(answer), self.raised))
+    def end_around(self, ends: Sequence[around.End], answer: Answer, told: around.Kinds = BaseException) -> None:
+        """Tell the functions of `around_job` how the job ended. `told`: as for `around.end`."""
+        around.end(ends, Ending(OUTCOMES[answer[0]], answers.trouble_of(answer), self.raised), told)
         self.raised = None
 
     def close(self) -> None:

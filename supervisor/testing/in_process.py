@@ -19,14 +19,19 @@ from supervisor import messages
 from supervisor.child import around, handlers
 from supervisor.child.answers import OUTCOMES
 from supervisor.child.handler import Handler, HandlersError
+from supervisor.child.handlers import Interrupted, SoftTimeout
 from supervisor.child.runner import NoNotices, Runner
 from supervisor.config import IN_POOL
 from supervisor.in_process.outcomes import RunEnd, end_of, end_of_exit
 from supervisor.messages import Verb
+from supervisor.testing.faults import Crashed
 from supervisor.testing.recording import RecordingContext
 from supervisor.testing.run import Run
 
 _HIDDEN: Final = ("LEASEHOLD_REDIS_URL", "LEASEHOLD_NAMESPACE")
+#: Exceptions of functions of `around_job` that become a line of output. In a child all do. Here others are of the test:
+#: Crashed, and those by which pytest and its plugins fail, skip and end it.
+_TOLD: Final = (Exception, SystemExit, Interrupted, SoftTimeout)
 
 
 class Ended(NamedTuple):
@@ -88,24 +93,31 @@ class InProcess:
         self._seen = len(registered)
 
     def run(self, job: RecordingContext, handler: Handler[..., Any]) -> Ended:
-        """Run one job to its end. Blocks as long as the handler does."""
-        with self._as_a_child():
-            ends = around.begin(job) if around.registered else ()
-            self._runner.raised = None
-            try:
-                answer = self._runner.perform(job, handler)
-            except SystemExit as leaving:
-                return _died(job, end_of_exit(leaving), leaving)
-            error = self._runner.raised
-            if job.has_crashed:
-                return _died(job, RunEnd(None, status=signal.SIGKILL), None)
-            end = end_of(answer)
-            if end.verb is None:
-                return _died(job, end, error)
-            if ends:
-                self._runner.end_around(ends, answer)
+        """Run one job to its end. Blocks as long as the handler does. Raises what ends the test."""
+        try:
+            with self._as_a_child():
+                end, error = self._perform(job, handler)
+        except Crashed:
+            return _died(job, RunEnd(None, status=signal.SIGKILL), None)
+        if end.verb is None:
+            return _died(job, end, error)
         job.report_progress()
         return _ended(job, end, error)
+
+    def _perform(self, job: RecordingContext, handler: Handler[..., Any]) -> tuple[RunEnd, BaseException | None]:
+        """Run the handler and the functions around it. Returns its end, and what has left it. Raises Crashed."""
+        ends = around.begin(job, _TOLD) if around.registered else ()
+        self._runner.raised = None
+        try:
+            answer = self._runner.perform(job, handler)
+        except SystemExit as leaving:
+            return end_of_exit(leaving), leaving
+        end, error = end_of(answer), self._runner.raised
+        job.check_alive()
+        if ends and end.verb is not None:
+            self._runner.end_around(ends, answer, _TOLD)
+            job.check_alive()
+        return end, error
 
     @contextmanager
     def _as_a_child(self) -> Iterator[None]:

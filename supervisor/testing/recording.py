@@ -78,13 +78,17 @@ class RecordingContext(JobContext):
 
     def reach(self, point: str) -> None:
         """Say where the handler is. Raises what is to happen there; after a crash, in any call of the job."""
-        if self.has_crashed:
-            raise Crashed(point)
+        self.check_alive()
         try:
             self._reach(point)
         except Crashed:
             self.has_crashed = True
             raise
+
+    def check_alive(self) -> None:
+        """Raise Crashed if the process has died."""
+        if self.has_crashed:
+            raise Crashed
 
     def _number(self, call: str) -> int:
         number = self._reached[call] = self._reached.get(call, 0) + 1
@@ -113,8 +117,7 @@ class RecordingContext(JobContext):
         self.reach(f"checkpoint {number}")
 
     def stream(self, chunk: Any) -> None:
-        if self.has_crashed:
-            raise Crashed("stream")
+        self.check_alive()
         super().stream(chunk)
         self.streamed += [value for _cost, value in unpack(to_chunk(chunk))]
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from supervisor import Client, JobContext, handler
+from supervisor import Client, JobContext, around_job, handler
+from supervisor.child import around
 from supervisor.testing import every_crash_point
 
 
@@ -258,6 +259,19 @@ def test_each_job_and_each_place_is_tried(leasehold):
     assert places[:2] == [[], []]
     died = ["tried"] * 5 + ["follower"]
     assert [one for [one] in places[2:]] == died
+
+
+def test_places_in_functions_around_the_job_are_tried(leasehold, monkeypatch):
+    monkeypatch.setattr(around, "registered", [])
+
+    @around_job
+    def reports(job):
+        yield
+        job.progress(1.0)
+
+    with pytest.raises(AssertionError, match=r"killed at progress 1 of tried: \(\[7, 7\]"):
+        trial_of(charge_without_a_key)(leasehold=leasehold)
+    trial_of(FAULTS["charge_without_a_key"][1])(leasehold=leasehold)
 
 
 def test_effects_that_differ_by_themselves_are_told(leasehold):

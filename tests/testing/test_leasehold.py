@@ -1,6 +1,7 @@
 """Handlers run in the process of their tests, as a child would run them."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import subprocess
@@ -9,7 +10,19 @@ from datetime import timedelta
 
 import pytest
 
-from supervisor import Client, Fail, Interrupted, JobContext, JobFailed, NoServer, Retry, StoreUnavailable, handler
+from supervisor import (
+    Client,
+    Fail,
+    Interrupted,
+    JobContext,
+    JobFailed,
+    NoServer,
+    Retry,
+    StoreUnavailable,
+    around_job,
+    handler,
+)
+from supervisor.child import around
 from supervisor.child.handlers import HandlersError
 from supervisor.engine.embedded import embedded
 from supervisor.engine.embedded.embedded import EmbeddedError
@@ -396,6 +409,38 @@ def test_crash_keeps_what_was_stored_and_the_job_runs_again(leasehold):
     assert (died.outcome, died.message) == ("died", "SIGKILL")
     assert (died.checkpoints, again.outcome) == ([{"user": 1}], "completed")
     leasehold.assert_put(welcome, times=1)
+
+
+@pytest.mark.parametrize("caught", [BaseException, ()])
+def test_crash_in_a_function_around_the_job_is_a_death(leasehold, monkeypatch, caught):
+    monkeypatch.setattr(around, "registered", [])
+
+    @around_job
+    def reports(job):
+        yield
+        with contextlib.suppress(caught):
+            job.progress(0.9)
+
+    other.put()
+    leasehold.crash(at="progress 1")
+    died, again = leasehold.run()
+    assert (died.outcome, died.message, again.outcome) == ("died", "SIGKILL", "completed")
+
+
+@pytest.mark.parametrize("half", ["first", "second"])
+def test_failure_of_the_test_in_a_function_around_the_job_fails_it(leasehold, monkeypatch, half):
+    monkeypatch.setattr(around, "registered", [])
+
+    @around_job
+    def judges(job):
+        if half == "first":
+            pytest.fail("as it is meant to")
+        yield
+        pytest.fail("as it is meant to")
+
+    other.put()
+    with pytest.raises(pytest.fail.Exception, match="as it is meant to"):
+        leasehold.run()
 
 
 def test_interruption_reaches_the_handler(leasehold):
