@@ -1,14 +1,16 @@
 """Parts of the master's tests: leases without an engine, processes that end with the test, and half a master."""
 
+import contextlib
 import gc
 import json
 import os
+import resource
 import select
 import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -84,6 +86,19 @@ def open_fds() -> int:
     assert foreign_files.finish(SOON_S)
     gc.collect()  # what earlier tests have left to the collector is not counted
     return len(os.listdir("/proc/self/fd"))
+
+
+@contextlib.contextmanager
+def no_free_descriptor() -> Iterator[None]:
+    """Lower this process's limit of open files, so that it can open none meanwhile."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def until(happened: Callable[[], Any], timeout_s: float = SOON_S) -> None:

@@ -206,6 +206,7 @@ SHOWN_BY = {
     "the kernel refuses processes or descriptors": {
         "process/boot/test_boot.py": ["test_refused_forks_are_retried_for_ever"],
         "process/crash/test_hostile.py": ["test_out_of_descriptors_fewer_children_run_and_no_job_is_interrupted"],
+        "master/jobs/test_dispatcher.py": ["test_job_whose_large_completion_is_lost_is_interrupted"],
     },
     "its clock is wrong, or jumps": {
         "process/outage/test_wrong_clock.py": ["test_clock_wrong_by_an_hour_changes_nothing"]

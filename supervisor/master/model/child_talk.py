@@ -16,6 +16,7 @@ from supervisor.linux import foreign_files, kernel
 from supervisor.linux.kernel import Memfd
 from supervisor.master.model import packets
 from supervisor.master.model.held_lease import HeldLease
+from supervisor.master.model.outcome_rules import COMPLETION_LOST
 from supervisor.messages import MOST_BESIDE, Outcome, Stored, Taken, Verb
 
 #: Most packets of one child in one turn: more than its socket holds, and few enough not to delay other children.
@@ -27,6 +28,8 @@ _LARGE_BYTES: Final = 2**20
 _MOST_UNSENT: Final = 4 * MOST_BESIDE
 #: The kernel lacks memory for a call.
 _OUT_OF_MEMORY: Final = (errno.ENOMEM, errno.ENOBUFS)
+#: The body of an interruption in place of a completion that was lost.
+_COMPLETION_LOST: Final = messages.pack_trouble(messages.Trouble(None, COMPLETION_LOST))
 
 
 class ChildTalk:
@@ -56,8 +59,8 @@ class ChildTalk:
         self.memfd = None  # the last reader may have refused what came with it
         try:
             for packet, fd in packets.receive(self._ours, MOST_PACKETS, max(1, len(self._sent))):
-                if fd >= 0:
-                    yield self._read_memfd(packet, fd)
+                if fd != packets.NO_FD:
+                    yield self._read_large(packet, fd)
                     self.memfd = None
                 elif packet:
                     yield messages.unpack_outcome(packet)
@@ -70,18 +73,24 @@ class ChildTalk:
             # EMSGSIZE: the packet is longer than any of ours, or has several descriptors.
             raise ValueError(str(error)) from error
 
-    def _read_memfd(self, packet: bytes, fd: int) -> Outcome:
-        """Read the body of a large completion. Only a job in the child's hands may have one."""
+    def _read_large(self, packet: bytes, fd: int) -> Outcome:
+        """Read a large completion, whose body is in a memfd. Only a job in the child's hands may have one.
+
+        If the memfd is lost, the job is interrupted: its child has done nothing wrong.
+        """
         try:
             outcome = messages.unpack_outcome(packet)
             expected = any(outcome.token == held.lease.token for held in self._sent)
             if outcome.verb != Verb.FOLLOWED or outcome.body or not expected:
                 raise ValueError("a descriptor that nobody asked for")
+            if fd == packets.LOST_FD:
+                return outcome._replace(verb=Verb.INTERRUPTED, body=_COMPLETION_LOST)
             body = kernel.read_sealed(fd, messages.MAX_COMPLETION_BYTES)
             self.memfd = _copy_of(fd) if len(body) > _LARGE_BYTES else None
             return outcome._replace(body=body)
         finally:
-            foreign_files.close((fd,))
+            if fd != packets.LOST_FD:
+                foreign_files.close((fd,))
 
     def keep_unsent(self, on_unsent: Callable[[], None]) -> None:
         """From now on the child is sent much at once: packets that find no room wait for `flush`.

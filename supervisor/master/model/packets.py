@@ -23,6 +23,8 @@ _MOST: Final = 64
 _USUAL_BYTES: Final = 4096
 _FLAGS: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
 _CUT: Final = int(socket.MSG_TRUNC)
+#: The packet was cut, or the kernel has dropped descriptors of it.
+_LACKING: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 #: Room for as many descriptors as a packet can have. The kernel would close further ones in this process, and block it.
 _RIGHTS_BYTES: Final = socket.CMSG_SPACE(4 * MOST_RIGHTS)
 
@@ -36,13 +38,18 @@ _RIGHTS: Final = Struct("@Nii")
 
 _NONE: Final[tuple[int, ...]] = ()
 
+#: In place of a descriptor: the packet came without one.
+NO_FD: Final = -1
+#: In place of a descriptor: the kernel has dropped it, because the process or the system may open no more files.
+LOST_FD: Final = -2
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _recvmmsg = _libc.recvmmsg
 _recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
 
 
 def receive(sock: socket.socket, most: int, likely: int = _MOST) -> Iterator[tuple[bytes, int]]:
-    """Yield the packets that are there now, `most` or a few more, each with its descriptor or -1.
+    """Yield the packets that are there now, `most` or a few more, each with its descriptor, NO_FD or LOST_FD.
 
     An empty packet means that the other end is gone. `likely`: the number of packets to expect. Descriptors are closed
     on exec. Never blocks. Raises OSError (EMSGSIZE) for a packet that is longer than any of ours, and for one with
@@ -98,10 +105,13 @@ class _Room:
             for rights_bytes, flags, length in found:
                 fds = self._descriptors(start) if rights_bytes else _NONE
                 is_large = is_large or length > _USUAL_BYTES
-                if flags & _CUT or len(fds) > 1:
+                fd = fds[0] if fds else NO_FD
+                if flags & _LACKING or len(fds) > 1:
                     foreign_files.close(fds)
-                    raise OSError(errno.EMSGSIZE, f"packet of {length} bytes with {len(fds)} descriptors")
-                yield self._packets[start : start + length], fds[0] if fds else -1
+                    if flags & _CUT or len(fds) > 1:
+                        raise OSError(errno.EMSGSIZE, f"packet of {length} bytes with {len(fds)} descriptors")
+                    fd = LOST_FD
+                yield self._packets[start : start + length], fd
                 start += MAX_PACKET_BYTES
         finally:
             for rights_bytes, _flags, length in found:

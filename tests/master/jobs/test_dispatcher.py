@@ -8,8 +8,9 @@ import socket
 import pytest
 
 from supervisor import clock, messages
-from supervisor.engine.model.outcomes import Completed, Died
+from supervisor.engine.model.outcomes import Completed, Died, Released
 from supervisor.linux import kernel
+from supervisor.master.model import outcome_rules
 from supervisor.master.model.states import ChildState
 from supervisor.messages import (
     Blob,
@@ -23,8 +24,8 @@ from supervisor.messages import (
     pack_progress,
     pack_trouble,
 )
-from tests.master.jobs.conftest import QUICK_S, follows, summary
-from tests.parts import Ends, await_readable, lease_of, rest
+from tests.master.jobs.conftest import QUICK_S, follows, results, summary
+from tests.parts import Ends, await_readable, lease_of, no_free_descriptor, rest
 
 
 def forged(ends: Ends):
@@ -195,6 +196,44 @@ def test_an_answer_after_a_refused_memfd_is_read_without_it(desk):
     desk.turn(lambda: child.state is ChildState.DOOMED)
     assert desk.reap(child) == signal.SIGKILL
     assert summary(desk.outcomes()) == [(Completed, 1)]
+
+
+def test_job_whose_large_completion_is_lost_is_interrupted(desk):
+    def run(ends):
+        ends.talk.send(messages.pack_ready())
+        ends.say_with(kernel.sealed_memfd(follows(10)), Verb.FOLLOWED, ends.next_job().token)
+        ends.say(Verb.COMPLETED, ends.next_job().token, b"2")
+        rest()
+
+    desk = desk(processes="1")
+    child = desk.child(run)
+    (held,) = desk.give(lease_of(1))
+    await_readable(child.talk.fd)
+    with no_free_descriptor():
+        desk.dispatcher.on_spoke(child)
+    (lost,) = desk.outcomes()
+    assert (type(lost), lost.started, lost.reason) == (Released, True, "completion-lost")
+    assert "its completion is lost" in outcome_rules.stopped_sentence(held.lease, lost.reason)
+    desk.give(lease_of(2))
+    desk.turn(lambda: not child.sent)
+    assert (results(desk), desk.events("child.killed")) == ([b"2"], [])
+
+
+@pytest.mark.parametrize("verb", [Verb.COMPLETED, Verb.PROGRESS])
+def test_lost_descriptor_that_nobody_asked_for_is_nonsense(desk, verb):
+    def run(ends):
+        ends.talk.send(messages.pack_ready())
+        ends.say_with(kernel.sealed_memfd((b"1",)), verb, ends.next_job().token, b"1")
+        rest()
+
+    desk = desk(processes="1")
+    child = desk.child(run)
+    desk.give(lease_of(1))
+    await_readable(child.talk.fd)
+    with no_free_descriptor():
+        desk.dispatcher.on_spoke(child)
+    assert "a descriptor that nobody asked for" in desk.events("child.killed")[0]["reason"]
+    desk.reap(child)
 
 
 def test_a_child_that_answers_before_it_has_a_job_is_killed(desk):

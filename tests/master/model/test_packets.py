@@ -9,7 +9,7 @@ import pytest
 from supervisor.linux import kernel
 from supervisor.master.model import packets
 from supervisor.messages import MAX_PACKET_BYTES
-from tests.parts import open_fds
+from tests.parts import no_free_descriptor, open_fds
 
 
 @pytest.fixture
@@ -95,6 +95,15 @@ def test_packet_not_taken_leaks_no_descriptor(pair):
         for _packet, fd in packets.receive(ours, 1024):
             os.close(fd)
             raise RuntimeError
+
+
+def test_packet_tells_that_its_descriptor_is_lost(pair):
+    ours, theirs = pair
+    with open(os.devnull) as null:
+        kernel.send(theirs, b"with", (null.fileno(),))
+        theirs.send(b"after")
+    with no_free_descriptor():
+        assert list(packets.receive(ours, 1024)) == [(b"with", packets.LOST_FD), (b"after", packets.NO_FD)]
 
 
 @pytest.mark.parametrize("count", [2, kernel.MOST_RIGHTS])
