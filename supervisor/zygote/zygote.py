@@ -29,7 +29,8 @@ from supervisor.sandbox import preloaded
 from supervisor.zygote import rehearsal, sources
 from supervisor.zygote.release import commit_of
 
-#: Pause between looks for strays, while some do not end, or while processes can leave the tree of their child.
+#: Pause between looks for strays, while some do not end, or while processes can leave the tree of their child; and
+#: between attempts to reap a child that is traced.
 _AGAIN_MS: Final = 100
 _LOOK_S: Final = 0.005
 #: The kernel's OOM killer prefers the zygote and its children to the master by this score.
@@ -169,6 +170,7 @@ class Zygote:
         self._preloaded = kernel.children_of_self()  # started by the import, so no strays
         self._stuck: set[int] = set()  # strays that did not end when they were killed
         self._children: dict[int, tuple[int, int, float]] = {}  # pidfd -> (pid, child's number, time of the fork)
+        self._traced: dict[int, int] = {}  # pid -> child's number, of dead children that a debugger holds
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
 
@@ -179,13 +181,15 @@ class Zygote:
                     self._reap(fd)
                 elif not self._carry_out_request():
                     self._end()
+            for pid, number in tuple(self._traced.items()):
+                self._report(pid, number)
             if self._may_have_strays:
                 self._end_strays_left()
 
     @property
     def _may_have_strays(self) -> bool:
-        """True if there may be strays that no event reports."""
-        return bool(self._stuck or (self._children and not self._confinement.contains_trees))
+        """True if there may be processes to reap that no event reports."""
+        return bool(self._stuck or self._traced or (self._children and not self._confinement.contains_trees))
 
     def _carry_out_request(self) -> bool:
         """Carry out one request. False: the master is gone, or has dismissed this zygote."""
@@ -282,8 +286,19 @@ class Zygote:
         _kill_group(pid)
         self._end_strays({pid})
         strays.remove_segments(pid, forked_unix)
-        _pid, status, usage = os.wait4(pid, 0)
-        self._send(Reaped(number, pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024))
+        self._report(pid, number)
+
+    def _report(self, pid: int, number: int) -> None:
+        """Reap a dead child and report its end. Only its tracer can reap a child that is traced: then try again later.
+
+        A child may be traced by a debugger outside, or by another child.
+        """
+        ended, status, usage = os.wait4(pid, os.WNOHANG)
+        if ended:
+            self._traced.pop(pid, None)
+            self._send(Reaped(number, pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024))
+        else:
+            self._traced[pid] = number
 
     def _end_strays(self, dying: set[int]) -> None:
         """Kill direct children that are neither children of ours nor `dying`."""
@@ -295,7 +310,8 @@ class Zygote:
 
     @property
     def _own(self) -> set[int]:
-        return self._preloaded | {pid for pid, _number, _forked_unix in self._children.values()}
+        children = {pid for pid, _number, _forked_unix in self._children.values()}
+        return self._preloaded | self._traced.keys() | children
 
     def _send(self, message: messages.Control, fds: tuple[int, ...] = ()) -> None:
         try:

@@ -1,11 +1,14 @@
 """A job runs again at once after a kill in mid-job, and no other job is touched."""
 
+import ctypes
 import os
 import signal
 import time
 
 import pytest
 from supervised import await_ends, quantiles
+
+from tests.parts import state_of
 
 KILLS = int(os.environ.get("LEASEHOLD_TEST_KILLS", "30"))
 
@@ -121,6 +124,70 @@ def test_subprocess_of_a_job_dies_with_the_killed_master(stage):
     stage.wait_until(lambda: len(stage.ledger.left_behind(jid)) == 3, "three left behind")
     pool.send(signal.SIGKILL)
     assert await_ends([*stage.ledger.left_behind(jid), pool.zygote_pid, *pool.child_pids()], 20.0) == []
+    pool.wait()
+    assert stage.files() == []
+
+
+class Tracer:
+    """Traces processes, as a debugger does. A dead one stays a zombie until it is let go."""
+
+    _SEIZE, _ALL = 0x4206, 0x40000000  # PTRACE_SEIZE; __WALL
+
+    def __init__(self):
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._held = set()
+
+    def kill_and_hold(self, pid):
+        if self._libc.ptrace(self._SEIZE, pid, None, None) != 0:
+            pytest.skip(f"a process cannot be traced here: {os.strerror(ctypes.get_errno())}")
+        self._held.add(pid)
+        os.kill(pid, signal.SIGKILL)
+
+    def let_go(self):
+        for pid in self._held:
+            os.waitpid(pid, self._ALL)
+        self._held.clear()
+
+
+@pytest.fixture
+def tracer():
+    tracer = Tracer()
+    yield tracer
+    tracer.let_go()
+
+
+def hold_two(stage, pool):
+    """Return the jids and pids of two jobs that run until the gate is opened, and the gate."""
+    gate = stage.gate("gate")
+    jids = [stage.queue.put("good.hold", gate) for _ in range(2)]
+    return jids, [stage.wait_for_starts(jid)[0].pid for jid in jids], gate
+
+
+def test_dead_child_that_a_debugger_holds_delays_no_other(stage, tracer):
+    pool = stage.start(processes=3, sandbox="none").wait_ready()
+    jids, pids, gate = hold_two(stage, pool)
+    tracer.kill_and_hold(pids[0])
+    stage.wait_until_counted(lambda: state_of(pids[0]) == "Z")
+    quick = stage.queue.put("good.noop")
+    stage.wait_until_ended([quick])
+    pool.wait_for("child.reaped", pid=stage.ledger.starts(quick)[0].pid)
+    assert not pool.find("child.reaped", pid=pids[0])
+    tracer.let_go()
+    pool.wait_for("child.reaped", pid=pids[0], status="SIGKILL")
+    stage.open_gate(gate)
+    stage.wait_until_ended(jids)
+    assert [(job.state, job.deaths) for job in stage.client.jobs(*jids)] == [("complete", 1), ("complete", 0)]
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_children_end_with_their_master_though_a_debugger_holds_a_dead_one(stage, tracer):
+    pool = stage.start(processes=2, sandbox="none").wait_ready()
+    _jids, pids, _gate = hold_two(stage, pool)
+    tracer.kill_and_hold(pids[0])
+    stage.wait_until_counted(lambda: state_of(pids[0]) == "Z")
+    pool.send(signal.SIGKILL)
+    assert await_ends([pids[1], pool.zygote_pid], 20.0) == []
     pool.wait()
     assert stage.files() == []
 
