@@ -105,8 +105,11 @@ class ZygoteReaper:
         return zygote.status
 
     def _end_strangers(self, zygote: ZygoteHandle) -> None:
-        """End what the zygote's children had started, before their jobs run again. The kernel has given it to us."""
-        own = zygote.strangers | {other.pid for other in self._zygotes}
+        """End what the zygote's children had started, before their jobs run again. The kernel has given it to us.
+
+        A zygote that the kernel has not let go of yet is spared: no wait ends it.
+        """
+        own = zygote.strangers | {zygote.pid, *(other.pid for other in self._zygotes)}
         strays.end_strays(own, clock.monotonic() + strays.TRY_S)
 
     def _say_lost(self, zygote: ZygoteHandle, status: int, children: list[ChildHandle]) -> None:

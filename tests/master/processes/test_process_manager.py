@@ -253,10 +253,12 @@ def test_zygote_that_does_not_fork_is_retired(pool):
 
 
 def test_zygote_that_the_kernel_does_not_let_go_of_holds_nothing_up(pool, monkeypatch):
-    stuck = Process(rest)
     zygote = pool.start()
+    stuck = Process(rest)
     monkeypatch.setattr(zygote, "pid", stuck.pid)
     monkeypatch.setattr(zygote, "await_end", lambda _timeout_s: None)  # in vain
+    spared = []
+    monkeypatch.setattr(strays, "end_strays", lambda own, _until_at: spared.append(own))
     pool.run_job()
     for number in (1, 2):
         pool.end(zygote, number)
@@ -267,6 +269,7 @@ def test_zygote_that_the_kernel_does_not_let_go_of_holds_nothing_up(pool, monkey
     assert [outcome.reason for outcome in pool.desk.outcomes()] == ["zygote-lost"]
     pool.turn()
     assert pool.zygotes.current.number == 2
+    assert stuck.pid in spared[0], "a wait for its end would be in vain"
     assert os.waitstatus_to_exitcode(stuck.end()) == -signal.SIGKILL  # it was left for `reap`
 
 
