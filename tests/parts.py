@@ -101,6 +101,18 @@ def no_free_descriptor() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def refused(times: int, number: int, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the call as a kernel makes it that refuses it at first, with this errno."""
+    refusals = [number] * times
+
+    def make(*arguments: Any, **options: Any) -> Any:
+        if refusals:
+            raise OSError(refusals.pop(), os.strerror(number))
+        return call(*arguments, **options)
+
+    return make
+
+
 def until(happened: Callable[[], Any], timeout_s: float = SOON_S) -> None:
     """Look again and again, for a condition of which the kernel sends no event."""
     deadline_at = time.monotonic() + timeout_s

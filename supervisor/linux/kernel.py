@@ -39,6 +39,10 @@ _AND_WAIT: Final = int(socket.MSG_CMSG_CLOEXEC)
 _AT_ONCE: Final = _AND_WAIT | int(socket.MSG_DONTWAIT)
 _CUT: Final = int(socket.MSG_TRUNC)
 _CMSG_HEAD_BYTES: Final = socket.CMSG_LEN(0)
+#: Errors of a call for which the kernel lacks memory. The same call may succeed soon.
+OUT_OF_MEMORY: Final = frozenset({errno.ENOMEM, errno.ENOBUFS})
+#: A call that no later turn repeats is tried this often while the kernel lacks memory.
+MEMORY_TRIES: Final = 10
 #: Descriptors of the sender, with each packet, if the receiving socket has SO_PASSPIDFD (Linux 6.5).
 _SCM_PIDFD: Final = 4
 _SEALED: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW

@@ -26,8 +26,8 @@ _LARGE_BYTES: Final = 2**20
 
 #: Packets that wait for a shared child: several for each of its jobs.
 _MOST_UNSENT: Final = 4 * MOST_BESIDE
-#: The kernel lacks memory for a call.
-_OUT_OF_MEMORY: Final = (errno.ENOMEM, errno.ENOBUFS)
+#: A packet finds no room in the socket, or the kernel lacks memory for it.
+_NO_ROOM: Final = kernel.OUT_OF_MEMORY | {errno.EAGAIN}
 #: The body of an interruption in place of a completion that was lost.
 _COMPLETION_LOST: Final = messages.pack_trouble(messages.Trouble(None, COMPLETION_LOST))
 
@@ -68,7 +68,7 @@ class ChildTalk:
                     self.at_end = True
                     return
         except OSError as error:
-            if error.errno in _OUT_OF_MEMORY:
+            if error.errno in kernel.OUT_OF_MEMORY:
                 return  # the child is not at fault; a later turn reads the packets
             # EMSGSIZE: the packet is longer than any of ours, or has several descriptors.
             raise ValueError(str(error)) from error
@@ -109,10 +109,12 @@ class ChildTalk:
             return self._keep(packet)
         try:
             self._ours.send(packet)
-        except BlockingIOError:
-            return self._keep(packet)
         except (BrokenPipeError, ConnectionResetError):
             return False
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            return self._keep(packet)
         return True
 
     def _keep(self, packet: bytes) -> bool:
@@ -128,10 +130,12 @@ class ChildTalk:
         while self._unsent:
             try:
                 self._ours.send(self._unsent[0])
-            except BlockingIOError:
-                return
             except (BrokenPipeError, ConnectionResetError):
                 self._unsent.clear()
+                return
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
                 return
             self._unsent.popleft()
 

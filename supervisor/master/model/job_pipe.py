@@ -54,7 +54,8 @@ class JobPipe:
         """Send a job. The caller stays within MAX_SENT and `room_bytes`, so that this never blocks.
 
         A payload above INLINE_PAYLOAD_BYTES travels as a sealed memfd, and the master keeps no copy: it is in Redis,
-        and comes back if the child does not receive it. Raises BrokenPipeError if the child has shut down the socket.
+        and comes back if the child does not receive it. Raises BrokenPipeError if the child has shut down the socket,
+        PermissionError if it lets no descriptors through.
         """
         lease = held.lease
         counts = lease.failures, lease.deaths, lease.interruptions
@@ -98,12 +99,19 @@ class JobPipe:
 
         Sets `is_cutting` if the packet of one was too short to be read.
         """
-        cut = 0
+        cut = refused = 0
         bodies: dict[int, Memfd | None] = {}  # by token
         while True:
             try:
                 packet, fds = kernel.receive(self._receiver, messages.MAX_PACKET_BYTES, 1, wait=False)
             except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno not in kernel.OUT_OF_MEMORY:
+                    raise
+                refused += 1
+                if refused < kernel.MEMORY_TRIES:  # of a dead child no later turn takes them
+                    continue
                 break
             if not packet:
                 break

@@ -13,8 +13,7 @@ from functools import cache
 from struct import Struct, calcsize, unpack_from
 from typing import Final
 
-from supervisor.linux import foreign_files
-from supervisor.linux.kernel import MOST_RIGHTS
+from supervisor.linux import foreign_files, kernel
 from supervisor.messages import MAX_PACKET_BYTES
 
 #: Packets per call.
@@ -26,7 +25,7 @@ _CUT: Final = int(socket.MSG_TRUNC)
 #: The packet was cut, or the kernel has dropped descriptors of it.
 _LACKING: Final = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 #: Room for as many descriptors as a packet can have. The kernel would close further ones in this process, and block it.
-_RIGHTS_BYTES: Final = socket.CMSG_SPACE(4 * MOST_RIGHTS)
+_RIGHTS_BYTES: Final = socket.CMSG_SPACE(4 * kernel.MOST_RIGHTS)
 
 _IOVEC: Final = Struct("@PN")
 #: struct mmsghdr: name, its length; iovecs, their count; control data, its length; flags; the length of the packet.
@@ -85,6 +84,7 @@ class _Room:
 
     def fill(self, fd: int, most: int) -> int:
         """Receive up to `most` packets. Return their number."""
+        refused = 0
         while True:
             self._headers[: most * _HEADER.size] = self._unused[: most * _HEADER.size]
             count: int = _recvmmsg(fd, self._headers_at, most, _FLAGS, None)
@@ -93,8 +93,10 @@ class _Room:
             number = ctypes.get_errno()
             if number == errno.EAGAIN:
                 return 0
+            if number in kernel.OUT_OF_MEMORY and refused < kernel.MEMORY_TRIES:
+                refused += 1  # no later turn reads the packets of a dead child
             # ECONNRESET comes once, if the other end is gone and has left packets unread. Its own packets follow.
-            if number not in (errno.ECONNRESET, errno.EINTR):
+            elif number not in (errno.ECONNRESET, errno.EINTR):
                 raise OSError(number, os.strerror(number))
 
     def take(self, count: int) -> Iterator[tuple[bytes, int]]:

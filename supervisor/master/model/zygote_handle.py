@@ -150,7 +150,10 @@ class ZygoteHandle:
                 )
             except BlockingIOError:
                 return
-            except OSError as error:  # EMSGSIZE: the packet is longer than any of ours
+            except OSError as error:
+                if error.errno in kernel.OUT_OF_MEMORY:
+                    return  # a later turn reads the packets
+                # EMSGSIZE: the packet is longer than any of ours.
                 self._distrust(error)
                 yield None, []
                 return

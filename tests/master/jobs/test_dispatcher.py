@@ -1,5 +1,7 @@
 """The dispatcher reads what children say, and kills those that speak nonsense. Children are forks of the test."""
 
+import ctypes
+import errno
 import fcntl
 import os
 import signal
@@ -10,7 +12,7 @@ import pytest
 from supervisor import clock, messages
 from supervisor.engine.model.outcomes import Completed, Died, Released
 from supervisor.linux import kernel
-from supervisor.master.model import outcome_rules
+from supervisor.master.model import outcome_rules, packets
 from supervisor.master.model.states import ChildState
 from supervisor.messages import (
     Blob,
@@ -234,6 +236,27 @@ def test_lost_descriptor_that_nobody_asked_for_is_nonsense(desk, verb):
         desk.dispatcher.on_spoke(child)
     assert "a descriptor that nobody asked for" in desk.events("child.killed")[0]["reason"]
     desk.reap(child)
+
+
+def test_last_words_are_read_though_the_kernel_lacks_memory_at_first(desk, monkeypatch):
+    def run(ends):
+        ends.talk.send(messages.pack_ready())
+        ends.say(Verb.COMPLETED, ends.next_job().token, b"1")
+
+    desk = desk(processes="1")
+    child = desk.child(run)
+    desk.give(lease_of(1))
+    refusals, receive = [errno.ENOMEM] * 3, packets._recvmmsg
+
+    def refuse_at_first(*given):
+        if not refusals:
+            return receive(*given)
+        ctypes.set_errno(refusals.pop())
+        return -1
+
+    monkeypatch.setattr(packets, "_recvmmsg", refuse_at_first)
+    desk.reap(child)
+    assert summary(desk.outcomes()) == [(Completed, 1)]
 
 
 def test_a_child_that_answers_before_it_has_a_job_is_killed(desk):

@@ -18,7 +18,7 @@ from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.job_pipe import MAX_SENT, charge
 from supervisor.master.model.states import ChildState
 from supervisor.messages import INLINE_PAYLOAD_BYTES, Verb
-from tests.parts import await_readable, held_of, open_fds
+from tests.parts import await_readable, held_of, open_fds, refused
 
 #: Options of sockets that Python does not name.
 _SO_ATTACH_FILTER = 26
@@ -125,6 +125,15 @@ def test_missing_payload_is_noticed(child, monkeypatch):
     monkeypatch.setattr(kernel, "receive", lambda sock, size, _fds, **how: receive(sock, size, 0, **how))
     assert child.take_back() == [held]
     assert not held.has_payload
+    child.close_child_ends()
+
+
+@pytest.mark.parametrize(("times", "taken"), [(3, [1, 2]), (1000, [])])
+def test_jobs_are_taken_back_though_the_kernel_lacks_memory_at_first(child, monkeypatch, times, taken):
+    for token in (1, 2):
+        child.send(held_of(token))
+    monkeypatch.setattr(kernel, "receive", refused(times, errno.ENOMEM, kernel.receive))
+    assert [held.lease.token for held in child.take_back()] == taken
     child.close_child_ends()
 
 

@@ -1,5 +1,6 @@
 """A zygote that ends at once or cannot be started, and the descriptors beside its reports."""
 
+import errno
 import os
 import socket
 import sys
@@ -12,7 +13,7 @@ from supervisor.linux import kernel
 from supervisor.master.model import zygote_handle
 from supervisor.master.model.zygote_handle import ZygoteHandle, boot_of
 from supervisor.messages import Reaped
-from tests.parts import open_fds
+from tests.parts import open_fds, refused
 
 
 @pytest.fixture
@@ -46,6 +47,12 @@ def test_too_long_packet_is_nonsense(killed):
         theirs.send(b"x" * (messages.MAX_PACKET_BYTES + 1))
         assert list(killed.read()) == [(None, [])]
     assert "nonsense" in killed.failure.message
+
+
+def test_lack_of_kernel_memory_is_no_nonsense(killed, monkeypatch):
+    monkeypatch.setattr(kernel, "receive", refused(1, errno.ENOMEM, kernel.receive))
+    assert (list(killed.read()), killed.failure) == ([], None)
+    assert list(killed.read()) == [(None, [])]
 
 
 def test_only_unrequested_descriptors_wake_the_closing_thread(killed, monkeypatch):
