@@ -114,6 +114,9 @@ class Placing:
             except BrokenPipeError:
                 self._interrupter.kill(child, "it has shut down the socket that its jobs come by")
                 continue
+            except PermissionError:  # SO_PASSRIGHTS is off, from Linux 6.16 on
+                self._interrupter.kill(child, "it lets no descriptors through the socket that its jobs come by")
+                continue
             except BlockingIOError:  # a shared child whose loop is blocked does not read
                 break
             except OSError as error:  # the master's open files, or the kernel's memory, are used up

@@ -1,6 +1,7 @@
 """Ready jobs reach children, wait, or go back to their queues. Children are forks of the test."""
 
 import ctypes
+import errno
 import os
 import socket
 import struct
@@ -71,6 +72,27 @@ def test_a_child_that_shuts_its_job_socket_is_killed(desk):
     desk = desk()
     first, second = desk.child(shut), desk.child(holding)
     desk.give(lease_of(1))
+    assert (first.state, second.running.lease.token) == (ChildState.DOOMED, 1)
+    desk.reap(first)
+    assert desk.outcomes() == []
+
+
+def test_child_that_lets_no_descriptors_through_is_killed(desk):
+    so_passrights = 83
+
+    def refuse(ends):
+        ends.jobs.setsockopt(socket.SOL_SOCKET, so_passrights, 0)
+        never_reading(ends)
+
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+            sock.getsockopt(socket.SOL_SOCKET, so_passrights)
+    except OSError as error:
+        assert error.errno == errno.ENOPROTOOPT
+        pytest.skip("descriptors always pass, before Linux 6.16")
+    desk = desk()
+    first, second = desk.child(refuse), desk.child(holding)
+    desk.give(lease_of(1, raw=b"x" * 20_000))
     assert (first.state, second.running.lease.token) == (ChildState.DOOMED, 1)
     desk.reap(first)
     assert desk.outcomes() == []
