@@ -101,7 +101,8 @@ class Connection:
         self._resuming.give_up_all()
         try:
             self._session.rename(self._on_resumed, self._on_deregistered)
-        finally:  # also if the connection is lost meanwhile, it has the new name
-            self._events.set_worker(self._session.worker)
-        self._events.emit("worker.deregistered", old=old, new=self._session.worker)
+        finally:
+            if (new := self._session.worker) != old:  # else the connection was lost before
+                self._events.set_worker(new)
+                self._events.emit("worker.deregistered", old=old, new=new)
         self._tell_speakers()

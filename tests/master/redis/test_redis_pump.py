@@ -187,6 +187,28 @@ def test_deregistered_worker_goes_on_under_another_name(played, live):
     assert live.job("a").worker == master.session.worker != old
 
 
+@pytest.mark.parametrize(("call", "has_new_name"), [("send_aside", False), ("exchange", True)])
+def test_new_name_is_told_once_though_the_connection_is_lost_meanwhile(played, live, monkeypatch, call, has_new_name):
+    master = played()
+    old = master.session.worker
+    send, losses = getattr(master.session.pipeline, call), []
+
+    def lose_once(*given):
+        if not losses and (master.session.worker != old) == has_new_name:
+            losses.append(call)
+            raise LinkLost("cut")
+        send(*given)
+
+    monkeypatch.setattr(master.session.pipeline, call, lose_once)
+    live.deregister(old)
+    with pytest.raises(LinkLost, match="cut"):
+        master.turn_until(lambda: False)
+    master.lose_connection()
+    master.turn_until(lambda: master.is_waiting)
+    (event,) = master.desk.events("worker.deregistered")
+    assert (event["old"], event["new"]) == (old, master.session.worker)
+
+
 def test_idle_worker_retires(played, live):
     master = played(idle_s=0.01)
     master.turn_until(lambda: master.session.has_left)
