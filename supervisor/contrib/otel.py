@@ -4,17 +4,16 @@ Owns the span of the running job, and the time that a child waits until its span
 job: a collector that does not answer harms nothing but its own spans.
 """
 
-import contextlib
 import math
 import mmap
 import socket
 import struct
-import sys
 import threading
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor import clock
+from supervisor.child.answers import print_line, text_of
 from supervisor.child.around import Ending, around_job
 from supervisor.child.handlers import on_exit, when_confined
 from supervisor.config import parse_duration
@@ -83,7 +82,7 @@ class _Spans:
             self._provider = self._given() if callable(self._given) else self._given or trace.get_tracer_provider()
             self._tracer = self._provider.get_tracer("leasehold")
         except Exception as error:  # noqa: BLE001  foreign code, which must not fail the jobs
-            _print(f"this child has no spans: {type(error).__name__}: {error}")
+            print_line(f"this child has no spans: {type(error).__name__}: {text_of(error)}")
 
     def around(self, job: "JobContext") -> Generator[None, Ending, None]:
         """Have a span be current while the handler runs."""
@@ -149,7 +148,7 @@ class _CollectorWait:
             now_at = clock.monotonic()
             if now_at >= begun_at + self.budget_s:
                 self._note(0.0, now_at + _AGAIN_S)
-                _print(
+                print_line(
                     f"spans were not sent within {self.budget_s:g} s, and for {_AGAIN_S:g} s no child waits for that"
                 )
                 return
@@ -162,12 +161,6 @@ class _CollectorWait:
 
     def _note(self, oldest_at: float, ill_until_at: float) -> None:
         self._SHARED.pack_into(self._shared, 0, oldest_at, ill_until_at)
-
-
-def _print(text: str) -> None:
-    """Write a line to the child's output."""
-    with contextlib.suppress(OSError, ValueError):  # a handler has closed stderr
-        sys.stderr.write(f"leasehold: {text}\n")
 
 
 def _attributes(job: "JobContext") -> dict[str, str | int | float]:
