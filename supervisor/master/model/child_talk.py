@@ -17,6 +17,7 @@ from supervisor.linux.kernel import Memfd
 from supervisor.master.model import packets
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.outcome_rules import COMPLETION_LOST
+from supervisor.master.model.packets import LOST_FD, NO_FD
 from supervisor.messages import MOST_BESIDE, Outcome, Stored, Taken, Verb
 
 #: Most packets of one child in one turn: more than its socket holds, and few enough not to delay other children.
@@ -59,7 +60,7 @@ class ChildTalk:
         self.memfd = None  # the last reader may have refused what came with it
         try:
             for packet, fd in packets.receive(self._ours, MOST_PACKETS, max(1, len(self._sent))):
-                if fd != packets.NO_FD:
+                if fd != NO_FD:
                     yield self._read_large(packet, fd)
                     self.memfd = None
                 elif packet:
@@ -83,13 +84,13 @@ class ChildTalk:
             expected = any(outcome.token == held.lease.token for held in self._sent)
             if outcome.verb != Verb.FOLLOWED or outcome.body or not expected:
                 raise ValueError("a descriptor that nobody asked for")
-            if fd == packets.LOST_FD:
+            if fd == LOST_FD:
                 return outcome._replace(verb=Verb.INTERRUPTED, body=_COMPLETION_LOST)
             body = kernel.read_sealed(fd, messages.MAX_COMPLETION_BYTES)
             self.memfd = _copy_of(fd) if len(body) > _LARGE_BYTES else None
             return outcome._replace(body=body)
         finally:
-            if fd != packets.LOST_FD:
+            if fd != LOST_FD:
                 foreign_files.close((fd,))
 
     def keep_unsent(self, on_unsent: Callable[[], None]) -> None:
