@@ -275,10 +275,16 @@ def test_a_failed_hworker_job_lies_in_its_failed_list(client, server, hworker, f
 
 
 def test_broken_hworker_entries_are_kept_as_they_were(client, hworker):
-    entries = [b"junk", b'["alone"]', b"[1,2]", b'{"a":1}', b'["a",1,2]', b"\xff"]
+    entries = [b"junk", b'["alone"]', b"[1,2]", b'{"a":1}', b'["a",1,2]', b"\xff", b'["a",1]\0x']
     hworker(*entries)
     assert client.doors.take("hworker").count == len(entries)
     assert set(broken(client)) == set(entries)
+
+
+def test_an_hworker_entry_may_have_spaces_around_its_parts(client, hworker):
+    hworker(' [ "a" , [1, 2] ] ')
+    client.doors.take("hworker")
+    assert [(lease.jid, lease.data) for lease in leases(client)] == [("a", [1, 2])]
 
 
 # Worqr.
