@@ -267,7 +267,7 @@ class AsyncClient:
             left -= swept.taken
             if swept.taken < most:
                 offset = swept.next_offset
-            if left <= 0 or (not offset and swept.taken < most):
+            if left <= 0 or not (offset or swept.taken):  # a call may leave some to the next one
                 return count - left
 
     # jobs

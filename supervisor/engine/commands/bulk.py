@@ -76,8 +76,8 @@ class PlacePage(NamedTuple):
 class BulkResult(NamedTuple):
     """How many jobs were changed.
 
-    `needed` were not cancelled, because others wait for them, or because the jobs before them have too many dependents
-    for one call.
+    `needed` were left: others wait for those that were to be cancelled, or the jobs before them have too many
+    dependents, or tell other programs too much, for one call.
     """
 
     number: int

@@ -188,9 +188,8 @@ class _Clearing:
         counts: dict[str, queue_counts.Counts] = yield queue_counts.counts([self._queue], now=self._now())
         dropped = 0
         for place in places:
-            offset = 0
-            least = 1 if place == "in" else SLICE  # entries are large, so one call takes fewer of them
-            for _ in range(2 + counts[self._queue].total // least):  # bounds the loop while producers keep adding jobs
+            offset, left = 0, counts[self._queue].total + 2 * SLICE  # bounds the loop while producers keep adding jobs
+            while left > 0:
                 found: Dropped = yield drop(
                     self._queue, place, offset, lane=self._lane, content=self._content, by=self._by, now=self._now()
                 )
@@ -201,6 +200,7 @@ class _Clearing:
                 self._told(self._number)
                 if found.next_offset < 0:
                     break
+                left -= max(found.dropped + found.next_offset - offset, 1)
                 offset = max(found.next_offset - len(judged), 0)
         return dropped
 

@@ -11,8 +11,8 @@
 --
 -- Returns   array of the jids that were cancelled; unknown and complete ones are left alone.
 -- Errors    DEPENDENCY if a job that is not listed waits for one of these and its policy is to wait, or if more than
---           5,000 wait for them, or if those before the last have 5,000 or more tags or parents. WRONGTYPE for a
---           foreign key of ours. Nothing has changed then.
+--           5,000 wait for them, or if those before the last have 5,000 or more tags or parents, or tell other
+--           programs 1 MiB. WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
 --- @include this_layout
 --- @include clock
@@ -44,8 +44,8 @@ for i = 3, #ARGV do
     retention.cancel(rec, ARGV[2])
     cancelled[#cancelled + 1] = rec
     if retention.is_spent() and i < #ARGV then
-      refuse("DEPENDENCY", "job " .. jid .. " and those before it have " .. edges.MOST_UNDONE
-        .. " tags, or wait for as many others: cancel fewer of them at a time")
+      refuse("DEPENDENCY", "job " .. jid .. " and those before it have " .. edges.MOST_UNDONE .. " tags, wait for as"
+        .. " many others, or came by doors and tell as much as one call may: cancel fewer of them at a time")
     end
   end
 end

@@ -16,8 +16,9 @@
 -- ARGV[9]   name of the actor; "" = unknown
 -- ARGV[10..] jids
 --
--- Returns   array: how many jobs were changed, then the jids not cancelled: those that others wait for, and those left
---           to another call because the jobs before them have 5,000 parents and tags.
+-- Returns   array: how many jobs were changed, then the jids left: those not cancelled, because others wait for them,
+--           and those for another call, because the jobs before them have 5,000 parents and tags, or tell other
+--           programs 1 MiB.
 -- Errors    REFUSED for a new queue above 100,000; WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include this_layout
@@ -65,13 +66,15 @@ local function due_of(rec)
   return tonumber(redis.call("ZSCORE", queue_key(rec.queue, "scheduled"), member_of(rec.jid, rec.seq)))
 end
 
--- Removing a job from many parents and tags is slow, so one call removes a bounded number.
+-- Removing a job from many parents and tags is slow, and so is telling other programs of its end: one call does a
+-- bounded number.
 local function leave_out_costly()
-  local undone = 0
+  local undone, told, ends = 0, 0, ARGV[2] == "cancel" or ARGV[2] == "fail"
   for i, rec in ipairs(order) do
     if rec.state == "depends" then undone = undone + redis.call("ZCARD", P .. "dependencies:" .. rec.jid) end
     if ARGV[2] == "cancel" then undone = undone + #tagging.of(rec) end
-    if i > 1 and undone > edges.MOST_UNDONE then leave_out(rec.jid, {}) end
+    if rec.door and ends then told = told + door_ends.cost(rec) end
+    if i > 1 and (undone > edges.MOST_UNDONE or told > moves.MOST_TOLD) then leave_out(rec.jid, {}) end
   end
 end
 

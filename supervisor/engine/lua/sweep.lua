@@ -35,6 +35,7 @@ local function take_expired(queue)
   local jobs, examined = death.expired_jobs(queue, room)
   room = room - examined
   for _, rec in ipairs(jobs) do
+    if retention.is_spent() then return end
     if death.lose(rec) == "waiting" then moves.to_front(rec) end
     swept = swept + 1
   end
@@ -65,7 +66,7 @@ end
 -- Fail the jobs that have not started by their deadline.
 local function fail_expired()
   for _, jid in ipairs(redis.call("ZRANGEBYSCORE", P .. "expiring", "-inf", now, "LIMIT", 0, count)) do
-    if edges.is_spent() then return end
+    if retention.is_spent() then return end
     place(P .. "expiring", jid, false)
     local rec = read_job(jid)
     local is_over = not rec or rec.state == "failed" or rec.state == "complete"

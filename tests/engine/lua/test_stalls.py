@@ -9,7 +9,7 @@ import json
 import os
 import random
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -28,7 +28,9 @@ from supervisor.engine.commands import (
     queue_counts,
     workers,
 )
+from supervisor.engine.commands.bulk import Choice
 from supervisor.engine.commands.deleting import delete
+from supervisor.engine.model.errors import DependencyError
 from supervisor.engine.model.new_jobs import new_job
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Unknown
 from tests.engine.conftest import Clock
@@ -430,6 +432,47 @@ def tasks_behind_a_door(stage):
         stage.client.settle([Completed(lease) for lease in leases])
 
 
+def entries_of_many_spaces(stage):
+    source, spaces = f"{stage.prefix}foreign", " " * 500_000
+    entries = [f'["a","{spaces}"]', f'["b",{spaces}1{spaces}]', f'["c",{spaces}1]\0{spaces}x', f'["d"{spaces}]']
+    stage.client.doors.add("d", format="hworker", source=source, queue="q", klass="k")
+    stage.redis.lpush(f"hworker-jobs-{source}", *entries)
+    while stage.client.doors.take("d", MANY).count:
+        pass
+
+
+def ends_of_items_among_many(stage):
+    """The newest of 100,000 items end first: each is searched for among all."""
+    client, source = stage.client, f"foreign-{stage.prefix}"
+    stage.configure(max_deaths=1)
+    client.doors.add("d", format="rwq", source=source, queue="q", klass="k")
+    for first in range(0, 100_000, 10_000):
+        stage.redis.lpush(f"{source}:processing", *range(first, first + 10_000))
+
+    def take(n):
+        names = [f"{n}-{i}" for i in range(MANY)]
+        stage.redis.mset({f"{source}:item:{name}": "x" for name in names})
+        stage.redis.lpush(f"{source}:queue", *names)
+        while client.doors.take("d", MANY).count:
+            pass
+        return names[::-1]
+
+    for verb, more in ((bulk.cancel, ()), (bulk.fail, ("g", "m"))):
+        command = verb(Choice(queue="q"), take(verb.__name__)[:250], *more)
+        calls_of(client).run(command)
+        calls_of(client).follow(delete("q", None, "stop", calls_of(client).clock))
+    with suppress(DependencyError):
+        client.cancel(*take("cancelled"))
+    client.lease("lost", ["q"], MANY)
+    calls_of(client).clock.tick(99)
+    client.sweep(MANY)
+    take("lost")
+    client.lease("lost", ["q"], MANY)
+    calls_of(client).clock.tick(99)
+    client.lease("w", ["q"], MANY)
+    forget(stage.redis, f"{source}:*")
+
+
 def handlers_with_schemas(stage):
     """A worker tells of as many handlers as it may, each with a schema of the largest size, in parts as a master's."""
     schemas = {f"{i:016x}": f"{i:x<16384}" for i in range(MANY)}
@@ -474,6 +517,8 @@ SHAPES = {
         what_ten_listen_to,
         leases_that_are_given_back,
         tasks_behind_a_door,
+        entries_of_many_spaces,
+        ends_of_items_among_many,
         handlers_with_schemas,
     )
 }

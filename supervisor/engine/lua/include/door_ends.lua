@@ -21,6 +21,13 @@ local function foreign(...)
 end
 door_ends.plan = foreign
 
+-- Return as how many bytes the end of a job counts at least, for scripts that choose their jobs before they end any.
+function door_ends.cost(rec)
+  local format, source = string.match(rec.door, "^([^\n]*)\n([^\n]*)\n")
+  if format ~= "rwq" then return END_COST end
+  return END_COST + SEARCH_COST * (tonumber(redis.pcall("LLEN", source .. ":processing")) or 0)
+end
+
 -- Return a unix time in ms as Python's isoformat writes it, with the time zone of UTC.
 local function iso_of(ms)
   local days, second = math.floor(ms / 86400000), math.floor(ms / 1000) % 86400
@@ -43,9 +50,7 @@ function ends.rwq(_, _, prefix, id)
   local first, second = prefix .. door_ends.LEASES[1] .. id, prefix .. door_ends.LEASES[2] .. id
   if redis.pcall("GET", first) ~= door_ends.LEASE then return end
   foreign("UNLINK", prefix .. ":item:" .. id, first, second)
-  local processing = prefix .. ":processing"
-  moves.told_bytes = moves.told_bytes + SEARCH_COST * (tonumber(redis.pcall("LLEN", processing)) or 0)
-  foreign("LREM", processing, -1, id)
+  foreign("LREM", prefix .. ":processing", -1, id)
 end
 
 -- Jobs that a sweep or an act fails together, beyond what one call may tell, are listed by us only.
@@ -106,7 +111,7 @@ end
 -- A failed job may be put back, and ends again. Any other one is of no door any more.
 function door_ends.tell(rec, state, said)
   local format, source, id = string.match(rec.door, "^([^\n]*)\n([^\n]*)\n(.*)$")
+  moves.told_bytes = moves.told_bytes + door_ends.cost(rec)
   if ends[format] then ends[format](rec, state, source, id, said) end
-  moves.told_bytes = moves.told_bytes + END_COST
   if state ~= "failed" then rec.door = nil end
 end

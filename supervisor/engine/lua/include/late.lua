@@ -4,14 +4,18 @@
 --- @include recurrence
 --- @include entries
 --- @include apart
+--- @include retention
 --- @module
 -- Bring back jobs that have lost their workers. Return how many ids were read.
 local function take_over(queue, most)
   local expired, examined = death.expired_jobs(queue, most)
+  local freed = 0
   for _, rec in ipairs(expired) do
+    if retention.is_spent() then break end
     if death.lose(rec) == "waiting" then moves.to_front(rec) end
+    freed = freed + 1
   end
-  return #expired, examined == most, examined
+  return freed, examined == most or freed < #expired, examined
 end
 
 local function promote(queue, most)

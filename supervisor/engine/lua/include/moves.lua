@@ -17,7 +17,7 @@
 --- @include door_ends
 -- Jobs that this script gives to a worker. Until its end they are stored as waiting.
 moves.given = {}
--- Bytes that ends of jobs which came by doors have told other programs, and after how many a settle stops.
+-- Bytes that ends of jobs which came by doors have told other programs, and after how many a call ends no more.
 moves.told_bytes, moves.MOST_TOLD = 0, 1048576
 
 local group_sizes = {}

@@ -23,7 +23,7 @@ local function room() return #taken < limit and not picking.capped end
 
 -- Return whether this call leaves the rest to the next one, which has less to read.
 local function is_spent()
-  if beside < MOST_BESIDE then return false end
+  if beside < MOST_BESIDE and moves.told_bytes < moves.MOST_TOLD then return false end
   picking.more, picking.spent = true, true
   return true
 end

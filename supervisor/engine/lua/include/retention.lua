@@ -4,7 +4,10 @@
 --- @include results
 --- @include tagging
 -- Return whether one call has removed as many edges and tags as it should.
-function retention.is_spent() return edges.is_spent() or tagging.is_spent() end
+local function has_removed_enough() return edges.is_spent() or tagging.is_spent() end
+
+-- Return whether one call has ended as many jobs as it should, by what these removed and told other programs.
+function retention.is_spent() return has_removed_enough() or moves.told_bytes >= moves.MOST_TOLD end
 
 -- Delete jobs that have left their places, without having read them; with a key those of a sorted set, which leave it
 -- only now, as many as one call should.
@@ -109,7 +112,7 @@ function retention.prune_failed(added, most)
   local n = surplus(key, added, setting("failed-history"), setting("failed-history-count"), most)
   if n <= 0 then return end
   for _, jid in ipairs(redis.call("ZRANGE", key, 0, n - 1)) do
-    if retention.is_spent() then break end
+    if has_removed_enough() then break end
     local rec = read_job(jid)
     if (zsets[key] or {})[jid] == false then
       --       this script has put it anew
