@@ -4,6 +4,7 @@ import base64
 import json
 import random
 import re
+import threading
 from urllib.parse import quote
 
 import pytest
@@ -360,6 +361,23 @@ def test_a_worker_of_any_language_works(filled, visiting):
         answer = ask(site, act_of("settle"), "worker", asked)
         assert (answer.status_code, answer.json()["error"]) == (400, why)
     assert [act.act for act in filled.audit()] == ["limit", "pause"], "work is not recorded"
+
+
+def test_a_lease_takes_what_lies_behind_doors_to_its_queues(server, namespace, jobs, site):
+    source = f"foreign-{namespace}"
+    for queue in ("images", "elsewhere"):
+        jobs.doors.add(queue, format="hworker", source=f"{source}-{queue}", queue=queue, klass="k")
+        server.redis.lpush(f"hworker-jobs-{source}-{queue}", f'["{queue}-1",1]')
+    asked = {"worker": "php-1", "queues": ["im*", "!elsewhere"], "count": 10}
+    [lease] = ask(site, act_of("lease"), "worker", asked).json()["leases"]
+    assert (lease["jid"], lease["data"]) == ("images-1", 1)
+    assert {door.name: door.waiting for door in jobs.doors.list()} == {"elsewhere": 1, "images": 0}
+    pushing = threading.Timer(0.5, server.redis.lpush, (f"hworker-jobs-{source}-images", '["images-2",2]'))
+    pushing.start()
+    [lease] = ask(site, act_of("lease"), "worker", {**asked, "block": 30}).json()["leases"]
+    pushing.join()
+    assert lease["jid"] == "images-2"
+    server.redis.unlink(f"hworker-jobs-{source}-elsewhere")
 
 
 @pytest.mark.parametrize("depth", [240, 250, 252, 254])

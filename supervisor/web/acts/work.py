@@ -10,17 +10,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from supervisor import clock
 from supervisor.config import LONGEST_LEASE_S, SHORTEST_LEASE_S
 from supervisor.engine.client.async_calls import calls_of
-from supervisor.engine.commands import leasing
+from supervisor.engine.commands import doors, leasing
 from supervisor.engine.commands.leasing import Renewal
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Leased, Outcome, Released, Retried
+from supervisor.engine.model.queue_order import Queues
+from supervisor.engine.model.validation import checked_int
 from supervisor.web.acts.act import WORKERS, ActCall, Field, WebAct
 from supervisor.web.pages.page import BadParameter
 
 if TYPE_CHECKING:
     from supervisor.engine.client.async_handles import AsyncLease
+
+#: So often a lease that waits looks behind doors: no push there wakes it.
+_LOOK_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +43,34 @@ class _Held:
 async def lease(call: ActCall) -> dict[str, Any]:
     """Lease up to `count` jobs of the queues; `block` waits so many seconds for the first.
 
-    What a worker that has hung up meanwhile would get goes back to the front, uncounted.
+    What lies behind doors to them becomes jobs first. What a worker that has hung up meanwhile would get goes back to
+    the front, uncounted.
     """
-    asked, block_s = call.fields, call.wait_s("block", 0)
-    order = asked.get("order", "strict")
-    leases = await call.client.lease(
-        asked["worker"], asked["queues"], asked.get("count", 1), _ttl_s(call), order, block_s
-    )
+    leases = await _leased(call)
     if leases and await call.has_hung_up():
         await call.client.settle([Released(one, started=False) for one in leases])
         leases = []
     return {"leases": [_shown(one) for one in leases]}
+
+
+async def _leased(call: ActCall) -> "list[AsyncLease]":
+    asked, deadline_at = call.fields, clock.monotonic() + call.wait_s("block", 0)
+    queues, count, order = asked["queues"], asked.get("count", 1), asked.get("order", "strict")
+    leading = await _doors_to(call, Queues(queues, order))
+    while True:
+        if leading and count:
+            await calls_of(call.client).call(doors.take, leading, checked_int("count", count, 1, MOST))
+        left_s = max(deadline_at - clock.monotonic(), 0.0)
+        wait_s = min(left_s, _LOOK_S) if leading else left_s
+        leases = await call.client.lease(asked["worker"], queues, count, _ttl_s(call), order, wait_s)
+        if leases or wait_s == left_s:
+            return leases
+
+
+async def _doors_to(call: ActCall, queues: Queues) -> list[str]:
+    known = await call.client.doors.list()
+    served = set(queues.resolve([door.queue for door in known]))
+    return [door.name for door in known if door.queue in served]
 
 
 def _ttl_s(call: ActCall) -> int | None:
