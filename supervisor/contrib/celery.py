@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from supervisor import clock
 from supervisor.child.handlers import Fail, Retry, handler
+from supervisor.messages import MAX_RESULT_BYTES
 
 try:
     from celery import Task
@@ -99,7 +102,7 @@ def _body_of(task: Any) -> Callable[["JobContext"], Any]:
         finally:
             task.pop_request()
             vars(task).pop("override_max_retries", None)
-        return None if task.ignore_result else json.loads(dumps(result))
+        return None if task.ignore_result else _kept(result)
 
     for name in _NAMES:
         setattr(run, name, getattr(task.run, name))
@@ -122,6 +125,18 @@ def _result_of(task: Any, args: Any, kwargs: Any) -> Any:
     if again := _ordered_by(task):
         raise again
     return result
+
+
+def _kept(result: Any) -> Any:
+    """Return a result as JSON has it. Raises Fail if it would not be kept: the caller would get None in its place."""
+    value = json.loads(dumps(result))
+    try:
+        size = len(orjson.dumps(value))
+    except TypeError as error:
+        raise Fail("result", f"the result cannot be kept: {error}") from error
+    if size > MAX_RESULT_BYTES:
+        raise Fail("result", f"the result has {size} bytes as JSON, of at most {MAX_RESULT_BYTES}: leave it elsewhere")
+    return value
 
 
 def _ordered_by(task: Any) -> Again | None:

@@ -83,6 +83,14 @@ def auto(error):
 def lacking(): ...
 
 @app.task
+def large(size):
+    return "x" * size
+
+@app.task
+def exact():
+    return 2 ** 70
+
+@app.task
 def once():
     raise RuntimeError("not again")
 
@@ -103,12 +111,16 @@ def long_named(): ...
 
 adopt(app)
 """
-#: Prints what each call gets, or why it failed. A call is a task's name, its arguments, and those by name.
+#: Prints what each call gets, or why it failed. A call is a task's name, its arguments, those by name, and perhaps how
+#: often Celery's own worker has retried it.
 CALLER = """
 import datetime, json, sys
 from celery.exceptions import TimeoutError
 import app
-sent = [getattr(app, name).delay(*args, **kwargs) for name, args, kwargs in json.load(sys.stdin)]
+sent = [
+    getattr(app, name).apply_async(args, kwargs, retries=sum(retries))
+    for name, args, kwargs, *retries in json.load(sys.stdin)
+]
 sent.append(app.day_after.delay(datetime.date(2026, 12, 31)))
 got = [each.get(timeout=60, propagate=False) for each in sent]
 print(json.dumps([[each.id, each.state, str(value)] for each, value in zip(sent, got)]))
@@ -175,6 +187,28 @@ def test_tasks_run_in_our_children_and_their_callers_get_the_results(stage, shop
     ]  # fmt: skip
     failed = stage.client.job(ended[5][0])
     assert (failed.failure["group"], failed.failures) == ("RuntimeError", 0)
+    finish(stage, pool)
+
+
+def test_task_whose_result_cannot_be_kept_fails(stage, shop):
+    begin, answers, environment = shop
+    pool = start(stage, environment)
+    *ended, _ = answers(begin(("large", [65_534], {}), ("large", [65_535], {}), ("exact", [], {})))
+    assert [state for _, state, _ in ended] == ["SUCCESS", "FAILURE", "FAILURE"]
+    assert len(ended[0][2]) == 65_534
+    assert ended[1][2] == "the result has 65537 bytes as JSON, of at most 65536: leave it elsewhere"
+    assert ended[2][2].startswith("the result cannot be kept: ")
+    assert {jid: stage.client.job(jid).failure["group"] for jid, *_ in ended[1:]} == dict.fromkeys(
+        [ended[1][0], ended[2][0]], "result"
+    )
+    finish(stage, pool)
+
+
+def test_task_that_celerys_own_worker_has_retried_has_fewer_tries_left(stage, shop):
+    begin, answers, environment = shop
+    pool = start(stage, environment)
+    (_, state, value), _ = answers(begin(("thrice", [], {}, 1)))
+    assert (state, value, calls_of(stage, "thrice")) == ("FAILURE", "'again'", 2)
     finish(stage, pool)
 
 
