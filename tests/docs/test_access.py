@@ -1,15 +1,79 @@
 """The accounts at Redis that the manual shows."""
 
+import base64
+import json
+from hashlib import md5
+
 import pytest
 import redis
 
 import supervisor
+from tests import servers
 from tests.docs.pages import OPERATIONS, blocks
+
+BODY = b'[[], {}, {"callbacks": null, "errbacks": null, "chain": null, "chord": null}]'
+SIDEKIQ = json.dumps({"class": "k", "args": [], "jid": "1", "queue": "mail"})
+CELERY = json.dumps({
+    "body": base64.b64encode(BODY).decode(), "content-type": "application/json", "headers": {"task": "k", "id": "1"},
+    "properties": {"body_encoding": "base64"},
+})  # fmt: skip
+UNIQUE = f"orders:uniqueTasks:{md5(b'x').hexdigest()}"
+#: For each format the source of a door, what another program does to put a job, and keys that are there after its end.
+DOORS = {
+    "rwq": ("orders", [("SET", "orders:item:1", "x"), ("LPUSH", "orders:queue", "1")], []),
+    "worqr": ("orders:queues:q", [("SET", UNIQUE, "1"), ("LPUSH", "orders:queues:q", "x")], []),
+    "hworker": ("images", [("LPUSH", "hworker-jobs-images", '["1",1]')], ["hworker-failed-images"]),
+    "sidekiq": ("queue:mail", [("ZADD", "schedule", 1, SIDEKIQ)], ["stat:failed", "stat:processed"]),
+    "celery": ("celery", [("LPUSH", "celery\x06\x163", CELERY)], ["celery-task-meta-1"]),
+}  # fmt: skip
+
+
+def accounts():
+    lines = [line for block in blocks(OPERATIONS, "") for line in block.splitlines()]
+    return [line for line in lines if line.startswith("ACL SETUSER")]
+
+
+@pytest.fixture(scope="module")
+def other():
+    """A server of its own: the other programs' keys have fixed names. Return its socket and a connection."""
+    with servers.running(servers.binary()) as socket, servers.connected(socket) as connection:
+        yield socket, connection
+
+
+@pytest.mark.parametrize("format", DOORS)
+def test_account_of_the_page_takes_and_ends_jobs_behind_a_door(other, format):
+    (socket, redis), (source, pushes, left) = other, DOORS[format]
+    redis.flushall()
+    everything, *doors, _ = (line.split() for line in accounts())
+    for command in (everything, *doors):
+        redis.execute_command(*command)
+    with supervisor.Client(f"unix://leasehold:PASSWORD@{socket}") as client:
+        klass = None if format in ("sidekiq", "celery") else "k"
+        client.doors.add("d", format=format, source=source, queue="q", klass=klass)
+        for push in pushes:
+            redis.execute_command(*push)
+        assert client.doors.take("d").count == 1
+        (lease,) = client.queue("q").lease("worker")
+        lease.fail("g", "m")
+        assert client.failed() == {"g": 1}
+    ours = {key for key in redis.keys("*") if key.startswith(b"{leasehold}:")}
+    shown = {key.decode() for key in {*redis.keys("*")} - ours}
+    assert shown - {key for key in shown if key[-1].isdigit() and key.startswith("stat:")} == {*left}
+
+
+def test_door_whose_items_an_account_may_not_read_is_refused(other):
+    socket, redis = other
+    redis.flushall()
+    redis.execute_command(*accounts()[0].split(), "~orders:queue")
+    with supervisor.Client(f"unix://leasehold:PASSWORD@{socket}") as client:
+        with pytest.raises(supervisor.LeaseholdError, match="this account may not read the keys orders:item:<id>"):
+            client.doors.add("d", format="rwq", source="orders", queue="q", klass="k")
+        assert client.doors.list() == []
 
 
 def test_accounts_can_do_their_work_and_no_more(server, namespace):
-    lines = [line for block in blocks(OPERATIONS, "") for line in block.splitlines() if line.startswith("ACL SETUSER")]
-    everything, doors, pushing = (line.replace("{leasehold}", f"{{{namespace}}}").split() for line in lines)
+    lines = accounts()
+    everything, doors, *_, pushing = (line.replace("{leasehold}", f"{{{namespace}}}").split() for line in lines)
     key = f"{{{namespace}}}:in:emails"
     try:
         for command in (everything, doors, pushing):

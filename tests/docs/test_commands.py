@@ -30,6 +30,7 @@ ELSEWHERE = {
     "Test a handler": "test_testing.py",
 }
 _NO_ENGINE = "there is no engine; tests/deploy/test_dockerfile.py does the image's steps"
+_ACCOUNT = "test_access.py gives the account to a server"
 #: Lines in other fences: how they begin, and who looks at them.
 NOT_FOR_A_SHELL_HERE = {
     ("deploy/docs", "docker build"): _NO_ENGINE,
@@ -39,9 +40,12 @@ NOT_FOR_A_SHELL_HERE = {
     ("deploy/docs", "buildah build"): "tests/image builds by it, in the full run",
     ("deploy/docs", "podman run"): _NO_ENGINE,
     ("deploy/docs", "TERM 25"): "a drawing; test_ending.py compares it with the times of the code",
-    ("deploy/docs", "ACL SETUSER leasehold on"): "test_access.py gives the account to a server",
-    ("deploy/docs", "ACL SETUSER leasehold ~orders"): "test_access.py gives the account to a server",
-    ("deploy/docs", "ACL SETUSER producer"): "test_access.py gives the account to a server",
+    ("deploy/docs", "ACL SETUSER leasehold on"): _ACCOUNT,
+    ("deploy/docs", "ACL SETUSER leasehold ~orders"): _ACCOUNT,
+    ("deploy/docs", "ACL SETUSER leasehold ~hworker"): _ACCOUNT,
+    ("deploy/docs", "ACL SETUSER leasehold ~queue"): _ACCOUNT,
+    ("deploy/docs", "ACL SETUSER leasehold ~celery"): _ACCOUNT,
+    ("deploy/docs", "ACL SETUSER producer"): _ACCOUNT,
 }
 
 

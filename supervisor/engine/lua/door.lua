@@ -14,8 +14,8 @@
 --
 -- Returns   1, or 0 if nothing has changed.
 -- Errors    REFUSED if the list has another type or lies on another server of a cluster, if this account may not
---           change it, if another door has it, or if there are 100 doors; WRONGTYPE for a foreign key of ours; nothing
---           has changed then.
+--           change it or read the items of its ids, if another door has it, or if there are 100 doors; WRONGTYPE for a
+--           foreign key of ours; nothing has changed then.
 
 --- @include this_layout
 --- @include clock
@@ -36,6 +36,9 @@ if text ~= "" then
     .. " account needs the right to it")
   refuse_if(found.ok ~= "none" and found.ok ~= "list", list .. " is a " .. tostring(found.ok) .. ", and no list")
   refuse_if(not redis.acl_check_cmd("LTRIM", list, "0", "-1"), "this account may not change " .. list)
+  local format, source = string.match(text, "^([^\n]*)\n[^\n]*\n([^\n]*)\n")
+  local may_read = format ~= "rwq" or redis.acl_check_cmd("GET", source .. ":item:")
+  refuse_if(not may_read, "this account may not read the keys " .. source .. ":item:<id>")
   local doors = redis.call("HGETALL", key)
   for i = 1, #doors, 2 do
     local its_list = string.match(doors[i + 1], "^[^\n]*\n([^\t\n]*)")

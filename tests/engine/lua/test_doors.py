@@ -6,10 +6,12 @@ import json
 
 import pytest
 
-from supervisor import LeaseholdError
+from supervisor import Client, DependencyError, LeaseholdError
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import doors, settling
+from supervisor.engine.commands import bulk, deleting, doors, leasing, maintenance, settling
+from supervisor.engine.commands.bulk import BulkChange, Choice
 from supervisor.engine.model.outcomes import LATER, Completed
+from tests import clusters
 
 UUID = "0f14d0ab-9605-4a62-a9e4-5ed26688389b"
 
@@ -97,6 +99,15 @@ def test_a_format_that_is_not_built_is_refused_with_the_reason(client, format):
         client.doors.add("d", format=format, source="s", queue="q")
 
 
+def test_a_door_in_a_cluster_is_refused(namespace, tmp_path):
+    with clusters.nodes(tmp_path, 1) as made:
+        clusters.join(made)
+        with Client(clusters.url_of(made), namespace) as client:
+            with pytest.raises(LeaseholdError, match="both must lie on one server, without Cluster"):
+                client.doors.add("rwq", format="rwq", source="orders", queue="q", klass="k")
+            assert client.doors.list() == []
+
+
 def test_a_paused_queue_takes_nothing(client, rwq):
     rwq("1", b"x")
     client.queue("q").pause()
@@ -164,6 +175,66 @@ def test_fewer_items_end_at_once_where_many_are_processed(client, server, rwq, f
     assert server.redis.llen(f"{foreign}:processing") == 20_000
 
 
+@pytest.fixture
+def many(client, server, rwq, foreign):
+    """Put 200 items behind the door and take them, where 20,000 others are processed. Return their ids."""
+    server.redis.lpush(f"{foreign}:processing", *range(20_000))
+    ids = [f"own-{number}" for number in range(200)]
+    for id in ids:
+        rwq(id, b"x")
+    client.doors.take("rwq", 200)
+    return ids
+
+
+@pytest.mark.parametrize("verb", ["cancel", "fail"])
+def test_bulk_change_ends_items_in_several_calls_where_many_are_processed(client, server, many, foreign, clock, verb):
+    said = () if verb == "cancel" else ("g", "m")
+
+    def change(jids):
+        return getattr(bulk, verb)(Choice(queue="q"), jids, *said, now=clock.now)
+
+    number, needed = calls_of(client).run(change(many))
+    assert 20 <= number <= 150 and len(needed) == 200 - number
+    changed = BulkChange(verb, needed, change)
+    calls_of(client).follow(changed.steps())
+    assert (changed.done, changed.left) == (len(needed), [])
+    assert list(server.redis.scan_iter(f"{foreign}:*")) == [f"{foreign}:processing".encode()]
+
+
+def test_cancel_of_items_that_takes_too_long_is_refused(client, many):
+    with pytest.raises(DependencyError, match="came by doors and tell as much as one call may"):
+        client.cancel(*many)
+    assert client.queue("q").counts().waiting == 200
+    assert len(client.cancel(*many[:20])) == 20
+
+
+def test_deletion_ends_all_items_however_many_are_processed(client, server, many, foreign, clock):
+    server.redis.lpush(f"{foreign}:processing", *range(180_000))
+    dropped = calls_of(client).run(deleting.drop("q", "waiting", 0, now=clock.now))
+    assert 5 <= dropped.dropped <= 20
+    assert client.queue("q").delete().dropped == 200 - dropped.dropped
+
+
+def test_sweep_fails_items_of_a_lost_worker_in_several_calls(client, many, clock, config):
+    config(max_deaths=1)
+    assert len(leases(client, 200)) == 200
+    clock.tick(60)
+    swept = calls_of(client).run(maintenance.sweep(1_000, now=clock.now))
+    assert 20 <= swept.taken <= 150
+    assert client.sweep(1_000) == 200 - swept.taken
+    assert client.failed() == {"died:lost": 200}
+
+
+def test_lease_fails_items_of_a_lost_worker_in_several_calls(client, many, clock, config):
+    config(max_deaths=1)
+    assert len(leases(client, 200)) == 200
+    clock.tick(60)
+    grant = calls_of(client).run(leasing.lease("other", ["q"], 200, now=clock.now))
+    assert grant.leases == [] and 20 <= client.failed()["died:lost"] <= 150
+    while client.failed()["died:lost"] < 200:
+        assert client.queue("q").lease("other", 200) == []
+
+
 @pytest.mark.parametrize("end", ["fail", "cancel"])
 def test_an_item_goes_however_its_job_ends(client, server, rwq, foreign, end):
     rwq("1", b"x")
@@ -185,6 +256,21 @@ def test_an_item_that_was_added_anew_survives_the_second_end_of_its_job(client, 
     assert server.redis.get(f"{foreign}:item:1") == b"new"
     client.doors.take("rwq")
     assert [lease.data for lease in leases(client)] == [b"new"]
+
+
+def test_an_item_that_was_completed_elsewhere_and_added_anew_runs_again(client, server, rwq, foreign):
+    rwq("1", b"x")
+    client.doors.take("rwq")
+    (lease,) = leases(client)
+    server.redis.unlink(*(f"{foreign}:{key}:1" for key in ("item", "lease", "leased_by_session")))
+    server.redis.lrem(f"{foreign}:processing", 0, "1")
+    assert rwq("1", b"new") is True
+    assert client.doors.take("rwq").count == 1
+    assert lease.complete() is True
+    assert client.doors.take("rwq").count == 1
+    (again,) = leases(client)
+    assert (again.jid, again.data, again.complete()) == ("1", b"new", True)
+    assert list(server.redis.scan_iter(f"{foreign}:*")) == []
 
 
 def test_an_id_without_an_item_is_dropped(client, server, rwq, foreign):
@@ -386,6 +472,22 @@ def test_due_entries_of_the_sidekiq_schedule_of_its_queue_are_taken(client, serv
     assert [lease.jid for lease in leases(client)] == ["later"]
 
 
+@pytest.mark.parametrize("namespaced", [True, False])
+def test_a_sidekiq_queue_may_have_any_name(client, server, foreign, clock, namespaced):
+    """Without a namespace the keys of Sidekiq have fixed names, which other tests may use."""
+    prefix, queue = f"{foreign}:" if namespaced else "", f"my_queue:{foreign}"
+    client.doors.add("sidekiq", format="sidekiq", source=f"{prefix}queue:{queue}", queue="q")
+    schedule, day = f"{prefix}schedule", f"{prefix}stat:processed:1970-01-12"
+    server.redis.zadd(schedule, {sidekiq("due", queue): clock() - 1})
+    runs = int(server.redis.get(day) or 0)
+    assert client.doors.take("sidekiq").count == 1
+    leases(client)[0].complete()
+    assert int(server.redis.get(day)) > runs
+    if not namespaced:
+        server.redis.decr(day)
+        server.redis.decr("stat:processed")
+
+
 def test_due_entries_of_the_sidekiq_retry_set_have_the_retries_left(client, server, to_sidekiq, foreign, clock):
     entries = {
         sidekiq("third", retry=5, retry_count=1): clock() - 1,
@@ -524,6 +626,36 @@ def test_times_of_a_celery_task_are_kept(client, to_celery, clock):
     assert "zone" in [lease.jid for lease in leases(client)]
     clock.tick(0.5)
     assert [lease.jid for lease in leases(client)] == ["eta"]
+
+
+def test_a_celery_task_that_did_not_start_in_time_is_revoked(client, server, to_celery, foreign, clock):
+    clock.now = 1_700_000_000.0  # 2023-11-14T22:13:20Z
+    task, meta = ends_of_celery(client, server, foreign)
+    to_celery(celery(f"{task}-expired", expires="2023-11-14T22:13:30Z"))
+    client.doors.take("celery")
+    clock.tick(11)
+    assert leases(client) == []
+    assert (meta("expired")["status"], meta("expired")["result"]["exc_message"]) == ("REVOKED", ["expired"])
+
+
+def test_one_lease_ends_only_so_many_expired_tasks(client, to_celery, clock):
+    clock.now = 1_700_000_000.0  # 2023-11-14T22:13:20Z
+    to_celery(*(celery(f"t-{number}", expires="2023-11-14T22:13:30Z", ignore_result=True) for number in range(580)))
+    while client.doors.take("celery", 1_000).count:
+        pass
+    clock.tick(11)
+    grant = calls_of(client).run(leasing.lease("w", ["q"], 1_000, now=clock.now))
+    assert grant.leases == [] and 400 <= client.failed()["expired"] <= 550
+    assert leases(client) == [] and client.failed() == {"expired": 580}
+
+
+@pytest.mark.parametrize(("said", "failures"), [(3, 3), (0, 0), (-1, 0), (1.5, 0), (1e9, 0), ("3", 0), (None, 0)])
+def test_retries_by_celerys_own_worker_count(client, to_celery, said, failures):
+    to_celery(celery("t", retries=said))
+    client.doors.take("celery")
+    (lease,) = leases(client)
+    assert lease.failures == failures
+    assert lease.retry(0, "g", "m") == 5 - failures - 1
 
 
 def test_the_lists_of_all_priorities_are_taken_the_most_urgent_first(client, server, to_celery, foreign):

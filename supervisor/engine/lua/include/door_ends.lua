@@ -4,6 +4,7 @@
 local MOST_FAILED = 1000 -- entries in hworker's list of failed jobs, its own default
 local RESULT_S = 86400 -- for which Celery keeps a result by default
 local STATS_S = 157680000 -- five years, for which Sidekiq keeps the numbers of a day
+local EXPIRED = '"group":"expired"' -- in the failure of a job that has not started in time
 -- As how many bytes an end counts beside those that it tells, and an element of a list to search, by the time that they
 -- take.
 local END_COST, SEARCH_COST = 2048, 0.5
@@ -20,6 +21,18 @@ local function foreign(...)
   messages[#messages + 1] = command
 end
 door_ends.plan = foreign
+
+-- Return the namespace of a Sidekiq, with its colon, and the name of a queue, from the key of its list.
+function door_ends.names_in(list)
+  local queue = string.match(list, "^queue:(.*)$")
+  if queue then return "", queue end
+  return string.match(list, "^(.-:)queue:(.*)$")
+end
+
+-- Return whether an item of redis-work-queue is still that of our job. Its producer may have added it anew.
+function door_ends.has_item(prefix, id)
+  return redis.pcall("GET", prefix .. door_ends.LEASES[1] .. id) == door_ends.LEASE
+end
 
 -- Return as how many bytes the end of a job counts at least, for scripts that choose their jobs before they end any.
 function door_ends.cost(rec)
@@ -44,13 +57,18 @@ local function iso_of(ms)
     math.floor(second / 3600), math.floor(second / 60) % 60, second % 60, ms % 1000)
 end
 
--- An item that its producer has added anew is not ours. The oldest items are at the end of `processing`, and mostly end
--- first: where many live here, to search all of it for each would take 300 ms a call.
-function ends.rwq(_, _, prefix, id)
-  local first, second = prefix .. door_ends.LEASES[1] .. id, prefix .. door_ends.LEASES[2] .. id
-  if redis.pcall("GET", first) ~= door_ends.LEASE then return end
-  foreign("UNLINK", prefix .. ":item:" .. id, first, second)
-  foreign("LREM", prefix .. ":processing", -1, id)
+-- An item that its producer has added anew is not ours. If its entry was dropped, as one of a living job, it comes back
+-- now. The oldest items are at the end of `processing`, and mostly end first: where many live here, to search all of it
+-- for each would take 300 ms a call.
+function ends.rwq(rec, _, prefix, id)
+  if door_ends.has_item(prefix, id) then
+    local first, second = unpack(door_ends.LEASES)
+    foreign("UNLINK", prefix .. ":item:" .. id, prefix .. first .. id, prefix .. second .. id)
+    foreign("LREM", prefix .. ":processing", -1, id)
+  elseif rec.again then
+    foreign("LPUSH", prefix .. ":queue", id)
+  end
+  rec.again = nil
 end
 
 -- Jobs that a sweep or an act fails together, beyond what one call may tell, are listed by us only.
@@ -80,7 +98,7 @@ end
 -- Sidekiq counts each run. Those before are counted with the last one. A retry that is refused has raised `failures`.
 function ends.sidekiq(rec, state, list)
   if state == "cancelled" then return end
-  local prefix, failures = string.match(list, "^(.*)queue:"), tonumber(rec.failures) or 0
+  local prefix, failures = door_ends.names_in(list), tonumber(rec.failures) or 0
   local runs = failures + (failures > (tonumber(rec.retries) or 0) and 0 or 1)
   if state == "failed" then failures = runs end
   count(prefix .. "stat:processed", runs)
@@ -90,12 +108,13 @@ end
 -- Return the status that Celery gives a task with this end, and its result as JSON.
 local function celery_end(state, said)
   if state == "complete" then return "SUCCESS", said ~= "" and said or "null" end
-  if state == "failed" then
+  if state == "failed" and not string.find(said, EXPIRED, 1, true) then
     --     Celery looks the name up, and refuses what is there and no exception.
     return "FAILURE", '{"exc_type":"Exception","exc_message":["' .. moves.message_in(said)
       .. '"],"exc_module":"builtins"}'
   end
-  return "REVOKED", '{"exc_type":"TaskRevokedError","exc_message":["cancelled"],"exc_module":"celery.exceptions"}'
+  return "REVOKED", '{"exc_type":"TaskRevokedError","exc_message":["' .. (state == "failed" and "expired" or state)
+    .. '"],"exc_module":"celery.exceptions"}'
 end
 
 function ends.celery(rec, state, _, id, said)

@@ -6,6 +6,7 @@
 --- @include allowed
 local LOOK_MS = 5000 -- Sidekiq's own workers look as often at what is due
 local MOST_DIGESTED = 65536 -- bytes
+local MOST_RETRIES = 1000000 -- that an entry may tell of
 -- As how many bytes an entry counts beside its own, also if it is only looked at, and one to decode or to digest: by
 -- the time that they take.
 local ENTRY_COST, DUE_COST, DECODE_COST, DIGEST_COST = 1024, 256, 8, 12
@@ -93,6 +94,11 @@ local function why_no_task(found, headers)
   if not is_plain_task(found.body) then return "callbacks, chains and chords are for Celery's own worker" end
 end
 
+-- Return how often Celery's own worker has retried a task before it put it back.
+local function retries_before(value)
+  return type(value) == "number" and value >= 1 and value <= MOST_RETRIES and value % 1 == 0 and value or nil
+end
+
 -- Return the unix time in ms of such a text, also without fraction or with another time zone; nil if it is none.
 local function ms_of(text)
   local year, month, day, hour, minute, second, rest =
@@ -131,7 +137,7 @@ function READ.celery(_, entry)
   if hard_s and hard_s > 0 then options.timeout = string.format("%.0f", hard_s * 1000) end
   return {
     id = headers.id, told = headers.ignore_result == true and "" or nil, data = entry, kind = "celery",
-    klass = headers.task, due = time_of(headers.eta), options = options,
+    klass = headers.task, due = time_of(headers.eta), options = options, failures = retries_before(headers.retries),
   }
 end
 
@@ -173,13 +179,17 @@ local function put(door, entry)
   put_jid = jid
   local rec, mark = read_job(jid), door.format .. "\n" .. door.source .. "\n"
   if rec and rec.state ~= "complete" and rec.state ~= "failed" then
-    if string.sub(rec.door or "", 1, #mark) == mark then return false end
-    return nil, "its id is that of a living job that did not come by this door", klass
+    if string.sub(rec.door or "", 1, #mark) ~= mark then
+      return nil, "its id is that of a living job that did not come by this door", klass
+    end
+    if door.format == "rwq" and not door_ends.has_item(door.source, id) then rec.again = 1 end
+    return false
   end
   local options = said.options or {}
   local answer, refusal = stage.put("put", door.queue, jid, klass, said.kind, said.data, said.due, options)
   if not answer then return nil, refusal, klass end
-  read_job(jid).door = mark .. (said.told or id or "")
+  rec = read_job(jid)
+  rec.door, rec.failures = mark .. (said.told or id or ""), said.failures
   if NOTE[door.format] then NOTE[door.format](door, id) end
   read_bytes = read_bytes + (said.cost or #said.data)
   return true
@@ -213,7 +223,7 @@ end
 -- Take this door's own entries out of the due ones of a sorted set, from a rank on, until enough bytes of all of them
 -- are read. Return how many, and the next rank.
 local function take_from(door, key, rank, due, most)
-  local n, bytes, queue = 0, 0, string.match(door.list, "^.*queue:(.*)$")
+  local n, bytes, _, queue = 0, 0, door_ends.names_in(door.list)
   while rank < due and n < most and bytes < entries.MOST_BYTES and read_bytes < entries.MOST_BYTES do
     local entry = redis.call("ZRANGE", key, rank, rank)[1]
     local found = string.find(entry, '"' .. queue .. '"', 1, true) and entries.parsed(entry)
@@ -245,7 +255,7 @@ function door_entries.take(name, most)
   if not door or not READ[door.format] or setting("paused", door.queue) > 0 then return 0, false, 0 end
   local n, is_more, look_at = 0, false, 0
   if door.format == "sidekiq" then
-    local prefix = string.match(door.list, "^(.*)queue:")
+    local prefix = door_ends.names_in(door.list)
     n = take_due(door, prefix .. "retry", most)
     n, look_at = n + take_due(door, prefix .. "schedule", most - n), now + LOOK_MS
     is_more = n == most or read_bytes >= entries.MOST_BYTES
