@@ -18,7 +18,7 @@ from supervisor.cli.lib.terminal import counted, note, say, say_json, table
 from supervisor.config import CONNECTION, read
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands.foreign import PROGRAMS, ForeignQueue, survey
-from supervisor.engine.model.doors import FORMATS, NOT_YET
+from supervisor.engine.model.doors import NOT_YET, checked_door
 from supervisor.engine.model.errors import LeaseholdError
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ def _split(url: str) -> tuple[str, str]:
 
 
 def _row(program: str, queue: ForeignQueue) -> dict[str, Any]:
-    format = _FORMATS[program]
+    format, door = _FORMATS[program], f"{program}-{queue.queue}"
+    why_not = _why_no_door(format, door, queue)
     return {
         "queue": queue.queue,
         "list": queue.list,
@@ -101,9 +102,19 @@ def _row(program: str, queue: ForeignQueue) -> dict[str, Any]:
         "looked_at": queue.looked_at,
         "names": dict(queue.names),
         "problems": dict(queue.problems),
-        "door": f"{program}-{queue.queue}" if format in FORMATS else None,
-        "why_not": NOT_YET.get(format),
+        "door": None if why_not else door,
+        "why_not": why_not,
     }
+
+
+def _why_no_door(format: str, door: str, queue: ForeignQueue) -> str | None:
+    if format in NOT_YET:
+        return NOT_YET[format]
+    try:
+        checked_door(door, format, queue.list, queue.queue, None, None)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _add_doors(client: "Client", program: str, rows: list[dict[str, Any]]) -> None:
@@ -125,7 +136,7 @@ def _listed(names: Mapping[str, int]) -> str:
 
 def _trouble(row: dict[str, Any]) -> str:
     said = [f"{count} of {row['looked_at']}: {problem}" for problem, count in row["problems"].items()]
-    return "; ".join([*([f"no door yet: {row['why_not']}"] if row["why_not"] else []), *said])
+    return "; ".join([*([f"no door: {row['why_not']}"] if row["why_not"] else []), *said])
 
 
 def _move(args: argparse.Namespace, program: str, url: str) -> int:

@@ -111,6 +111,19 @@ def test_doors_are_added_when_that_is_wanted(adopt, redis, other, namespace):
         assert client.job("abc").klass == "Hard"
 
 
+def test_queue_whose_name_no_door_can_have_holds_up_no_other(adopt, redis, other, namespace):
+    from supervisor import Client
+
+    redis.sadd("queues", "a" * 57, "b", "c" * 65)
+    said = adopt("sidekiq", "--apply")
+    assert said.code == 0 and "door sidekiq-b leads to queue b" in said.err
+    assert "no door: name must have 1 to 64 bytes in UTF-8, not 65" in said.out
+    found = rows(adopt("sidekiq", "--json"))
+    assert [found[queue]["door"] for queue in ("a" * 57, "b", "c" * 65)] == [None, "sidekiq-b", None]
+    with Client(f"unix://{other[0]}", namespace) as client:
+        assert [door.name for door in client.doors.list()] == ["sidekiq-b"]
+
+
 def test_pickled_jobs_of_rq_are_told_by_their_first_byte(adopt, redis):
     redis.sadd("rq:queues", "rq:queue:default")
     redis.rpush("rq:queue:default", "a", "b", "gone")
@@ -120,7 +133,7 @@ def test_pickled_jobs_of_rq_are_told_by_their_first_byte(adopt, redis):
     assert (found["names"], found["door"]) == ({"shop.add": 1}, None)
     assert found["problems"] == {"it is pickled, which is never loaded": 1, "its job is gone": 1}
     assert found["why_not"]
-    assert "no door yet" in adopt("rq", "--apply").out
+    assert "no door: its jobs are compressed" in adopt("rq", "--apply").out
 
 
 def test_look_at_many_and_large_entries_is_bounded(adopt, redis):
