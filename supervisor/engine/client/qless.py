@@ -208,8 +208,7 @@ class Qless:
     def _number_that_fits(self, keys: Sequence[bytes]) -> int:
         with self.pipeline() as pipe:
             for key in keys:
-                for name in _LARGE:
-                    pipe.hstrlen(key, name)
+                _measure(pipe, key)
             sizes = _by(len(_LARGE), _values(pipe))
         kept = total = 0
         for each in sizes:
@@ -223,26 +222,45 @@ class Qless:
         """Read the jobs of a page."""
         with self.pipeline() as pipe:
             for jid, _ in page:
-                pipe.hmget(job_key(jid), *(name for name in qless.OF_JOB if name != "data"))
-                pipe.hstrlen(job_key(jid), "data")
+                _measure(pipe, job_key(jid))
                 pipe.scard(job_key(jid, "-dependencies"))
-                pipe.lrange(job_key(jid, "-history"), -qless.MOST_ENTRIES, -1)
+                pipe.lrange(job_key(jid, "-history"), -1, -1)
                 pipe.scard(job_key(jid, "-dependents"))
-            heads = _by(5, _values(pipe))
-            for (jid, _), (_, size, n_parents, _, _) in zip(page, heads, strict=True):
-                pipe.hget(job_key(jid), "data" if size is not None and size <= DATA_BYTES else "none")
+            heads = _by(len(_LARGE) + 3, _values(pipe))
+            self._read_on([(jid, head[-2]) for (jid, _), head in zip(page, heads, strict=True)])
+            for (jid, _), (*sizes, n_parents, _, _) in zip(page, heads, strict=True):
+                _read_fields(pipe, job_key(jid), qless.OF_JOB, sizes)
                 pipe.srandmember(job_key(jid, "-dependencies"), min(n_parents or 0, MOST_PARENTS + 1))
             bodies = _values(pipe)
         return [
-            self._job(place, jid, score, head, data, parents)
-            for (jid, score), head, data, parents in zip(page, heads, bodies[::2], bodies[1::2], strict=True)
+            self._job(place, jid, score, head, values, parents)
+            for (jid, score), head, values, parents in zip(page, heads, bodies[::2], bodies[1::2], strict=True)
         ]
 
+    def _read_on(self, histories: Sequence[tuple[bytes, list[bytes] | None]]) -> None:
+        """Add the older entries to histories of which the last one is read, as many as lines here can hold.
+
+        How large an entry is cannot be asked, so the slices are of 2, 4, 8, … entries.
+        """
+        read = 1
+        while read < qless.MOST_ENTRIES:
+            longer = [
+                (jid, entries)
+                for jid, entries in histories
+                if entries is not None and len(entries) == read and sum(map(len, entries)) < qless.HISTORY_BYTES
+            ]
+            with self.pipeline() as pipe:
+                for jid, _ in longer:
+                    pipe.lrange(job_key(jid, "-history"), -2 * read - 1, -read - 1)
+                for (_, entries), older in zip(longer, _values(pipe), strict=True):
+                    entries[:0] = older or ()
+            read = 2 * read + 1
+
     def _job(
-        self, place: OldPlace, jid: bytes, score: float, head: Sequence[Any], data: bytes | None, parents: Any
+        self, place: OldPlace, jid: bytes, score: float, head: Sequence[Any], values: Any, parents: Any
     ) -> OldJob | Left:
-        values, size, n_parents, history, n_children = head
-        fields = dict(zip(qless.OF_JOB, [*(values or [None] * (len(qless.OF_JOB) - 1)), data], strict=True))
+        *sizes, n_parents, history, n_children = head
+        fields = dict(zip(qless.OF_JOB, values or [None] * len(qless.OF_JOB), strict=True))
         queue = place.queue if place.queue is not None else fields["queue"] or b""
         try:
             if values is None:
@@ -251,7 +269,7 @@ class Qless:
                 raise ValueError("its dependencies or dependents are no set, or its history is no list")
             if fields["state"] is None:
                 raise ValueError("its record is gone")
-            _check_size(size)
+            _check_sizes(sizes)
             if (fields["state"] == b"failed") != (place.queue is None):
                 raise ValueError(f"its record says that it is {shown(fields['state'])}")
             due_unix = score if place.kind == "scheduled" else None
@@ -264,19 +282,18 @@ class Qless:
         now_unix = self.now_unix()
         with self.pipeline() as pipe:
             for jid, _ in page:
-                pipe.hmget(recurrence_key(jid), *(name for name in qless.OF_RECURRENCE if name != "data"))
-                pipe.hstrlen(recurrence_key(jid), "data")
-            heads = _by(2, _values(pipe))
-            for (jid, _), (_, size) in zip(page, heads, strict=True):
-                pipe.hget(recurrence_key(jid), "data" if size is not None and size <= DATA_BYTES else "none")
-            bodies = _values(pipe)
+                _measure(pipe, recurrence_key(jid))
+            measured = _by(len(_LARGE), _values(pipe))
+            for (jid, _), sizes in zip(page, measured, strict=True):
+                _read_fields(pipe, recurrence_key(jid), qless.OF_RECURRENCE, sizes)
+            rows = _values(pipe)
         found: list[OldRecurrence | Left] = []
-        for (jid, next_unix), (values, size), data in zip(page, heads, bodies, strict=True):
+        for (jid, next_unix), sizes, values in zip(page, measured, rows, strict=True):
             try:
                 if values is None:
                     raise ValueError(_NO_HASH)
-                _check_size(size)
-                fields = dict(zip(qless.OF_RECURRENCE, [*values, data], strict=True))
+                _check_sizes(sizes)
+                fields = dict(zip(qless.OF_RECURRENCE, values, strict=True))
                 found.append(qless.read_recurrence(jid, qless.text("queue", queue), fields, next_unix, now_unix))
             except (ValueError, TypeError) as error:
                 found.append(Left(shown(queue), shown(jid), str(error)))
@@ -522,10 +539,27 @@ def _problems(found: Iterable[object]) -> dict[str, int]:
     return dict(Counter(each.why for each in found if isinstance(each, Left)))
 
 
-def _check_size(size: int) -> None:
-    """Raise ValueError if data of this size is too large here. It was not read then."""
-    if size > DATA_BYTES:
-        raise ValueError(f"its data has {size} bytes, of at most {DATA_BYTES}")
+def _measure(pipe: Any, key: bytes) -> None:
+    """Queue the reads of the sizes of a record's large fields."""
+    for name in _LARGE:
+        pipe.hstrlen(key, name)
+
+
+def _most_bytes(name: str) -> int:
+    return DATA_BYTES if name == "data" else _PAGE_BYTES
+
+
+def _read_fields(pipe: Any, key: bytes, names: Sequence[str], sizes: Sequence[int | None]) -> None:
+    """Queue the read of a record. A field that is too large is not read, and counts as missing."""
+    over = {name for name, size in zip(_LARGE, sizes, strict=True) if (size or 0) > _most_bytes(name)}
+    pipe.hmget(key, *(name if name not in over else "none" for name in names))
+
+
+def _check_sizes(sizes: Sequence[int]) -> None:
+    """Raise ValueError if a field of a record is too large here. It was not read then."""
+    for name, size in zip(_LARGE, sizes, strict=True):
+        if size > _most_bytes(name):
+            raise ValueError(f"its {name} has {size} bytes, of at most {_most_bytes(name)}")
 
 
 def _maximum(digits: bytes) -> int:

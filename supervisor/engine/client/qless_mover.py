@@ -5,7 +5,6 @@ that was killed is called again: it finds each job there, here, or in both, and 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,9 +24,10 @@ from supervisor.engine.client.qless import (
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Job
-from supervisor.engine.commands import job_changes, qless, recurrences
+from supervisor.engine.commands import bulk, job_changes, qless, recurrences
+from supervisor.engine.commands.bulk import Choice
 from supervisor.engine.commands.qless import OldJob, OldRecurrence
-from supervisor.engine.model.errors import DependencyError, LeaseholdError, OutcomeUnknown, StoreUnavailable
+from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 
 _MOST_NAMED: Final = 1000  # jobs that stay there and are named
 _MOST_FOLLOWED: Final = 10_000  # children in hand
@@ -35,6 +35,8 @@ _MOST_FOLLOWED: Final = 10_000  # children in hand
 #: there, is known by its record.
 _LEAST_HISTORY: Final = 1000
 _MOST_LISTED: Final = 100  # jobs that an error names
+#: States of a job that no worker has had, as a choice names them.
+_NOT_STARTED: Final = ("waiting", "scheduled", "depends", "parked", "failed")
 _ANOTHER: Final = "another job of this jid is here already, or it has changed there since"
 _ANOTHER_RECURRENCE: Final = "another recurring job of this jid is here already, or it has changed there since"
 
@@ -265,10 +267,12 @@ class Mover:
         stay = []
         for jid in reversed(jids):
             found = self._client.job(jid)
-            with suppress(DependencyError):  # a job that was put here meanwhile waits for it
-                if found is None or (not _has_started(found) and found.cancel()):
-                    continue
-            stay.append(f"{jid} ({found.state} here)" if found else jid)
+            if found is not None and not _has_started(found):
+                choice = Choice(queue=found.queue, states=_NOT_STARTED)
+                self._calls.act(bulk.cancel, choice, [jid])
+                found = self._client.job(jid)
+            if found is not None:  # it has started, or a job that was put here meanwhile waits for it
+                stay.append(f"{jid} ({found.state} here)")
         return stay[::-1]
 
     def _unrecur(self, jids: Sequence[str]) -> list[str]:

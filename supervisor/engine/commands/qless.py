@@ -4,6 +4,7 @@ Must not do I/O. Both programs have the same keys; throttles are reqless's. What
 or TypeError with the reason, so that it can be left where it is.
 """
 
+import dataclasses
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ _LINE_BYTES: Final = 3500
 #: A history here keeps its first and its last 99 entries, and a move that goes on counts the lines among them.
 _MOST_LINES: Final = 90
 MOST_ENTRIES: Final = 200
+HISTORY_BYTES: Final = _MOST_LINES * _LINE_BYTES
 _FIELDS: Final = ("klass", "state", "queue", "priority", "tags", "retries", "worker", "throttles")
 OF_JOB: Final = (*_FIELDS, "time", "remaining", "failure", "scheduled", "history", "data")
 OF_RECURRENCE: Final = (*_FIELDS, "interval", "backlog", "data")
@@ -63,14 +65,14 @@ class OldJob:
 class OldRecurrence:
     """A recurring job of qless. `recur` creates it here.
 
-    `content`: the queue, the data and the options that the one here has if it was made for this one.
+    `content`: what the one here has if it was made for this one, as `content_of` returns it.
     """
 
     jid: str
     klass: str
     queue: str
     throttles: Sequence[str]
-    content: tuple[object, ...]
+    content: Recurring
     recur: Command[str]
 
 
@@ -133,21 +135,30 @@ def read_recurrence(jid: bytes, queue: str, fields: Fields, next_unix: float, no
     new = new_recurrence(queue, klass, orjson.Fragment(raw), options, now_unix)
     first = replace(new, delay_ms="", first_ms=moment_ms("next time", next_unix))
     recur = Command(scripts.RECUR, ("", "recur", "", *first.arguments), lambda _reply: new.jid)
-    every_s = int(new.fields["every"]) / 1000
     return OldRecurrence(
         jid=new.jid,
         klass=klass,
         queue=queue,
         throttles=_names("throttles", fields["throttles"]),
-        content=(queue, klass, raw, every_s, options["priority"], options["retries"], sorted({*options["tags"]})),
+        content=Recurring(
+            jid=new.jid, queue=queue, klass=klass, raw=raw, is_bytes=False, every_s=int(new.fields["every"]) / 1000,
+            cron=None, tz=None, next_unix=0.0, count=0, missed="all", backlog=backlog or None,
+            priority=options["priority"], retries=options["retries"], timeout_s=None, max_deaths=None,
+            tags=sorted({*options["tags"]}), limit=_sorted_limits(options.get("limit")),
+        ),
         recur=recur,
-    )
+    )  # fmt: skip
 
 
-def content_of(found: Recurring) -> tuple[object, ...]:
-    """Return of a recurring job here what `OldRecurrence.content` is compared with."""
-    options = found.every_s, found.priority, found.retries, sorted(found.tags)
-    return found.queue, found.klass, found.raw, *options
+def content_of(found: Recurring) -> Recurring:
+    """Return all of a recurring job here but its number and next time, to compare with `OldRecurrence.content`."""
+    values: dict[str, Any] = {each.name: getattr(found, each.name) for each in dataclasses.fields(Recurring)}
+    values |= {"next_unix": 0.0, "count": 0, "tags": sorted(found.tags), "limit": _sorted_limits(found.limit)}
+    return Recurring(**values)
+
+
+def _sorted_limits(limit: str | Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(sorted({limit} if isinstance(limit, str) else {*(limit or ())}))
 
 
 def _common(jid: bytes, queue: str, fields: Fields) -> tuple[str, bytes, dict[str, Any]]:

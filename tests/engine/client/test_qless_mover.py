@@ -183,6 +183,31 @@ def test_data_of_any_size_are_read_in_bounded_steps(move, old, source, live, red
     assert move().left == [Left("q", "a", why), Left("q", "tick", why)]
 
 
+def test_fields_that_are_too_large_are_not_read(move, old, redis, monkeypatch):
+    monkeypatch.setattr("supervisor.engine.client.qless._PAGE_BYTES", 999)
+    for name in ("failure", "history", "tags"):
+        old.put("q", name, "K", "{}")
+        redis.hset(f"ql:j:{name}", name, json.dumps(["x" * 996]))
+    old.recur("q", "tick", "K", "{}", 60, 60, tags=["x" * 996])
+    named = {left.jid: left.why for left in move().left}
+    of_field = {name: f"its {name} has 1000 bytes, of at most 999" for name in ("failure", "history", "tags")}
+    assert named == of_field | {"tick": of_field["tags"]}
+
+
+def test_only_so_many_bytes_of_a_history_are_read(old, source, redis):
+    old.put("q", "few", "K", "{}")
+    old.put("q", "many", "K", "{}")
+    for n in range(200):
+        redis.rpush("ql:j:many-history", json.dumps([n, "log", {"text": "x" * 20_000}]))
+    before = redis.info("stats")["total_net_output_bytes"]
+    place = OldPlace(b"ql:q:q-work", b"q", "work")
+    jobs = source.jobs(place, source.page(place, 0))
+    assert redis.info("stats")["total_net_output_bytes"] - before < 1_000_000
+    entries = {job.jid: [each for log in job.logs for each in json.loads(log.args[-1])["data"]] for job in jobs}
+    assert {jid: len(each) for jid, each in entries.items()} == {"few": 1, "many": 31}
+    assert [each["when"] for each in entries["many"]] == [*range(169, 200)]
+
+
 class Killed(BaseException):
     """The process ends here."""
 
@@ -538,6 +563,23 @@ def test_jobs_that_have_started_in_both_places_are_named(old, source, live, monk
     assert left == Left("q", "a", ANOTHER)
 
 
+def test_job_that_starts_here_in_the_instant_of_its_cancellation_is_named(old, redis, source, live, monkeypatch):
+    old.put("q", "a", "K", "{}")
+    look, leased = live.job, []
+
+    def look_and_lease(jid):
+        found = look(jid)
+        if not leased:
+            leased.extend(live.queue("q").lease("w"))
+        return found
+
+    meanwhile(monkeypatch, source, lambda: redis.hset("ql:j:a", "priority", 3))
+    monkeypatch.setattr(live, "job", look_and_lease)
+    with pytest.raises(JobsChanged, match=r"may run in both places: a \(running here\)$"):
+        Mover(source, live).move()
+    assert [lease.complete() for lease in leased] == [True]
+
+
 def test_mover_names_a_job_with_dependents_and_takes_others_back(old, redis, source, live, monkeypatch):
     for n in range(5):
         old.put("q", f"a-{n}", "K", "{}", delay=5000)
@@ -802,13 +844,26 @@ def test_job_of_a_moved_recurrence_is_not_taken_for_one_that_stayed(move, old, l
     assert [left.jid for left in move().left] == ["tick-1"] and redis.exists("ql:j:tick-1")
 
 
-@pytest.mark.parametrize("other", [{"every": 86400}, {"priority": 1}, {"tags": ["t"]}, {"retries": 1}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"every": 86400}, {"priority": 1}, {"tags": ["t"]}, {"retries": 1}, {"backlog": None}, {"missed": "once"},
+        {"missed": "skip"}, {"backlog": 4}, {"lane": "acme"}, {"limit": None}, {"limit": ["api", "more"]},
+        {"unique": True}, {"timeout": 9}, {"max_deaths": 1}, {"expires": 9}, {"at_most_once": True},
+        {"trace": f"00-{'1' * 32}-{'2' * 16}-01"},
+    ],
+    ids=str,
+)  # fmt: skip
 def test_recurrence_of_other_options_is_another(move, old, redis, live, other):
-    old.recur("q", "tick", "K", "{}", 60, 5000, retries=5)
-    live.queue("q").recur("K", {}, jid="tick", **{"every": 60, "retries": 5} | other)
+    old.recur("q", "tick", "K", "{}", 60, 5000, retries=5, backlog=5)
+    redis.hset("ql:r:tick", "throttles", '["ql:q:q", "api"]')
+    options = {"every": 60, "retries": 5, "backlog": 5, "limit": "api"}
+    rule = {"backlog": None} if "missed" in other else {}
+    live.queue("q").recur("K", {}, jid="tick", **options | rule | other)
     why = "another recurring job of this jid is here already, or it has changed there since"
     assert move().left == [Left("q", "tick", why)] and redis.exists("ql:r:tick")
-    live.queue("q").recur("K", {}, jid="tick", every=60, priority=0, tags=[], retries=5)
+    live.unrecur("tick")
+    live.queue("q").recur("K", {}, jid="tick", priority=0, tags=[], **options)
     assert move().recurring == 1
 
 
