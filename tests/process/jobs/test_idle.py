@@ -1,5 +1,6 @@
 """An idle pool starts jobs at once, and sends nothing meanwhile."""
 
+import json
 import os
 import signal
 import time
@@ -151,6 +152,27 @@ def test_idle_pool_makes_one_round_trip_in_five_seconds(stage, proxies, measured
     assert trips <= IDLE_S / 5
     assert _cpu_s(pool.pid) - cpu_s < 0.5
     assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_idle_pool_looks_behind_a_door_of_sidekiq_once_in_five_seconds(stage, proxies, measured):
+    """What is due there comes without a push."""
+    proxy, redis, prefix = proxies(0), stage.server.redis, f"foreign-{stage.namespace}:"
+    stage.client.doors.add("d", format="sidekiq", source=f"{prefix}queue:default", queue="default")
+    pool = stage.start(redis_url=proxy.url, processes=1).wait_ready()
+    stage.wait_until_idle(1)
+    began = proxy.wait_until_quiet()
+    stage.let_time_pass(IDLE_S)
+    trips = proxy.counts()["batches"] - began
+    measured(f"idle for {IDLE_S:g} s with a door of Sidekiq: {trips} round trips")
+    assert trips <= IDLE_S / 5 + 2  # a sweep, and the end of a wait
+    job = {"class": "good.noop", "args": [], "jid": "due", "queue": "default"}
+    redis.zadd(f"{prefix}schedule", {json.dumps(job): 1})
+    pool.wait_for("job.completed", jid="due")
+    stage.client.doors.remove("d")
+    assert pool.drain() == 0
+    redis.unlink(*redis.keys(f"{prefix}*"))
     stage.assert_nothing_left()
 
 

@@ -125,6 +125,19 @@ def test_pushed_entry_starts_at_the_next_look(stage, start):
     stage.assert_nothing_left()
 
 
+def test_entry_behind_a_door_starts_within_ten_seconds(stage, start):
+    """No push is noticed between two looks, so what wakes the supervisor is its lease in ten seconds."""
+    key = f"foreign-{stage.namespace}"
+    stage.client.doors.add("d", format="hworker", source=key, queue="default", klass="good.noop")
+    pool = start()
+    stage.let_time_pass(2 * INTERVAL_S)
+    stage.server.redis.lpush(f"hworker-jobs-{key}", '["pushed",null]')
+    pool.wait_for("job.completed", jid="pushed")
+    stage.client.doors.remove("d")
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
 def test_full_supervisor_hears_of_a_request_at_the_next_look(stage, client, start):
     pool = start()
     gate = stage.gate("gate")
