@@ -94,6 +94,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "job.died": ("error", (*OUTCOME, "reason", "deaths", "state", "message", "memory_bytes", "output", "stack")),
     "job.released": ("info", (*OUTCOME, "reason", "message", "memory_bytes", "output", "stack")),
     "job.stale": ("warning", (*OUTCOME, "verb", "reason", "message")),
+    "job.cancelled": ("info", ("jid", "klass", "queue", "by")),
     "job.unknown": ("warning", ("jid", "klass", "queue")),
     "job.misfit": ("info", (*OUTCOME, "message")),
     "job.printed": ("info", ("jid", "klass", "child", "line")),

@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from supervisor.engine.commands.leasing import ResumeResult
+from supervisor.engine.commands.leasing import Renewals, ResumeResult
 from supervisor.engine.commands.settings import Timing
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.queue_order import Queues
@@ -50,7 +50,7 @@ class PlayedCalls:
             return answer
         if name == "timing":
             return Timing(TTL_S, 5.0, 5.0, 1.0, 0)
-        return ResumeResult([1.0] * len(self._book.leases), 0, 0.0) if name == "resume" else [True]
+        return ResumeResult(Renewals([1.0] * len(self._book.leases), 0.0, {}), 0) if name == "resume" else [True]
 
 
 class PlayedJobs:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from supervisor.engine.commands.leasing import LOST, ResumeResult
+from supervisor.engine.commands.leasing import LOST, Renewals, ResumeResult
 from supervisor.engine.model.errors import OutcomeUnknown, StoreUnavailable
 from supervisor.engine.model.outcomes import Completed
 from supervisor.in_process.patience import Pauses
@@ -68,7 +68,10 @@ def test_outcome_that_was_not_sent_goes_with_the_next_exchange(played):
 
 
 def test_lease_that_was_lost_in_an_outage_stops_its_job(played):
-    played.calls.answers = {"settle": [StoreUnavailable("away")], "resume": [ResumeResult([1.0, LOST], 0, 0.0)]}
+    played.calls.answers = {
+        "settle": [StoreUnavailable("away")],
+        "resume": [ResumeResult(Renewals([1.0, LOST], 0.0, {}), 0)],
+    }
     played.exchange()
     assert (played.jobs.lost, played.held) == ({2: "lease-lost"}, [1])
 

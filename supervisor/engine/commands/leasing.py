@@ -78,19 +78,18 @@ class Streamed(NamedTuple):
 class ResumeResult:
     """The result of a resume.
 
-    `expires`: the new expiry of each known lease in unix seconds, LOST or GONE. `handed_back`: how many jobs unknown to
-    the worker went back to the front. `now_unix`: the server's time.
+    `handed_back`: how many jobs unknown to the worker went back to the front.
     """
 
-    expires: list[float]
+    expires: "Renewals"
     handed_back: int
-    now_unix: float
 
 
 class Renewals(list[float]):
     """The new expiry of each lease in unix seconds, LOST or GONE.
 
-    `now_unix`: the server's time. `cancelled_by`: who cancelled the jobs that are GONE, by index, if known.
+    `now_unix`: the server's time. `cancelled_by`: who cancelled the jobs that are GONE, by index; "" = unknown. A job
+    that is GONE for another reason, like a Redis that has lost its data, is not in it.
     """
 
     def __init__(self, expires: Iterable[float], now_unix: float, cancelled_by: Mapping[int, str]) -> None:
@@ -207,8 +206,8 @@ def resume(
 
 def _parse_renewals(reply: list[Any]) -> Renewals:
     now, *expires = reply
-    gone = {i: each[5:].decode() for i, each in enumerate(expires) if isinstance(each, bytes) and len(each) > 5}
-    return Renewals((ms / 1000 if isinstance(ms, int) else GONE if ms else LOST for ms in expires), now / 1000, gone)
+    by = {i: each[5:].decode() for i, each in enumerate(expires) if isinstance(each, bytes) and each[4:5] == b":"}
+    return Renewals((ms / 1000 if isinstance(ms, int) else GONE if ms else LOST for ms in expires), now / 1000, by)
 
 
 def _parse_grant(worker: str, starts: int, reply: list[Any]) -> Grant:
@@ -241,9 +240,9 @@ def _parse_grant(worker: str, starts: int, reply: list[Any]) -> Grant:
     )
 
 
-def _parse_resumed(reply: list[int]) -> ResumeResult:
-    handed_back, now, *expires = reply
-    return ResumeResult([ms / 1000 if ms >= 0 else GONE for ms in expires], handed_back, now / 1000)
+def _parse_resumed(reply: list[Any]) -> ResumeResult:
+    handed_back, *renewed = reply
+    return ResumeResult(_parse_renewals(renewed), handed_back)
 
 
 def _ttl(ttl_s: float | None) -> int | str:

@@ -15,14 +15,15 @@
 --           "bytes"), the data | "", progress as a fraction | "", and its text, name of a step | "", its result or a
 --           checkpoint as JSON | ""
 --
--- Returns   array: now in ms, then one per lease: its new expiry in ms, "" if it is lost, or "gone" if the job is gone,
---           exists, followed by ":" and who cancelled it, if known.
+-- Returns   array: now in ms, then one per lease: its new expiry in ms, "" if it is lost, or "gone" if the job no
+--           longer exists, followed by ":" if it was cancelled, and by whom, if known.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include this_layout
 --- @include clock
 --- @include config
 --- @include events
+--- @include gone
 --- @include record
 --- @include replay
 local worker, number, ttl, answers, has_any = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), { now }, false
@@ -67,8 +68,7 @@ for at = 5, #ARGV, 9 do
     if state ~= "" then save(jid, step, state) end
     answers[#answers + 1], has_any = expiry, true
   else
-    local by = not rec and redis.pcall("HGET", P .. "cancelled-by", jid)
-    answers[#answers + 1] = rec and "" or type(by) == "string" and "gone:" .. by or "gone"
+    answers[#answers + 1] = rec and "" or gone_word(jid)
   end
 end
 if has_any then place(P .. "workers-seen", worker, now) end -- a deregistered worker does not come back by a renewal

@@ -13,14 +13,14 @@
 -- ARGV[5]   the highest token that the worker ever got; 0 = none
 -- ARGV[6..] per known lease: jid, token
 --
--- Returns   array: how many jobs were handed back, now in ms, then per known lease its new expiry in ms, 0 if it is
---           lost, -1 if the job no longer exists.
+-- Returns   array: how many jobs were handed back, now in ms, then per known lease what renew.lua answers.
 -- Errors    SUPERSEDED if the number is not above the last one: the call comes from a dead connection. DEREGISTERED if
 --           a worker that had a number is unknown. WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
 --- @include this_layout
 --- @include clock
 --- @include config
+--- @include gone
 --- @include moves
 local worker, number, ttl, highest = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local exchange, held = P .. "worker:" .. worker, P .. "held:" .. worker
@@ -35,7 +35,8 @@ local known, answers = {}, { 0, now }
 local jids = {}
 for at = 6, #ARGV, 2 do jids[#jids + 1] = ARGV[at] end
 for i, job in ipairs(peek(jids, "owner", "queue", "state")) do
-  local jid, expiry = jids[i], job[2] and 0 or -1
+  local jid = jids[i]
+  local expiry = job[2] and "" or gone_word(jid)
   if job[1] == ARGV[5 + 2 * i] .. ":" .. worker and job[3] == "running" then
     known[jid] = true
     expiry = now + (ttl or setting_ms("heartbeat", job[2]))

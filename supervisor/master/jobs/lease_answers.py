@@ -62,8 +62,14 @@ class LeaseAnswers:
         self._counts.lost += len(lost)
         for held, why in lost:  # all of them first: a lost job that is taken back must not go to another child
             self._ledger.lose(held, why)
+            self._say_cancelled(held)
         for held, why in lost:
             self._stop(held, why)
+
+    def _say_cancelled(self, held: HeldLease) -> None:
+        lease, by = held.lease, held.cancelled_by
+        if by is not None:
+            self._events.emit("job.cancelled", jid=lease.jid, klass=lease.klass, queue=lease.queue, by=by or None)
 
     def _stop(self, held: HeldLease, why: str) -> None:
         child = self._slots.get(held.child_number)
@@ -73,7 +79,7 @@ class LeaseAnswers:
             child.talk.answer_checkpoint(unstored[-1].number, kept=False)
         self._events.emit(
             "lease.lost", jid=held.lease.jid, klass=held.lease.klass, child=child.number, reason=why,
-            by=held.cancelled_by,
+            by=held.cancelled_by or None,
         )  # fmt: skip
         self._placing.withdraw(child)  # the kernel knows whether the child has received the job
         run = child.run_of(held.lease.token)

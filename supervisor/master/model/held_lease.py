@@ -57,7 +57,7 @@ class HeldLease:
 
     # lost
     lost_reason: str | None = None  # why the lease is void, in the words of `Interrupted.reason`
-    cancelled_by: str | None = None  # the worker or client that cancelled the job, if known
+    cancelled_by: str | None = None  # who cancelled the job; "": unknown; None: it is not known to be cancelled
 
     # the end of the run
     run_s: float = 0.0

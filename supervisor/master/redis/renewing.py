@@ -146,18 +146,17 @@ class Renewing(TimedSpeaker):
                 self.on_hint_of_loss(lease.token)
 
     def on_resumed(self, leases: Sequence[LeaseRecord], resumed: ResumeResult) -> None:
-        self._keep(leases, resumed.expires, self._pipeline.confirmation(resumed.now_unix))
+        self._keep(leases, resumed.expires, self._pipeline.confirmation(resumed.expires.now_unix))
 
-    def _keep(self, leases: Sequence[LeaseRecord], expires_unix: Sequence[float], confirmation: Confirmation) -> None:
+    def _keep(self, leases: Sequence[LeaseRecord], renewals: Renewals, confirmation: Confirmation) -> None:
         """Go on with the leases that Redis has renewed, and stop the jobs of the others."""
         lost = []
-        cancelled_by = expires_unix.cancelled_by if isinstance(expires_unix, Renewals) else {}
-        for i, (lease, expires) in enumerate(zip(leases, expires_unix, strict=True)):
+        for i, (lease, expires) in enumerate(zip(leases, renewals, strict=True)):
             if expires not in (LOST, GONE):
                 self._counts.renewed += 1
                 self._cut_off.on_renewed(lease, expires, confirmation)
             elif (held := self._ledger.find(lease.token)) is not None:
-                held.cancelled_by = cancelled_by.get(i)
+                held.cancelled_by = renewals.cancelled_by.get(i)
                 lost.append((held, "cancelled" if expires == GONE else "lease-lost"))
         if lost:
             self._answers.lost(lost)

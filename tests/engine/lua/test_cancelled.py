@@ -89,4 +89,14 @@ def test_worker_of_a_cancelled_job_learns_the_actor(client, q):
     client.cancel("c")
     renewals = calls_of(client).call(leasing.renew, "w", [Renewal(lease.jid, lease.token) for lease in (a, b, c)])
     assert [end == GONE for end in renewals] == [True, False, True]
-    assert renewals.cancelled_by == {0: "kim"}
+    assert renewals.cancelled_by == {0: "kim", 2: ""}
+    resumed = calls_of(client).call(leasing.resume, "w", 1, [(lease.jid, lease.token) for lease in (a, b, c)])
+    assert resumed.expires == renewals and resumed.expires.cancelled_by == renewals.cancelled_by
+
+
+def test_worker_of_a_job_that_redis_has_lost_learns_of_no_cancel(client, q, server, namespace):
+    q.put("k", jid="x")
+    [lease] = q.lease("w")
+    server.redis.delete(f"{{{namespace}}}:job:x", f"{{{namespace}}}:queue:q:running", f"{{{namespace}}}:held:w")
+    renewals = calls_of(client).call(leasing.renew, "w", [Renewal(lease.jid, lease.token)])
+    assert (list(renewals), renewals.cancelled_by) == ([GONE], {})

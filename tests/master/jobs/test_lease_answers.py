@@ -108,3 +108,13 @@ def test_a_lost_job_without_a_child_is_dropped(desk):
     held.ready.append(first)
     desk.answers.lost([(first, "lease-lost")])
     assert (list(held.ready), len(held)) == ([], 0)
+
+
+def test_each_cancelled_job_is_said_also_without_a_child(desk):
+    desk = desk(processes="1")
+    child, held = busy_with_five(desk)
+    held[0].cancelled_by, held[1].cancelled_by = "kim@web-1", ""
+    child.take_back()
+    desk.answers.lost([(each, "cancelled") for each in held[:3]])
+    said = [tuple(map(event.get, ("jid", "klass", "queue", "by"))) for event in desk.events("job.cancelled")]
+    assert said == [("j1", "k", "q", "kim@web-1"), ("j2", "k", "q", None)]

@@ -147,9 +147,10 @@ def test_mail_of_a_cancelled_job_renews_at_once(played, live):
     master = played()
     live.queue("q").put("k", jid="a")
     running(master)
-    live.cancel("a")
+    live.cancel("a", by="kim@web-1")
     master.turn_until(lambda: master.desk.events("lease.lost"))
     assert [event["reason"] for event in master.desk.events("lease.lost")] == ["cancelled"]
+    assert [(event["jid"], event["by"]) for event in master.desk.events("job.cancelled")] == [("a", "kim@web-1")]
     assert master.demand.is_settled
 
 

@@ -251,11 +251,12 @@ def test_a_cancel_during_an_outage_takes_effect_after_it(stage, runs, start, put
     assert runs.wait_for(3, 20)
     stage.wait_until_heard(1)
     with stopped(proxy.process):
-        assert sorted(stage.client.cancel("x", "deaf")) == ["deaf", "x"]
+        assert sorted(stage.client.acting_as("kim").cancel("x", "deaf")) == ["deaf", "x"]
         stage.let_time_pass(1.5)  # the outage
         assert pool.find("lease.lost") == []
     back_at = time.monotonic()
     pool.wait_for("lease.lost", jid="x", reason="cancelled")
+    assert {(said["jid"], said["by"]) for said in pool.find("job.cancelled")} == {("x", "kim"), ("deaf", "kim")}
     pool.wait_for("child.killed", jid="deaf", reason="cancelled")
     wait_until_over(stage, runs, but="other")
     (stopped_at,) = (run.ended_at for run in runs.all if run.jid == "x")
