@@ -20,6 +20,7 @@
 --- @include this_layout
 --- @include depths
 --- @include lives
+--- @include memory
 --- @include open_batches
 --- @include overdue
 local READS = 10000 -- calls of Redis for queues
@@ -91,14 +92,6 @@ for _, queue in ipairs(queues) do
   end
 end
 
--- Return the numbers of these names in a section of INFO, which the account may not be allowed to read.
-local function numbers_in(section, names)
-  local told, numbers = redis.pcall("INFO", section), {}
-  if type(told) ~= "string" then return numbers end
-  for i, name in ipairs(names) do numbers[i] = tonumber(string.match(told, name .. ":(%d+)")) or 0 end
-  return numbers
-end
-
 local failed, groups, closed, memory, running, open = 0, {}, {}, {}, 0, 0
 if offset == 0 then
   failed = redis.call("ZCARD", P .. "failed")
@@ -112,8 +105,8 @@ if offset == 0 then
     end
   end
   running, open = redis.call("ZCARD", P .. "batches"), open_for_long()
-  memory = numbers_in("memory", { "\nused_memory", "\nmaxmemory" })
-  memory[#memory + 1] = #memory > 0 and numbers_in("stats", { "\nevicted_keys" })[1] or nil
+  local used, most, evicted = memory_of_server()
+  if used then memory = { used, most, evicted } end
 end
 local following = (read < #queues or #queues == 1000) and offset + read or -1
 return { following, rows, failed, groups, closed, memory, running, open }
