@@ -41,12 +41,8 @@ end
 for i, queue in ipairs(queues) do
   local waiting, front, entries = in_line(queue)
   local stalled, due = past(queue, "running"), past(queue, "scheduled")
-  local parked, could_start, heads = size(queue, "parked"), 0, {}
-  if parked > 0 then could_start, heads = limits.could_start(queue) end
-  if not could_start then
-    heads = freed.jids(queue)
-    could_start = #heads
-  end
+  local parked = size(queue, "parked")
+  local could_start, heads = freed.count(queue, parked)
   waiting = waiting + due + size(queue, "apart") + could_start
   local row = {
     queue, waiting, size(queue, "running") - stalled, stalled, size(queue, "scheduled") - due, size(queue, "depends"),

@@ -21,6 +21,15 @@ function freed.jids(queue)
   return by_queue[queue].list, by_queue[queue].set
 end
 
+-- Return how many of so many parked jobs of a queue have room again, and the jids of the first of them.
+function freed.count(queue, parked)
+  if parked == 0 then return 0, {} end
+  local n, heads = limits.could_start(queue)
+  if n then return n, heads end
+  heads = freed.jids(queue)
+  return #heads, heads
+end
+
 -- Return a job as view() does, but waiting if it has room again.
 function freed.view(jid)
   local row, queue, parked = view(jid), nil, nil
