@@ -20,6 +20,7 @@ from supervisor.engine.client.answers import (
 from supervisor.engine.client.async_calls import AsyncCalls
 from supervisor.engine.client.records import AsyncPartialJob, AsyncPartialRecurring, fill, fill_lease
 from supervisor.engine.commands import facts, job_changes, leasing, recurrences, settling
+from supervisor.engine.model.bounds import WHY_S
 from supervisor.engine.model.chunks import to_chunks
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import JobRecord, LeaseRecord
@@ -150,7 +151,7 @@ class AsyncJob(AsyncPartialJob):
         fill(self, record, JobRecord)
         object.__setattr__(self, "_calls", calls)
 
-    async def why(self, *, timeout: Duration = 0.5) -> Why:
+    async def why(self, *, timeout: Duration = WHY_S) -> Why:
         """Tell why the job stands where it does now, also if it is gone since it was read.
 
         `timeout`: as for the client's.

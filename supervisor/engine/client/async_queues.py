@@ -25,6 +25,7 @@ from supervisor.engine.commands.lanes import LaneCounts, in_lane
 from supervisor.engine.commands.queue_counts import Counts
 from supervisor.engine.commands.recent import Recent
 from supervisor.engine.commands.statistics import Stats
+from supervisor.engine.model.bounds import WHY_S
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.new_jobs import PutOptions, new_job
 from supervisor.engine.model.recurring import RecurOptions
@@ -138,7 +139,7 @@ class AsyncQueue:
         by_queue = await self._calls.call(queue_counts.counts, [self.name])
         return by_queue[self.name]
 
-    async def why(self, *, timeout: Duration = 0.5) -> Why:
+    async def why(self, *, timeout: Duration = WHY_S) -> Why:
         """Tell why the jobs of the queue start, or do not. `timeout`: as for the client's."""
         return await self._calls.why(facts.of_queue, self.name, timeout)
 

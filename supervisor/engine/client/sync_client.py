@@ -74,7 +74,7 @@ from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.commands.limits import Limit, LimitJobs
 from supervisor.engine.commands.queue_counts import Depths
 from supervisor.engine.commands.workers import WorkerInfo, WorkerJobs
-from supervisor.engine.model.bounds import MOST
+from supervisor.engine.model.bounds import MOST, WHY_S
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import JobRecord
 from supervisor.engine.model.outcomes import Answer, Outcome
@@ -306,7 +306,7 @@ class Client:
         """
         return self._calls.run(audit.read(subject, offset, count))
 
-    def why(self, jid: str, *, timeout: Duration = 0.5) -> Why:
+    def why(self, jid: str, *, timeout: Duration = WHY_S) -> Why:
         """Tell why a job stands where it does, also of one that is cancelled, gone or was never put.
 
         Workers are asked, for at most `timeout`, if only they know more than Redis; 0 asks none.

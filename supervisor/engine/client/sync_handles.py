@@ -21,6 +21,7 @@ from supervisor.engine.client.answers import (
 from supervisor.engine.client.records import PartialJob, PartialRecurring, fill, fill_lease
 from supervisor.engine.client.sync_calls import Calls
 from supervisor.engine.commands import facts, job_changes, leasing, recurrences, settling
+from supervisor.engine.model.bounds import WHY_S
 from supervisor.engine.model.chunks import to_chunks
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import JobRecord, LeaseRecord
@@ -151,7 +152,7 @@ class Job(PartialJob):
         fill(self, record, JobRecord)
         object.__setattr__(self, "_calls", calls)
 
-    def why(self, *, timeout: Duration = 0.5) -> Why:
+    def why(self, *, timeout: Duration = WHY_S) -> Why:
         """Tell why the job stands where it does now, also if it is gone since it was read.
 
         `timeout`: as for the client's.

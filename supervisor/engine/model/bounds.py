@@ -12,6 +12,8 @@ LOGIN: Final = "login:"
 MOST: Final = 1000
 #: A request stands in Redis for at least this long. A worker that has missed its hint sees it within this time.
 ASK_S: Final = 60.0
+#: `why` waits so long for workers, which answer within a few milliseconds. One that stands still costs no more.
+WHY_S: Final = 0.04
 
 
 class Login(str):
