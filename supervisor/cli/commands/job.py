@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         recurring = client.recurring(args.jid) if job is None else None
         cancelled = client.cancelled(args.jid) if job is None and recurring is None else None
     if job is not None:
-        shown, lines = as_dict(job), _readable(job)
+        shown, lines = as_dict(job), readable(job)
     elif recurring is not None:
         shown, lines = recurring_dict(recurring), _readable_recurring(recurring)
     else:
@@ -90,7 +90,8 @@ def _waited(client: "Client", jid: str, seconds: float) -> str | None:
     return None
 
 
-def _readable(job: "JobRecord") -> Iterator[str]:
+def readable(job: "JobRecord") -> Iterator[str]:
+    """Yield all that is known of a job, as lines for people."""
     yield f"job        {job.jid}"
     yield f"klass      {job.klass}"
     yield f"state      {job.state if job.state == 'failed' else state_words(job)}"

@@ -176,6 +176,10 @@ class Controller:
                 return self._supervisor_request(key)
             case "c" | "s":
                 return self._child_request(key)
+            case "o":
+                return self._job_to_open()
+            case "g":
+                return Action("open", "failed groups")
             case _:
                 self.say(f"{key} means nothing here; ? lists the keys")
                 return None
@@ -248,6 +252,13 @@ class Controller:
             f"Cancel {jid} ({row.values['klass']})? It is gone then.", Action("cancel", jid)
         )
         return None
+
+    def _job_to_open(self) -> Action | None:
+        row = self.row(Pane.ENDS if self.pane is Pane.ENDS else Pane.CHILDREN)
+        if row is None or not row.values["jid"]:
+            self.say("choose a child that runs a job, or an end")
+            return None
+        return Action("open job", str(row.values["jid"]))
 
     # what takes keys for itself
 

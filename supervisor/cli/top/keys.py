@@ -25,17 +25,17 @@ HELP: Final = (
     ("r", "the chosen supervisor loads its handlers anew"),
     ("c", "cancel the job of the chosen child"),
     ("s", "where the chosen child is in its code, as a stack"),
+    ("o", "the job of the chosen child or end: why, and all of it"),
+    ("g", "the groups of failed jobs, each with its last one"),
     ("f", "only the lines of the pane that contain a text"),
     ("space", "freeze what is shown; again: go on"),
     ("Escape", "back from here; and all lines of a pane again"),
     ("?", "this page"),
     ("q, Ctrl-C", "quit; on a page like this one q goes back"),
-    ("", ""),
     ("", "d and c ask first. Children are those of the chosen"),
-    ("", "supervisor. Rates are those of the last five seconds,"),
-    ("", "wait (with delays), run the mean; failed is today's."),
-    ("", "memory: by how much it has grown since the fork."),
-    ("", "nobody: no supervisor serves that queue."),
+    ("", "supervisor. Rates: of the last 5 s; wait (with delays) and"),
+    ("", "run: the mean; failed: today's; memory: grown since the"),
+    ("", "fork; nobody: no supervisor serves that queue."),
 )
 
 

@@ -9,20 +9,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from supervisor.cli.commands.job import readable as job_lines
 from supervisor.cli.commands.stacks import SILENT
+from supervisor.cli.commands.why import readable as why_lines
 from supervisor.cli.lib.actor import author
+from supervisor.cli.lib.shown import age
 from supervisor.cli.lib.supervisors import is_done, why_not
 from supervisor.cli.top.controller import Action, TextPage
 from supervisor.cli.top.model import Tone
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
+    from supervisor.engine.model.jobs import JobRecord
 
 #: Longest wait for an answer. New code may take long to load.
 _TIMEOUT: Final = "5s"
 _TIMEOUT_S: Final = 5.0
 _RELOAD: Final = "90s"
 _RELOAD_S: Final = 90.0
+#: Groups that are shown, one round trip each.
+_MOST_GROUPS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,10 @@ def _carry_out(client: "Client", request: Action) -> Result:
             return _cancel(client, request.whom)
         case "stacks":
             return _stacks(client, request)
+        case "open job":
+            return _job(client, request.whom)
+        case "open":
+            return _failed_groups(client)
         case _:
             return _tell(client, request)
 
@@ -71,6 +81,30 @@ def _cancel(client: "Client", jid: str) -> Result:
         return Result(f"cancelled {jid}")
     job = client.job(jid)
     return Result(f"{jid} was not cancelled: it is {job.state}" if job else f"{jid} has ended meanwhile", Tone.NOTICE)
+
+
+def _job(client: "Client", jid: str) -> Result:
+    why, job = client.why(jid), client.job(jid)
+    lines = list(why_lines(why)) if job is None else [why.sentence, "", *job_lines(job)]
+    return Result("", page=TextPage(f"job {jid}", [line for text in lines for line in text.split("\n")]))
+
+
+def _failed_groups(client: "Client") -> Result:
+    """Show the largest groups, and the newest job of each."""
+    groups = client.failed()
+    largest_first = sorted(groups, key=lambda group: (-groups[group], group))
+    lines = []
+    for group in largest_first[:_MOST_GROUPS]:
+        _, newest = client.failed(group, 0, 1)
+        lines += [f"{groups[group]:>9,} {group}", *(f"{'':10}{_failed_words(job)}" for job in newest)]
+    if len(groups) > _MOST_GROUPS:
+        lines.append(f"{len(groups) - _MOST_GROUPS:,} smaller groups: `leasehold failed` lists them")
+    return Result("", page=TextPage("failed groups", lines or ["nothing has failed"]))
+
+
+def _failed_words(job: "JobRecord") -> str:
+    failure = job.failure or {}
+    return f"{job.jid} {job.klass}, {age(failure.get('when'))}: {failure.get('message')}"
 
 
 def _tell(client: "Client", request: Action) -> Result:

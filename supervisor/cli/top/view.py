@@ -33,7 +33,7 @@ _SPARKS: Final = 24
 _LAST_UNIX: Final = 2**35
 _HINTS: Final = (
     "? keys", "q quit", "d drain", "+ - scale", "p pause", "c cancel", "s stacks", "r reload", "f filter", "Tab pane",
-    "space freeze",
+    "space freeze", "o job", "g failed groups",
 )  # fmt: skip
 
 

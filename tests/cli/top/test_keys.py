@@ -189,6 +189,19 @@ def test_s_asks_for_the_stack_of_the_chosen_child(shown):
     assert shown.press("s") == [Action("stacks", "web-1-4711-3f2a", {"child": 2})]
 
 
+def test_o_opens_the_job_of_the_chosen_child_or_end(shown):
+    shown.press("tab", "down")
+    assert shown.press("o") == [Action("open job", "yI9_p-tiSWux1uMM75jV2Q")]
+    shown.press("end")
+    assert shown.press("o") == [] and "choose a child that runs a job" in shown.lines()[-1]
+    shown.press("tab")
+    assert shown.press("o") == [Action("open job", "6JK2xghrRbuBbIain0NqbA")]
+
+
+def test_g_opens_the_failed_groups(shown):
+    assert shown.press("g") == [Action("open", "failed groups")]
+
+
 def test_a_page_takes_the_keys_until_it_is_left(shown):
     shown.controller.page = TextPage("a stack", [f"line {number}" for number in range(100)])
     assert shown.press("down", "page-down", "d", "c", "+") == []
@@ -240,7 +253,9 @@ def test_a_confirmation_fits_a_narrow_terminal(shown):
 
 def test_the_page_of_the_keys_names_every_key(shown):
     named = " ".join(keys for keys, _ in HELP)
-    assert all(key in named for key in ("d", "+", "-", "p", "r", "c", "s", "f", "space", "?", "q", "Tab", "Escape"))
+    assert all(
+        key in named for key in ("d", "+", "-", "p", "r", "c", "s", "o", "g", "f", "space", "?", "q", "Tab", "Escape")
+    )
     assert max(len(what) for _, what in HELP) + 20 <= 80
 
 
@@ -265,6 +280,7 @@ def test_keys_do_nothing_without_supervisors(key):
     assert shown.lines()[-1] in ("no supervisor is running here", "no child is chosen")
     shown.press("back-tab")
     assert shown.press("p") == [] and shown.lines()[-1] == "there is no queue to be paused"
+    assert shown.press("o") == []
 
 
 def test_a_program_that_leases_by_itself_cannot_be_steered(shown):

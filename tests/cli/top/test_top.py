@@ -102,6 +102,26 @@ def test_a_request_shows_the_supervisors_answer(jobs, played, what):
     assert " at " in ask.argument["by"]
 
 
+def test_page_of_a_job_tells_why_it_stands_so_and_all_of_it(jobs):
+    jobs.queue("emails").put("email.send", {"to": "ann@example.org"}, jid="j")
+    page = carry_out(jobs, Action("open job", "j")).page
+    assert (page.title, page.text[0]) == ("job j", "no living worker serves queue emails")
+    assert 'data       {"to":"ann@example.org"}' in page.text
+    jobs.cancel("j", by="kim@web-1")
+    page = carry_out(jobs, Action("open job", "j")).page
+    assert page.text[0].startswith("job j was cancelled by kim@web-1")
+
+
+def test_page_of_failed_groups_has_the_largest_first_with_its_newest_job(jobs):
+    assert carry_out(jobs, Action("open", "failed groups")).page.text == ["nothing has failed"]
+    jobs.queue("q").put_many({"klass": "k", "jid": jid} for jid in "abc")
+    for group, lease in zip(("Busy", "Broken", "Broken"), jobs.queue("q").lease("w", 3), strict=True):
+        lease.fail(group, "boom")
+    lines = carry_out(jobs, Action("open", "failed groups")).page.text
+    assert [line.split()[:2] for line in lines] == [["2", "Broken"], ["c", "k,"], ["1", "Busy"], ["a", "k,"]]
+    assert lines[1].endswith(" ago: boom")
+
+
 def test_a_refusal_is_said_with_its_reason(jobs, played):
     worker = played({"error": "this supervisor drains"})
     assert carry_out(jobs, Action("scale", worker.name)) == Result(
