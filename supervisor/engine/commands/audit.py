@@ -31,9 +31,10 @@ def read(subject: str | None = None, offset: int = 0, count: int = 25) -> Comman
     """Read up to 1,000 acts, the newest first: all, or those on a job, queue or another thing of this name."""
     wanted = "" if subject is None else checked_name("subject", subject)
     args = wanted, *checked_page(offset, count)
-    return Command(scripts.AUDIT, args, lambda reply: [_act_of(line.decode(errors="replace")) for line in reply])
+    return Command(scripts.AUDIT, args, lambda reply: [act_of(line.decode(errors="replace")) for line in reply])
 
 
-def _act_of(line: str) -> Act:
+def act_of(line: str) -> Act:
+    """Return the act that acts.lua has written as these lines."""
     when_ms, number, actor, act, kind, queue, value, *names = line.split("\n")
     return Act(int(when_ms) / 1000, actor or None, act, kind, tuple(names), int(number), queue or None, value or None)

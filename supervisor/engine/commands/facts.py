@@ -6,6 +6,7 @@ Runs in applications and commands. Must not conclude anything from them: engine/
 from dataclasses import dataclass
 from typing import Any, Final
 
+from supervisor.engine.commands.audit import Act, act_of
 from supervisor.engine.commands.command import Command, now_ms, parse_by
 from supervisor.engine.commands.job_queries import parse_row
 from supervisor.engine.model import scripts
@@ -39,6 +40,11 @@ class Facts:
     def unix(self, name: str) -> float | None:
         """Return a time in unix seconds."""
         return self.told[name] / 1000 if name in self.told else None
+
+    @property
+    def deletions(self) -> list[Act]:
+        """Return the newest deletions of many jobs among which a job without a record may have been."""
+        return [act_of(line) for line in self.told.get("deletions", ())]
 
     def actor(self, name: str) -> tuple[str | None, float | None]:
         """Return who set something and when, as far as it is known."""

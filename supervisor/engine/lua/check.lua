@@ -47,7 +47,7 @@ local WHOLE = {
   ["tracked-jobs"] = "zset", ["workers-seen"] = "zset", days = "zset", histograms = "zset", phantoms = "zset",
   untold = "zset", options = "hash", announced = "hash", config = "string", tags = "string", tracked = "string",
   workers = "string", token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset",
-  limits = "zset", cancelled = "zset", ["cancelled-by"] = "hash", idle = "zset",
+  limits = "zset", cancelled = "zset", ["cancelled-by"] = "hash", dropped = "zset", idle = "zset",
   quiet = "zset", declared = "hash", doors = "hash", kept = "zset", batches = "zset", ["batches-open"] = "zset",
   ["batches-ended"] = "zset", audit = "list",
 }
@@ -228,7 +228,7 @@ members["limits of a queue"] = judge_limit.check_time
 
 local NOT_JUDGED = {
   queues = true, ["workers-seen"] = true, untold = true, ["dependencies:"] = true, ["queues of a limit"] = true,
-  ["skills:"] = true, cancelled = true, ["readers:"] = true, kept = true,
+  ["skills:"] = true, cancelled = true, dropped = true, ["readers:"] = true, kept = true,
   ["batchjobs:"] = true, ["batchfailed:"] = true, -- a sweep looks after their members
 }
 
@@ -348,7 +348,7 @@ end
 
 keys["worker:"] = function(name) must_end(name, DAY_MS) end
 function keys.cancelled(name) must_end(name, DAY_MS) end
-keys["cancelled-by"] = keys.cancelled
+keys["cancelled-by"], keys.dropped = keys.cancelled, keys.cancelled
 function keys.audit(name) must_end(name, 90 * DAY_MS) end
 keys["skills:"] = function(name) must_end(name, DAY_MS) end
 keys["shapes:"] = function(name) must_end(name, DAY_MS) end

@@ -10,7 +10,7 @@
 -- ARGV[3]   queue, if there is no jid
 --
 -- Returns   array: the job as in job.lua | nil, then names and values of facts; absent ones are left out. Values are
---           texts, integers (times in ms) or arrays of texts.
+--           texts, integers (times in ms) or arrays of texts; deletions are acts, as audit.lua answers them.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include this_layout
@@ -20,10 +20,15 @@
 --- @include depths
 --- @include view
 --- @include limits
+--- @include freed
 --- @include pauses
 --- @include lanes
+--- @include memory
 --- @include overdue
+--- @rest
 local WORKERS, SKILLS, NAMED, GENERATIONS, PEERS_MS = 1000, 1000, 5, 100, 3600000
+local REMEMBERED, REMEMBERED_MS = 10000, 604800000 -- as in retention.lua
+local ACTS, NAMES_OF_ACT = 1000, 20 -- that are looked at; that acts.lua names at the most
 local jid, queue = ARGV[2], ARGV[3]
 local answer = { false }
 local function tell(name, value)
@@ -61,6 +66,27 @@ local function tell_living(klass)
   tell("knowing", knowing)
 end
 
+-- Tell of places by what their jobs do now: a lease has expired, a time has come, a limit has room again.
+local function tell_places()
+  local function size(part) return redis.call("ZCARD", queue_key(queue, part)) end
+  local function past(part) return redis.call("ZCOUNT", queue_key(queue, part), "-inf", now) end
+  local stalled, due, parked = past("running"), past("scheduled"), size("parked")
+  local has_room = freed.count(queue, parked)
+  tell("front", size("front"))
+  tell("waiting", size("waiting") + lanes.size(queue))
+  tell("in_paused_lanes", in_paused_lanes(queue))
+  tell("lanes", redis.call("ZCARD", lanes.index(queue)))
+  tell("running", size("running") - stalled)
+  tell("stalled", stalled)
+  tell("scheduled", size("scheduled") - due)
+  tell("due", due)
+  tell("depends", size("depends"))
+  tell("parked", parked - has_room)
+  tell("freed", has_room)
+  tell("apart", size("apart"))
+  tell("entries", redis.call("LLEN", P .. "in:" .. queue))
+end
+
 local function tell_queue()
   tell("queue", queue)
   if setting("paused", queue) ~= 0 then
@@ -68,14 +94,7 @@ local function tell_queue()
   end
   local most = setting("max-concurrency", queue)
   if most > 0 then tell("max_concurrency", most) end
-  tell("front", redis.call("ZCARD", queue_key(queue, "front")))
-  tell("waiting", redis.call("ZCARD", queue_key(queue, "waiting")) + lanes.size(queue))
-  tell("in_paused_lanes", in_paused_lanes(queue))
-  tell("lanes", redis.call("ZCARD", lanes.index(queue)))
-  for _, place_name in ipairs({ "running", "scheduled", "depends", "parked", "apart" }) do
-    tell(place_name, redis.call("ZCARD", queue_key(queue, place_name)))
-  end
-  tell("entries", redis.call("LLEN", P .. "in:" .. queue))
+  tell_places()
   tell("late", overdue_recurrences(queue))
   tell("running_jids", redis.call("ZRANGE", queue_key(queue, "running"), 0, NAMED - 1))
 end
@@ -154,17 +173,60 @@ local function tell_job(rec)
   end
 end
 
-tell("now", now)
-local rec = jid ~= "" and stored_job(jid)
-if jid ~= "" and not rec then
+local function tell_memory()
+  local used, most, evicted, policy = memory_of_server()
+  tell("redis_used_bytes", used)
+  tell("redis_most_bytes", most)
+  tell("redis_evicted", evicted)
+  tell("redis_policy", policy)
+end
+
+-- Tell of the newest deletions of more jobs than an act names, unless each of their jobs is remembered.
+local function tell_deletions()
+  local is_full, found = redis.call("ZCARD", P .. "cancelled") >= REMEMBERED, {}
+  local acts = redis.call("LRANGE", P .. "audit", -ACTS, -1)
+  for i = #acts, 1, -1 do
+    local when, number, act = string.match(acts[i], "^(%d+)\n(%d+)\n[^\n]*\n(%l+)\n")
+    local is_large = (act == "delete" or act == "cancel") and tonumber(number) > NAMES_OF_ACT
+    if is_large and (is_full or tonumber(when) < now - REMEMBERED_MS) then found[#found + 1] = acts[i] end
+    if #found == NAMED then break end
+  end
+  tell("deletions", #found > 0 and found)
+end
+
+-- Tell what may have become of a job of which there is no record.
+local function tell_gone()
   tell("cancelled", tonumber(redis.call("ZSCORE", P .. "cancelled", jid) or nil))
   tell("cancelled_by", redis.call("HGET", P .. "cancelled-by", jid))
-  return answer
+  tell("dropped", tonumber(redis.call("ZSCORE", P .. "dropped", jid) or nil))
+  local first = tonumber(redis.call("ZRANGE", P .. "complete", 0, 0, "WITHSCORES")[2])
+  tell("complete_since", first and math.floor(first))
+  tell_deletions()
+  tell_memory()
+end
+
+-- Tell of a recurrence. Its own jobs have other jids.
+local function tell_recurrence(found)
+  tell("next", tonumber(found[3]))
+  if tonumber(found[4] or 0) > 0 then tell("last_jid", jid .. "-" .. found[4]) end
+end
+
+tell("now", now)
+local rec, klass = jid ~= "" and stored_job(jid), ""
+if jid ~= "" and not rec then
+  local found = redis.call("HMGET", P .. "recur:" .. jid, "queue", "klass", "next", "count")
+  if not found[1] then
+    tell_gone()
+    return answer
+  end
+  queue, klass = found[1], found[2] or ""
+  tell_recurrence(found)
 end
 if rec then
-  queue, answer[1] = rec.queue, view(jid)
+  queue, klass, answer[1] = rec.queue, rec.klass, view(jid)
   tell_job(rec)
 end
+if jid == "" then tell_memory() end
 tell_queue()
-tell_living(rec and rec.klass or "")
+tell_living(klass)
 return answer

@@ -1,6 +1,7 @@
 """Applies the rules to the facts: the first reason that is true is the answer. Runs in applications and commands."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Final
 
 from supervisor.engine.commands.facts import ACTORS, Facts
@@ -11,7 +12,7 @@ Rule = Callable[[Facts], ended.Reason | None]
 
 #: Ordered so that what a person must change comes before what passes by itself.
 _OF_A_JOB: Final[tuple[Rule, ...]] = (
-    ended.cancelled, ended.unknown, ended.complete, ended.failed,
+    ended.recurring, ended.dropped, ended.cancelled, ended.unknown, ended.complete, ended.failed,
     held.stalled, held.running, held.waits_for_parents, held.waits_for_signal, held.unknown_klass, held.retry,
     held.scheduled,
     waiting.paused_queue, waiting.paused_lane, waiting.paused_batch, waiting.no_worker, waiting.misfit,
@@ -19,13 +20,15 @@ _OF_A_JOB: Final[tuple[Rule, ...]] = (
     waiting.behind_others, waiting.lanes_turn, waiting.next_in_line,
 )  # fmt: skip
 _OF_A_QUEUE: Final[tuple[Rule, ...]] = (
-    waiting.paused_queue, queues.late_recurrences, queues.nothing_there, waiting.no_worker, waiting.concurrency,
-    queues.none_ready, queues.served,
+    waiting.paused_queue, queues.late_recurrences, queues.redis_evicts, queues.redis_full,
+    queues.nothing_there, waiting.no_worker, waiting.concurrency, queues.none_ready, queues.served,
 )  # fmt: skip
 #: Reasons that promise a next lease, which these would keep from coming.
-_HELD_UP_TOO: Final = frozenset({"stalled", "retry", "scheduled"})
+_HELD_UP_TOO: Final = frozenset({"stalled", "retry", "scheduled", "recurring"})
 _HOLDING_UP: Final = (waiting.paused_queue, waiting.paused_batch, waiting.no_worker)
-_TIMES: Final = ("now", "popped", "completed", "cancelled", "limit_until")
+_TIMES: Final = (
+    "now", "popped", "completed", "cancelled", "dropped", "complete_since", "next", "limit_until",
+)  # fmt: skip
 
 
 def conclude(facts: Facts, answers: workers.Answers | None = None) -> Why:
@@ -37,7 +40,7 @@ def conclude(facts: Facts, answers: workers.Answers | None = None) -> Why:
     if answers:
         is_leased = reason == "running"
         told = workers.with_its_worker(facts, answers) if is_leased else workers.none_is_free(facts, answers, reason)
-        reason, sentence = told or (reason, sentence)
+        reason, sentence = workers.with_slow_redis(answers, *(told or (reason, sentence)))
     return Why(reason, sentence, dict(_shown(facts)))
 
 
@@ -56,6 +59,8 @@ def _shown(facts: Facts) -> list[tuple[str, Any]]:
         if name in ACTORS:
             by, since_unix = facts.actor(name)
             shown += [(f"{name}_by" if name != "limit_by" else name, by), (f"{name}_unix", since_unix)]
+        elif name == "deletions":
+            shown.append((name, [asdict(act) for act in facts.deletions]))
         elif name in _TIMES:
             shown.append((f"{name}_unix", value / 1000))
         else:

@@ -1,12 +1,23 @@
 """Reasons of a queue as a whole. Runs in applications and commands."""
 
+from typing import Final
+
 from supervisor.engine.commands.facts import Facts
 from supervisor.engine.why.ended import Reason
+from supervisor.engine.why.memory import evicts_jobs, memory_words, refuses_puts
 from supervisor.engine.why.words import counted
+
+#: Jobs that a lease could take, of a lost worker once its grace is over.
+_READY: Final = ("front", "waiting", "entries", "due", "freed", "stalled")
+_NOT_READY: Final = ("running", "scheduled", "depends", "parked", "apart", "in_paused_lanes", "late")
 
 
 def _ready(facts: Facts) -> int:
-    return facts.count("front") + facts.count("waiting") + facts.count("entries") - facts.count("in_paused_lanes")
+    return sum(map(facts.count, _READY)) - facts.count("in_paused_lanes")
+
+
+def _is_empty(facts: Facts) -> bool:
+    return not _ready(facts) and not any(map(facts.count, _NOT_READY))
 
 
 def late_recurrences(facts: Facts) -> Reason | None:
@@ -20,9 +31,20 @@ def late_recurrences(facts: Facts) -> Reason | None:
     )
 
 
+def redis_evicts(facts: Facts) -> Reason | None:
+    if not _is_empty(facts) or not evicts_jobs(facts):
+        return None
+    return "redis-evicts", f"queue {facts.queue} has no jobs; {memory_words(facts)}"
+
+
+def redis_full(facts: Facts) -> Reason | None:
+    if not _is_empty(facts) or not refuses_puts(facts):
+        return None
+    return "redis-full", f"queue {facts.queue} has no jobs; {memory_words(facts)}"
+
+
 def nothing_there(facts: Facts) -> Reason | None:
-    places = ("running", "scheduled", "depends", "parked", "apart", "in_paused_lanes")
-    if _ready(facts) or any(facts.count(place) for place in (*places, "late")):
+    if not _is_empty(facts):
         return None
     return "empty", f"queue {facts.queue} has no jobs"
 
@@ -41,7 +63,9 @@ def none_ready(facts: Facts) -> Reason | None:
 
 
 def served(facts: Facts) -> Reason | None:
+    lost = facts.count("stalled")
+    of_lost = f", {counted(lost, 'job')} of a lost worker" if lost else ""
     return "served", (
-        f"queue {facts.queue} has {counted(_ready(facts), 'waiting job')}, {facts.count('running'):,} running and"
-        f" {counted(facts.count('serving'), 'living worker')} for it"
+        f"queue {facts.queue} has {counted(_ready(facts) - lost, 'waiting job')}{of_lost},"
+        f" {facts.count('running'):,} running and {counted(facts.count('serving'), 'living worker')} for it"
     )

@@ -75,7 +75,7 @@ def limit(facts: Facts) -> Reason | None:
 
 
 def concurrency(facts: Facts) -> Reason | None:
-    most, n = facts.count("max_concurrency"), facts.count("running")
+    most, n = facts.count("max_concurrency"), facts.count("running") + facts.count("stalled")
     if not most or n < most:
         return None
     jids = some(facts.told["running_jids"], n)

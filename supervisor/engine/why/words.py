@@ -24,3 +24,8 @@ def some(names: Sequence[str], total: int) -> str:
     """Return the first names, and how many there are beyond them."""
     beyond = total - len(names)
     return ", ".join(names) + (f" and {beyond:,} more" if beyond > 0 else "")
+
+
+def megabytes(size_bytes: int) -> str:
+    """Return `1,200`, without the unit."""
+    return f"{size_bytes / 1e6:,.0f}"

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from supervisor.engine.commands.facts import Facts
 from supervisor.engine.why.ended import Reason
-from supervisor.engine.why.words import counted, moment, some
+from supervisor.engine.why.words import counted, megabytes, moment, some
 
 Answers = Mapping[str, Any]
 
@@ -20,6 +20,8 @@ _UNKNOWN_TO_ALL: Final = "no-handler"
 #: Ordered so that what a person must change comes before what passes by itself.
 _ORDER: Final = ("worker-silent", "worker-stopped", "memory-budget", "children-busy")
 _NAMED: Final = 3
+#: Redis is slow if exchanges with it take so long on the mean.
+_SLOW_MS: Final = 100
 
 
 class _Obstacle(NamedTuple):
@@ -75,6 +77,20 @@ def none_is_free(facts: Facts, answers: Answers, reason: str) -> Reason | None:
     return code, some([obstacle.words for obstacle in told[:_NAMED]], len(told)) + ahead
 
 
+def with_slow_redis(answers: Answers, reason: str, sentence: str) -> Reason:
+    """Add that Redis answers all these workers slowly. It is the reason where jobs only wait for a worker."""
+    took_ms = {name: _exchange_ms(status) for name, status in answers.items() if status is not None}
+    if not took_ms or min(took_ms.values()) < _SLOW_MS:
+        return reason, sentence
+    slow = [f"{name} only after {ms:,.0f} ms" for name, ms in took_ms.items()]
+    code = "redis-slow" if reason in _WAITS_FOR_A_WORKER else reason
+    return code, f"{sentence}; Redis answers worker {some(slow[:_NAMED], len(slow))}"
+
+
+def _exchange_ms(status: Mapping[str, Any]) -> float:
+    return status.get("redis", {}).get("exchange_ms") or 0.0
+
+
 def _obstacle(worker: str, status: Any, facts: Facts) -> _Obstacle | None:
     if status is None:
         return _Obstacle("worker-silent", f"worker {worker} has not answered in time")
@@ -83,14 +99,16 @@ def _obstacle(worker: str, status: Any, facts: Facts) -> _Obstacle | None:
         return None  # a refusal
     if admission.get("stop"):
         return _Obstacle("worker-stopped", f"worker {worker} starts no job: {admission['stop']}")
+    if status.get("state") == "booting":
+        return _Obstacle("worker-stopped", f"worker {worker} starts no job: it is importing its handlers")
     if status["busy"] and status["busy"] >= status["processes"]["now"]:
         return _Obstacle("children-busy", _busy(worker, status, facts))
     memory = admission.get("memory")
     if memory and (admission["waits_for_room"] or admission["waiting"]):
         return _Obstacle(
             "memory-budget",
-            f"worker {worker} waits for memory: {_mb(memory['used_bytes'])} of {_mb(memory['limit_bytes'])} MB are in"
-            " use or reserved",
+            f"worker {worker} waits for memory: {megabytes(memory['used_bytes'])} of"
+            f" {megabytes(memory['limit_bytes'])} MB are in use or reserved",
         )
     return None
 
@@ -104,7 +122,3 @@ def _busy(worker: str, status: Mapping[str, Any], facts: Facts) -> str:
         return busy
     oldest = max(running, key=lambda child: child["running_s"])
     return f"{busy}; their oldest job is {oldest['jid']}, since {moment(facts.now_unix - oldest['running_s'])}"
-
-
-def _mb(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:,.0f}"

@@ -151,6 +151,17 @@ def test_dependents_of_a_dropped_failed_job_are_freed(client, q, clock):
     assert (client.job("x").state, client.job("x").failure["group"]) == ("failed", "parent-failed")
 
 
+def test_newest_ten_thousand_dropped_jobs_are_remembered_for_a_week(client, ended, clock, server, namespace):
+    dropped = f"{{{namespace}}}:dropped"
+    server.redis.zadd(dropped, {f"earlier-{n:04}": 1000 * clock.now - 1 for n in range(9999)})
+    client.config.set("failed-history-count", 1)
+    ended(4, fail)
+    assert left(client) == [3] and server.redis.zcard(dropped) == 10_000
+    assert 0 < server.redis.pttl(dropped) <= 604_800_000
+    assert [client.why(jid, timeout=0).reason for jid in ("j0", "earlier-0002")] == ["dropped", "dropped"]
+    assert client.why("earlier-0001", timeout=0).reason == "unknown"
+
+
 def test_a_failed_job_that_is_dropped_is_told_of(client, ended, clock):
     client.config.set("failed-history", 60)
     ended(1, fail)

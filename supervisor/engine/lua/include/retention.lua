@@ -27,24 +27,27 @@ function retention.erase_all(jids, key)
   end
 end
 
--- The newest cancelled jobs are remembered for a while, with time and actor.
+-- The newest jobs that were cancelled or dropped are remembered for a while.
 local REMEMBERED, REMEMBERED_MS, FIELDS = 10000, 604800000, 400 -- jobs, and fields in one call
-local cancelled_by, cancelled_count = {}, 0
+local cancelled_by, cancelled_jids = {}, {}
 
--- Forget so many of the oldest that the new ones have room.
-local function forget_cancelled(key)
+-- Remember since when these jobs are gone. Return those that are forgotten for it: the oldest, until the others have
+-- room.
+local function remember(key, jids)
   local aged = redis.call("ZCOUNT", key, "-inf", now - REMEMBERED_MS)
-  local n = math.max(aged, redis.call("ZCARD", key) + cancelled_count - REMEMBERED)
-  return n > 0 and redis.call("ZRANGE", key, 0, math.min(n, cancelled_count + 16) - 1) or {}
+  local n = math.max(aged, redis.call("ZCARD", key) + #jids - REMEMBERED)
+  local old = n > 0 and redis.call("ZRANGE", key, 0, math.min(n, #jids + 16) - 1) or {}
+  for _, jid in ipairs(old) do place(key, jid, false) end
+  for _, jid in ipairs(jids) do place(key, jid, now) end
+  expire(key, REMEMBERED_MS)
+  return old
 end
 
 local function remember_cancelled()
-  local key, names = P .. "cancelled", P .. "cancelled-by"
-  local gone, known = forget_cancelled(key), {}
+  local names = P .. "cancelled-by"
+  local gone, known = remember(P .. "cancelled", cancelled_jids), {}
   redis.call("HLEN", names) -- a foreign type raises here
-  for _, jid in ipairs(gone) do place(key, jid, false) end
   for jid, by in pairs(cancelled_by) do
-    place(key, jid, now)
     gone[#gone + 1] = jid
     if by ~= "" then
       known[#known + 1] = jid
@@ -53,15 +56,14 @@ local function remember_cancelled()
   end
   for i = 1, #gone, FIELDS do del_fields({ names, unpack(gone, i, math.min(i + FIELDS - 1, #gone)) }) end
   for i = 1, #known, FIELDS do set_fields({ names, unpack(known, i, math.min(i + FIELDS - 1, #known)) }) end
-  expire(key, REMEMBERED_MS)
   expire(names, REMEMBERED_MS)
 end
 
 -- Delete a job that has not ended, in any place; `by` names the actor, or "". Its dependents are handled when all jobs
 -- that go with it are gone.
 function retention.cancel(rec, by)
-  if cancelled_count == 0 then finish_with(remember_cancelled) end
-  cancelled_by[rec.jid], cancelled_count = by, cancelled_count + 1
+  if #cancelled_jids == 0 then finish_with(remember_cancelled) end
+  cancelled_by[rec.jid], cancelled_jids[#cancelled_jids + 1] = by, rec.jid
   publish_job_event("job.cancelled", rec, { worker = select(2, owner_of(rec)), by = by ~= "" and by or nil })
   moves.take_away(rec)
   moves.ended(rec, "cancelled")
@@ -106,9 +108,9 @@ function retention.prune_completed(added, most)
   retention.erase_all(special, key)
 end
 
--- A failed job that is dropped is counted, and its dependents must not wait for ever.
+-- A failed job that is dropped is counted and remembered, and its dependents must not wait for ever.
 function retention.prune_failed(added, most)
-  local key, dropped_count = P .. "failed", 0
+  local key, forgotten = P .. "failed", {}
   local n = surplus(key, added, setting("failed-history"), setting("failed-history-count"), most)
   if n <= 0 then return end
   for _, jid in ipairs(redis.call("ZRANGE", key, 0, n - 1)) do
@@ -117,7 +119,7 @@ function retention.prune_failed(added, most)
     if (zsets[key] or {})[jid] == false then
       --       this script has put it anew
     elseif rec and rec.state == "failed" then
-      dropped_count = dropped_count + 1
+      forgotten[#forgotten + 1] = jid
       publish_job_event("job.dropped", rec, { group = rec.group })
       rec.batch = nil -- which has counted it as failed
       moves.leave(rec)
@@ -127,5 +129,7 @@ function retention.prune_failed(added, most)
       moves.phantom(key, jid, jid)
     end
   end
-  if dropped_count > 0 then raise("failed-dropped", dropped_count) end
+  if #forgotten == 0 then return end
+  raise("failed-dropped", #forgotten)
+  remember(P .. "dropped", forgotten)
 end
