@@ -33,8 +33,8 @@ examples:
 
 DATA is JSON (none: null). The jid goes to stdout. A job with a known jid is moved and put again; options
 that are not given keep their values. With --add a known job is left alone, and the exit code is 1.
-If supervisors are running, a hint on stderr says that none of them serves the queue or has the klass, or that no job
-has a jid of --depends. The job is put all the same.
+A hint on stderr says that no supervisor is running, that none serves the queue or has the klass, or that no job has a
+jid of --depends. The job is put all the same.
 --depends: the job waits until those jobs are complete. A job that does not exist counts as complete.
 --unique: if another job that has not ended holds the key, nothing is put, and the printed jid is
 that job's.

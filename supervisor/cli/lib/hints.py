@@ -49,6 +49,8 @@ def _about_workers(client: "Client", queue: str, klass: str) -> Iterator[str]:
     elif workers:
         known = {name for worker in workers for name in worker.queues}
         yield f"no supervisor that runs serves queue {queue}{near(queue, known)}"
+    else:
+        yield f"no supervisor is running: the job waits until one serves queue {queue}"
 
 
 def _workers_of(client: "Client", queue: str) -> list["WorkerInfo"]:

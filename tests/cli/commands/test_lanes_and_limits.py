@@ -19,35 +19,35 @@ def queue(jobs):
 
 
 def test_put_takes_lane_limit_expiry_and_at_most_once(shell, jobs):
-    shell.line("put", "k", "--jid", "j", "--lane", "l", "--limit", "api", "--expires", "1h", "--at-most-once")
+    shell.put("k", "--jid", "j", "--lane", "l", "--limit", "api", "--expires", "1h", "--at-most-once")
     job = jobs.job("j")
     assert (job.lane, job.limit, job.at_most_once, job.persistent) == ("l", "api", True, False)
     assert job.start_by_unix == pytest.approx(job.put_unix + 3600, abs=0.01)
-    shell.line("put", "k", "--jid", "j", "--lane", "", "--limit", "", "--expires", "")
+    shell.put("k", "--jid", "j", "--lane", "", "--limit", "", "--expires", "")
     job = jobs.job("j")
     assert (job.lane, job.limit, job.start_by_unix, job.at_most_once) == (None, None, None, True)
-    shell.line("put", "k", "--jid", "p", "--persistent")
+    shell.put("k", "--jid", "p", "--persistent")
     assert jobs.job("p").persistent
 
 
 def test_put_and_recur_take_a_trace_and_job_shows_it(shell, jobs):
     trace = f"00-{'ab' * 16}-{'cd' * 8}-01"
-    shell.line("put", "k", "--jid", "j", "--trace", trace)
+    shell.put("k", "--jid", "j", "--trace", trace)
     shell.line("recur", "k", "--every", "1h", "--offset", "1h", "--jid", "r", "--trace", trace)
     for jid in ("j", "r"):
         assert shell.json("job", jid)["trace"] == trace
         assert f"trace      {trace}" in shell.good("job", jid)
     assert "trace must be a W3C traceparent" in shell.refused(2, "put", "k", "--trace", "00-ab-01")
-    shell.line("put", "k", "--jid", "j", "--trace", "")
+    shell.put("k", "--jid", "j", "--trace", "")
     assert jobs.job("j").trace is None
 
 
 def test_a_unique_job_is_put_once_and_then_names_its_holder(shell, jobs):
-    first = shell.line("put", "k", '{"n": 1}', "--unique")
+    first = shell.put("k", '{"n": 1}', "--unique")
     said = shell("put", "k", '{"n": 1}', "--unique")
     assert (said.code, said.out) == (0, f"{first}\n")
     assert said.err == f"leasehold: nothing was put: job {first} holds what is to be unique\n"
-    second = shell.line("put", "k", '{"n": 2}', "--unique=night")
+    second = shell.put("k", '{"n": 2}', "--unique=night")
     assert second != first
     assert shell("put", "other", "--unique=night").out == f"{second}\n"
     assert jobs.queue("default").length() == 2
@@ -55,26 +55,26 @@ def test_a_unique_job_is_put_once_and_then_names_its_holder(shell, jobs):
 
 
 def test_put_with_a_mode_adds_data_to_the_keys_job(shell, jobs):
-    first = shell.line("put", "k", "1", "--unique=all", "--collect", "1h", "--most", "3")
+    first = shell.put("k", "1", "--unique=all", "--collect", "1h", "--most", "3")
     said = shell("put", "k", "2", "--unique=all", "--collect", "1h", "--most", "3")
     assert (said.code, said.out) == (0, f"{first}\n")
     assert f"no job was made: job {first} of this key takes the data" in said.err
     assert jobs.job(first).data == [1, 2]
-    debounced = shell.line("put", "k", "1", "--unique=last", "--debounce", "1h")
+    debounced = shell.put("k", "1", "--unique=last", "--debounce", "1h")
     assert shell("put", "k", "2", "--unique=last", "--debounce", "1h").out == f"{debounced}\n"
     assert jobs.job(debounced).data == 2
-    throttled = shell.line("put", "k", "1", "--unique=rare", "--throttle", "1h")
+    throttled = shell.put("k", "1", "--unique=rare", "--throttle", "1h")
     assert shell("put", "k", "2", "--unique=rare", "--throttle", "1h").out == f"{throttled}\n"
 
 
 def test_the_word_after_unique_is_not_its_key(shell, jobs):
-    shell.line("put", "--unique", "k", "[1]", "--jid", "j")
+    shell.put("--unique", "k", "[1]", "--jid", "j")
     job = jobs.job("j")
     assert (job.klass, job.data, job.unique) == ("k", [1], True)
 
 
 def test_add_tells_a_known_jid_from_a_held_key(shell):
-    shell.line("put", "k", "--jid", "a", "--unique=x")
+    shell.put("k", "--jid", "a", "--unique=x")
     assert shell.refused(1, "put", "k", "--add", "--jid", "a") == "job a exists; nothing was changed"
     said = shell.refused(1, "put", "k", "--add", "--jid", "b", "--unique=x")
     assert said == "another job holds what is to be unique; nothing was changed"
@@ -259,7 +259,7 @@ def test_a_misspelt_queue_is_not_deleted(shell, jobs):
 
 
 def test_job_may_be_put_with_several_limits(shell, jobs):
-    shell.line("put", "k", "--jid", "j", "--limit", "tenant", "--limit", "api")
+    shell.put("k", "--jid", "j", "--limit", "tenant", "--limit", "api")
     assert jobs.job("j").limit == ("tenant", "api")
     for key in ("tenant", "api"):
         jobs.limit(key, running=0)

@@ -128,7 +128,7 @@ def test_depend_refuses_itself_circles_and_jobs_without_dependencies(shell, queu
 
 def test_put_with_depends_follows_on_parent_failure(shell, jobs, queue):
     queue.put("k", jid="a")
-    shell.line("put", "k", "--jid", "j", "--depends", "a", "--on-parent-failure", "run", "--tag", "x", "--tag", "y")
+    shell.put("k", "--jid", "j", "--depends", "a", "--on-parent-failure", "run", "--tag", "x", "--tag", "y")
     job = jobs.job("j")
     assert (job.state, job.dependencies, job.on_parent_failure, job.tags) == ("depends", ["a"], "run", ["x", "y"])
     shell.line("fail", "a")

@@ -46,9 +46,9 @@ def test_a_queue_that_no_living_supervisor_serves_is_hinted_at(hint, alive):
     assert hint("mail.send", "--queue", "emial") == ["no supervisor that runs serves queue emial, did you mean email?"]
 
 
-def test_missing_parents_are_hinted_at(hint, jobs):
+def test_missing_parents_are_hinted_at(hint, jobs, alive):
     jobs.queue("q").put("k", jid="there")
-    assert hint("k", "--depends", "there", "--depends", "typo") == [
+    assert hint("mail.send", "--depends", "there", "--depends", "typo") == [
         "there is no job typo to wait for: it counts as complete"
     ]
 
@@ -57,9 +57,11 @@ def test_a_job_that_is_only_added_is_hinted_at_too(hint, alive):
     assert len(hint("mail.sned", "--add", "--jid", "a")) == 1
 
 
-def test_without_a_living_supervisor_there_is_no_hint(hint, jobs, server, namespace, alive):
+def test_no_living_supervisor_is_hinted_at(hint, jobs, server, namespace, alive):
     server.redis.zadd(f"{{{namespace}}}:workers-seen", {"web-1": 1, "web-2": 1})
-    assert hint("mail.sned", "--queue", "emial") == []
+    assert hint("mail.send", "--queue", "email") == [
+        "no supervisor is running: the job waits until one serves queue email"
+    ]
 
 
 def test_a_silent_supervisor_may_have_any_klass(hint, jobs, alive):
