@@ -1,14 +1,15 @@
 """Sets how long tests are and how long they wait.
 
-TEST_FULL=1 runs the long tests at full length. Without it they take what a CI run can spare. TEST_PATIENCE=4 lets each
-wait last four times as long, for a machine that does other work.
+TEST_FULL=1 runs the long tests at full length. Without it they take what a CI run can spare. `.ci/run --full`
+runs those at full length that take no more than a few minutes. TEST_PATIENCE=4 lets each wait last four times as long,
+for a machine that does other work.
 """
 
 import os
 import time
 
 FULL = os.environ.get("TEST_FULL") == "1"
-#: True also in `.ci/run --full`, for tests that take minutes there, not hours.
+#: True also in `.ci/run --full`, for tests that take minutes at full length, not hours.
 LONG = FULL or bool(os.environ.get("CI_FULL"))
 #: The day by which cases of long tests take turns; None: all of them run, as with TEST_SAMPLE=all. All processes of a
 #: run have the day of the first.

@@ -9,7 +9,7 @@ import pytest
 
 from supervisor import clock
 from supervisor.linux import removal
-from tests.lengths import FULL, SOON_S
+from tests.lengths import LONG, SOON_S
 from tests.parts import in_fork, open_fds
 
 
@@ -126,7 +126,7 @@ def test_more_directories_than_one_listing_are_removed(tmp_path, monkeypatch):
 
 
 def test_many_files_are_removed_in_seconds(tmp_path, measured):
-    count = 100_000 if FULL else 500
+    count = 100_000 if LONG else 500
     for number in range(count):
         os.mknod(tmp_path / str(number))
     began_at = clock.monotonic()

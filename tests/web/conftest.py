@@ -13,7 +13,7 @@ from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_client import Client
 from supervisor.web import Loopback, Tokens, app
 from supervisor.web.auth import ROLES
-from tests.lengths import FULL, SOON_S
+from tests.lengths import LONG, SOON_S
 
 #: A text by which a job's author may try to harm the people who look at the job.
 HOSTILE = """"'><script>a()</script><img src=x onerror=b()>{{7*7}}"""
@@ -88,14 +88,20 @@ def key_of(text: str) -> str:
     return str(key)
 
 
+def shown(site: Visitor, act: str) -> dict[str, Any]:
+    """Return how far an act on many jobs is."""
+    [found] = site.http.get(f"/api/v1/bulk?act={act}", headers=bearer("operator")).json()["acts"]
+    return dict(found)
+
+
 def ended(site: Visitor, act: str) -> dict[str, Any]:
     """Wait until an act on many jobs goes on no more, and return it."""
-    give_up_at = monotonic() + (30 if FULL else 1) * SOON_S
+    give_up_at = monotonic() + (30 if LONG else 1) * SOON_S
     while True:
-        [shown] = site.http.get(f"/api/v1/bulk?act={act}", headers=bearer("operator")).json()["acts"]
-        if shown["state"] not in ("counting", "acting"):
-            return dict(shown)
-        assert monotonic() < give_up_at, shown
+        found = shown(site, act)
+        if found["state"] not in ("counting", "acting"):
+            return found
+        assert monotonic() < give_up_at, found
 
 
 @pytest.fixture

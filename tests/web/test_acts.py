@@ -15,7 +15,7 @@ from supervisor.web import Loopback, ProxyHeader, Tokens, app
 from supervisor.web.acts.table import ACTS
 from supervisor.web.auth import ROLES
 from tests.engine.played import PlayedWorker
-from tests.lengths import FULL
+from tests.lengths import LONG
 from tests.web.conftest import HOSTILE, LINES, TOKENS, bearer, ended, key_of, tags, words
 
 #: Fields with which each act is asked for.
@@ -447,7 +447,7 @@ def test_no_request_without_right_writes(server, namespace, site):
     chance = random.Random(25)
     values = [*FIELDS.values(), None, "", -1, 2**70, [], {}, [[]], HOSTILE, "x" * 700, {"a": {"b": []}}, True]
     before = server.dump(namespace)
-    for _ in range(5_000 if FULL else 600):
+    for _ in range(5_000 if LONG else 600):
         act, role = chance.choice(ACTS), chance.choice(ROLES)
         if role in act.roles:
             continue
@@ -461,7 +461,7 @@ def test_no_request_without_right_writes(server, namespace, site):
 def test_no_act_breaks_the_server(site):
     chance = random.Random(26)
     values = [*FIELDS.values(), None, "", -1, 2**70, [], {}, [[]], HOSTILE, "x" * 700, {"a": {"b": []}}, True, "\0"]
-    for _ in range(5_000 if FULL else 600):
+    for _ in range(5_000 if LONG else 600):
         act = chance.choice([act for act in ACTS if not act.name.endswith("_supervisor")])
         fields = {
             each.name: chance.choice([FIELDS[each.name], *values]) for each in act.fields if chance.random() < 0.8

@@ -14,7 +14,7 @@ from supervisor.web.acts.table import ACTS
 from supervisor.web.export import as_csv
 from supervisor.web.pages.jobs import STATES
 from supervisor.web.pages.table import PAGES
-from tests.lengths import FULL
+from tests.lengths import LONG
 from tests.web.conftest import HOSTILE, bearer
 
 NAMES = {"queue": "mail", "jid": "first", "key": "smtp", "worker": "w-1", "batch": "import"}
@@ -145,7 +145,7 @@ def test_no_request_breaks_the_server_or_writes(server, namespace, filled, visit
     paths = [page.api for page in PAGES] + [f"/../../{page.name}" for page in PAGES] + ["/", "/../../search"]
     names = [*{each.name for page in PAGES for each in page.parameters}, "format", "q", HOSTILE]
     before = server.dump(namespace)
-    for _ in range(20_000 if FULL else 1_000):
+    for _ in range(20_000 if LONG else 1_000):
         path = re.sub(r"{\w+}", lambda _: chance.choice(parts), chance.choice(paths))
         query = "&".join(f"{quote(chance.choice(names))}={chance.choice(parts)}" for _ in range(chance.randrange(4)))
         asked = f"/api/v1{path}?{query}"

@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import contextmanager
+from time import monotonic
 
 import pytest
 
@@ -9,10 +10,10 @@ from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import bulk
 from supervisor.engine.model.outcomes import Completed, Failed
 from supervisor.web import bulk_acts
-from tests.lengths import FULL
-from tests.web.conftest import bearer, ended, key_of, tags, words
+from tests.lengths import LONG
+from tests.web.conftest import bearer, ended, key_of, shown, tags, words
 
-COUNT = 200_000 if FULL else 2_000
+COUNT, STEP = (200_000, bulk.STEP) if LONG else (2_000, 5)
 
 
 def ask(site, path, role="operator", **fields):
@@ -32,9 +33,9 @@ def chosen(site, **fields):
 def done(site, act):
     """Let an act on counted jobs go on to its end, and return what has come of it."""
     ask(site, f"/{act}/start")
-    shown = ended(site, act)
-    assert shown["state"] == "done", shown
-    return shown["notes"]
+    found = ended(site, act)
+    assert found["state"] == "done", found
+    return found["notes"]
 
 
 def refused(site, path, **fields):
@@ -121,18 +122,27 @@ def test_job_that_others_wait_for_is_left(filled, site):
     ]
 
 
-def test_each_failed_job_is_put_back_once_while_they_are_worked_on(server, namespace, jobs, site):
-    """Half of the jobs fail again at once, in the same group."""
+def fail_many(jobs):
+    """Fail jobs of queue work in group Again."""
     jobs.config.set("failed-history-count", 2 * COUNT)
     queue = jobs.queue("work")
     for first in range(0, COUNT, 1000):
         queue.put_many({"klass": "k", "jid": f"j{first + n}"} for n in range(1000))
         jobs.settle([Failed(lease, "Again", "boom") for lease in queue.lease("w", 1000)])
+
+
+def fails_again(jid):
+    return int(jid[1:]) % 2 == 0
+
+
+@contextmanager
+def working(server, namespace):
+    """Work queue work off: half of its jobs fail again, in the same group. Yields the jids as they are leased."""
     worked: list[str] = []
     is_over = threading.Event()
 
     def outcome(lease):
-        return Completed(lease) if int(lease.jid[1:]) % 2 else Failed(lease, "Again", "boom")
+        return Failed(lease, "Again", "boom") if fails_again(lease.jid) else Completed(lease)
 
     def work():
         with Client(server.url, namespace) as client:
@@ -147,12 +157,43 @@ def test_each_failed_job_is_put_back_once_while_they_are_worked_on(server, names
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        assert done(site, chosen(site, do="retry", group="Again")) == [f"put back {COUNT:,} jobs"]
+        yield worked
     finally:
         is_over.set()
         worker.join()
+
+
+def test_each_failed_job_is_put_back_once_while_they_are_worked_on(server, namespace, jobs, site, measured):
+    fail_many(jobs)
+    began_at = monotonic()
+    with working(server, namespace) as worked:
+        assert done(site, chosen(site, do="retry", group="Again")) == [f"put back {COUNT:,} jobs"]
     assert len(worked) == len(set(worked)) == COUNT
     assert jobs.failed()["Again"] == COUNT // 2
+    measured(f"{COUNT:,} failed jobs are put back, and worked on meanwhile, in {monotonic() - began_at:.1f} s")
+
+
+def test_stopped_retry_keeps_what_was_done_while_jobs_are_worked_on(
+    server, namespace, jobs, site, monkeypatch, measured
+):
+    monkeypatch.setattr(bulk, "STEP", STEP)
+    fail_many(jobs)
+    with working(server, namespace) as worked:
+        act = chosen(site, do="retry", group="Again")
+        ask(site, f"/{act}/start")
+        while shown(site, act)["done"] < COUNT // 4:
+            pass
+        with without_writes(server):
+            ask(site, f"/{act}/stop")
+        stopped = ended(site, act)
+    n = stopped["done"]
+    assert stopped["state"] == "stopped" and COUNT // 4 <= n < COUNT
+    assert stopped["notes"] == [f"put back {n:,} of {COUNT:,} jobs; the rest is as it was"]
+    assert len(worked) == len(set(worked)) == n
+    assert jobs.failed()["Again"] == COUNT - n + sum(map(fails_again, worked))
+    measured(
+        f"a retry of {COUNT:,} jobs, stopped when {n:,} were put back: each of these ran once, the others lie there"
+    )
 
 
 def test_stopped_act_is_stopped_after_its_present_step(server, jobs, operator, monkeypatch):
@@ -164,9 +205,9 @@ def test_stopped_act_is_stopped_after_its_present_step(server, jobs, operator, m
         assert ask(site, f"/{act}/start")["state"] == "acting"
         assert 'http-equiv="refresh"' in operator.page(f"/bulk?act={act}")
         ask(site, f"/{act}/stop")
-    shown = ended(site, act)
-    assert (shown["state"], shown["done"]) == ("stopped", 100)
-    assert shown["notes"] == ["moved 100 of 1,000 jobs into queue other; the rest is as it was"]
+    stopped = ended(site, act)
+    assert (stopped["state"], stopped["done"]) == ("stopped", 100)
+    assert stopped["notes"] == ["moved 100 of 1,000 jobs into queue other; the rest is as it was"]
     assert (len(jobs.queue("other")), len(jobs.queue("work"))) == (100, 900)
     text = site.page(f"/bulk?act={act}")
     assert "What was done stays done" in words(text) and "http-equiv" not in text and "/act/stop_bulk" not in text
@@ -191,8 +232,8 @@ def test_queue_is_deleted_in_steps_that_can_be_stopped(server, jobs, site):
         answer = site.http.post("/api/v1/queues/work/delete", json=fields, headers=bearer("operator"))
         assert answer.json()["state"] == "acting"
         ask(site, f"/{answer.json()['act']}/stop")
-    shown = ended(site, answer.json()["act"])
-    assert (shown["state"], shown["done"]) == ("stopped", 1)
+    stopped = ended(site, answer.json()["act"])
+    assert (stopped["state"], stopped["done"]) == ("stopped", 1)
     assert (jobs.queue("work").counts().recurring, len(jobs.queue("work"))) == (0, 3000)
 
 
@@ -220,9 +261,9 @@ def test_act_that_breaks_says_how_far_it_came(server, namespace, failed, site):
     kept = server.redis.dump(f"{{{namespace}}}:audit")
     server.redis.set(f"{{{namespace}}}:audit", "of another program")
     ask(site, f"/{act}/start")
-    shown = ended(site, act)
+    broken = ended(site, act)
     server.redis.restore(f"{{{namespace}}}:audit", 0, kept, replace=True)
-    assert shown["state"] == "broken" and "put back 0 of 30 jobs" in shown["notes"][0]
+    assert broken["state"] == "broken" and "put back 0 of 30 jobs" in broken["notes"][0]
     assert failed.failed()["Broken"] == 30
 
 

@@ -7,7 +7,7 @@ import pytest
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands.lanes import LaneCounts
 from supervisor.engine.model.outcomes import Completed, Released
-from tests.lengths import FULL
+from tests.lengths import LONG
 
 
 def leased(queue, count):
@@ -46,10 +46,10 @@ def test_jobs_without_a_lane_take_turns_as_one_lane(client):
 
 
 def test_every_lane_starts_a_job_within_one_round(server, namespace):
-    """The lane joins behind many jobs of another one. TEST_FULL=1: behind 100,000."""
+    """The lane joins behind many jobs of another one. `.ci/run --full`: behind 100,000."""
     with Client(server.url, namespace) as client:
         q = client.queue("q")
-        fill(q, a=100_000 if FULL else 20_000)
+        fill(q, a=100_000 if LONG else 20_000)
         for _ in range(3):
             client.settle([Completed(lease) for lease in q.lease("w", 1000)])
         q.put("k", lane="b")

@@ -11,7 +11,7 @@ from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import leasing
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Returned, Unknown
-from tests.lengths import FULL
+from tests.lengths import LONG
 
 KEY = "api:stripe"
 
@@ -640,9 +640,9 @@ def cost_of_a_lease(server, queue, count=1):
     return max(part - CONFIGURED, whole), took, leases
 
 
-@pytest.mark.parametrize(("n", "lane"), [(100_000 if FULL else 15_000, None), (10_000, "a")])
+@pytest.mark.parametrize(("n", "lane"), [(100_000 if LONG else 15_000, None), (10_000, "a")])
 def test_blocked_jobs_ahead_cost_a_lease_only_a_few_reads(server, namespace, n, lane):
-    """TEST_FULL=1: 100,000 jobs."""
+    """`.ci/run --full`: 100,000 jobs."""
     with Client(server.url, namespace) as client:
         client.limit(KEY, running=0)
         blocked, free = client.queue("blocked"), client.queue("free")

@@ -8,7 +8,7 @@ from supervisor.engine.commands import leasing, settling
 from supervisor.engine.commands.leasing import Renewal
 from supervisor.engine.model.outcomes import Suspended
 from supervisor.engine.model.replay import NEVER_MS, Replay
-from tests.lengths import FULL
+from tests.lengths import LONG
 
 
 def leased(client, jid="j", **options):
@@ -205,8 +205,8 @@ def test_sent_again_suspend_changes_nothing(client, clock):
 
 
 def test_waiting_job_takes_little_memory(client, server, measured):
-    """TEST_FULL=1: a hundred thousand jobs."""
-    count = 100_000 if FULL else 5_000
+    """`.ci/run --full`: a hundred thousand jobs."""
+    count = 100_000 if LONG else 5_000
     before_bytes = server.redis.info("memory")["used_memory"]
     queue = client.queue("many")
     for _ in range(count // 1000):

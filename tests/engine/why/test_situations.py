@@ -714,7 +714,7 @@ def clear(server, namespace):
         server.redis.unlink(*gone[first : first + 1000])
 
 
-@pytest.mark.skipif(not LONG, reason="each of them beside so many jobs takes minutes: TEST_FULL=1")
+@pytest.mark.skipif(not LONG, reason="takes minutes: TEST_FULL=1, or the full CI")
 def test_each_question_is_quick_beside_a_million_jobs(server, namespace, cpu_ms, measured):
     with World(server, namespace, Clock()) as w:
         w.client.queue("crowd").put_many({"klass": "k", "jid": f"crowd-{n}"} for n in range(MILLION))

@@ -9,7 +9,7 @@ import pytest
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import leasing, mailbox, maintenance, workers
-from tests.lengths import FULL
+from tests.lengths import LONG
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_only_the_queues_that_it_serves_count(client, idle, retire):
 def test_a_put_at_any_instant_is_seen_or_leaves_its_token(server, namespace):
     """Each trial on a queue of its own: the put falls before, into or after the leave."""
     chance, seen = random.Random(7), {"": 0, "work": 0}
-    for trial in range(1000 if FULL else 200):
+    for trial in range(1000 if LONG else 200):
         name, worker = f"q{trial}", f"w{trial}"
         with Client(server.url, namespace) as ours, Client(server.url, namespace) as theirs:
             assert ours.queue(name).lease(worker) == []
