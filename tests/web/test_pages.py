@@ -58,6 +58,16 @@ def test_a_queue_shows_its_counts_and_lanes(filled, visitor):
     assert "Paused: kim@web-1" in words(visitor.page("/queue?queue=quiet"))
 
 
+def test_lanes_are_shown_fullest_first_then_by_name(jobs, visitor):
+    lanes = jobs.queue("laned")
+    lanes.put_many({"klass": "k", "lane": f"lane-{n % 600:03}"} for n in range(600))
+    lanes.put("k", lane="lane-599")
+    shown = visitor.json("/lanes/laned")
+    assert (len(shown["lanes"]), shown["lanes_in_all"]) == (500, 601)
+    assert [lane["lane"] for lane in shown["lanes"][:3]] == ["lane-599", "lane-000", "lane-001"]
+    assert "The 500 fullest of 601 lanes." in words(visitor.page("/lanes?queue=laned"))
+
+
 @pytest.mark.parametrize("path", ["/queue?queue=mail", "/overview"])
 def test_percentiles_of_the_last_hour_day_and_month_are_shown(filled, visitor, path):
     queue = filled.queue("mail")

@@ -19,7 +19,6 @@ from supervisor.engine.commands import (
     recent,
     recurrences,
     statistics,
-    steps,
 )
 from supervisor.engine.commands.deleting import Deleted
 from supervisor.engine.commands.lanes import LaneCounts, in_lane
@@ -169,10 +168,7 @@ class Queue:
 
     def lanes(self) -> dict[str, LaneCounts]:
         """Return the lanes that hold jobs, or have a weight or a pause, by name. "" is the lane of jobs without one."""
-        by_name = self._calls.follow(
-            steps.all_pages(lambda offset: lanes.read(self.name, None, offset, now=self._calls.clock()))
-        )
-        return dict(sorted(by_name.items()))
+        return self._calls.follow(lanes.read_all(self.name, self._calls.clock))
 
     def stats(self, date: datetime.date | str | float | None = None) -> Stats:
         """Return how long jobs waited and ran on a UTC day (default: today), and how they ended."""
@@ -235,8 +231,7 @@ class Lane:
 
     def counts(self) -> LaneCounts:
         """Return how many jobs are in each state, the lane's weight, and whether it is paused."""
-        by_name = self._calls.call(lanes.read, self._queue.name, self.name)
-        return by_name[self.name]
+        return self._calls.call(lanes.read_one, self._queue.name, self.name)
 
     def length(self) -> int:
         """Return how many jobs can be leased: waiting and stalled."""

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from supervisor import clock
 from supervisor.engine.commands import job_changes, lanes
 from supervisor.engine.commands.command import Argument, Command, checked_by, checked_names, now_ms, parse_names
-from supervisor.engine.commands.steps import Steps, Told, all_pages, ignored
+from supervisor.engine.commands.steps import Steps, Told, ignored
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
@@ -150,8 +150,8 @@ def _places(choice: Choice, now: Callable[[], float | None]) -> Generator[Comman
     places = dict.fromkeys(place for state, of in _PLACES.items() if state in choice.states for place in of)
     if "lanes" not in places:
         return places
-    filled = yield from all_pages(lambda offset: lanes.read(queue, None, offset, now=now()))
-    named = [f"lane:{name}" for name, counts in filled.items() if name and counts.waiting]
+    filled = yield from lanes.waiting(queue, now)
+    named = [f"lane:{name.decode()}" for name, number in filled.items() if name and number]
     return [each for place in places for each in (named if place == "lanes" else [place])]
 
 

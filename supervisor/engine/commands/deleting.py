@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from supervisor.engine.commands import job_queries, lanes, queue_counts
 from supervisor.engine.commands.command import Command, checked_by, checked_jids, now_ms, parse_names
 from supervisor.engine.commands.lanes import LaneCounts
-from supervisor.engine.commands.steps import Steps, Told, all_pages, ignored
+from supervisor.engine.commands.steps import Steps, Told, ignored
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from supervisor.engine.model.jobs import JobRecord
@@ -81,7 +81,7 @@ def delete(
         if not found and not ran:
             break
     if lane is not None:
-        left: LaneCounts = (yield lanes.read(queue, lane, now=now()))[lane]
+        left: LaneCounts = yield lanes.read_one(queue, lane, now=now())
         return Deleted(dropped, stopped + left.running + left.stalled)
     counts: queue_counts.Counts = (yield queue_counts.counts([queue], now=now()))[queue]
     if not counts.total:
@@ -180,8 +180,8 @@ class _Clearing:
     def _lines(self) -> Steps[list[str]]:
         if self._lane is not None:
             return [f"lane:{self._lane}"]
-        filled = yield from all_pages(lambda offset: lanes.read(self._queue, None, offset, now=self._now()))
-        return ["waiting", *(f"lane:{name}" for name, counts in filled.items() if name and counts.waiting)]
+        filled = yield from lanes.waiting(self._queue, self._now)
+        return ["waiting", *(f"lane:{name.decode()}" for name, number in filled.items() if name and number)]
 
     def drop_from(self, *places: str) -> Steps[int]:
         """Drop the wanted jobs of these places. Return how many."""

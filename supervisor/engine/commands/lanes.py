@@ -3,17 +3,19 @@
 Must not do I/O, and must never run in zygote or child. steps.py decides the order of the slices.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from supervisor.engine.commands.command import Command, checked_by, checked_page, now_ms, parse_by
+from supervisor.engine.commands.command import Command, checked_batch, checked_by, now_ms, parse_by
+from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.validation import checked_int
 
 MOST_WEIGHT: Final = 1000
+Now = Callable[[], float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +40,52 @@ class LaneCounts:
 # The calls.
 
 
-def read(
-    queue: str, lane: str | None = None, offset: int = 0, count: int = MOST, *, now: float | None = None
-) -> Command[dict[str, LaneCounts]]:
-    """Read one lane, known or not, or up to `count` (0 to 1,000) lanes from `offset` on.
+def read(queue: str, lanes: Sequence[str | bytes], *, now: float | None = None) -> Command[dict[str, LaneCounts]]:
+    """Read up to 1,000 lanes, known or not; "" stands for the jobs without a lane."""
+    checked_batch("lanes", lanes)
+    return Command(scripts.LANES, (now_ms(now), checked_name("queue", queue), *lanes), _parse_lanes)
 
-    Only lanes with jobs or settings are listed; "" stands for the jobs without a lane.
+
+def read_one(queue: str, lane: str, *, now: float | None = None) -> Command[LaneCounts]:
+    """Read one lane, known or not."""
+    command = read(queue, (checked_name("lane", lane),), now=now)
+    return Command(command.script, command.args, lambda reply: command.parse(reply)[lane])
+
+
+def names(queue: str, *, now: float | None = None) -> Command[tuple[dict[bytes, int], list[bytes]]]:
+    """Read all lanes that have jobs or settings, with their numbers of waiting jobs, and lanes that were not counted.
+
+    All are of one instant, so that none is missed while jobs come and go.
     """
-    wanted = "" if lane is None else f"={checked_name('lane', lane)}"
-    page = checked_page(offset, count)
-    return Command(scripts.LANES, (now_ms(now), checked_name("queue", queue), wanted, *page), _parse_lanes)
+    return Command(scripts.LANES, (now_ms(now), checked_name("queue", queue)), _parse_names)
+
+
+def waiting(queue: str, now: Now) -> Steps[dict[bytes, int]]:
+    """Return the number of waiting jobs of each lane that has jobs or settings."""
+    found: tuple[dict[bytes, int], list[bytes]] = yield names(queue, now=now())
+    counted, further = found
+    rest = yield from _read_each(queue, further, now)
+    return counted | {name.encode(): counts.waiting for name, counts in rest.items()}
+
+
+def read_all(queue: str, now: Now) -> Steps[dict[str, LaneCounts]]:
+    """Return the lanes of a queue that have jobs or settings, by name."""
+    counted, further = yield names(queue, now=now())
+    return (yield from _read_each(queue, sorted((*counted, *further)), now))
+
+
+def fullest(queue: str, most: int, now: Now) -> Steps[tuple[dict[str, LaneCounts], int]]:
+    """Return the lanes with the most waiting jobs, of equal ones the first by name, and the number of all lanes."""
+    counted = yield from waiting(queue, now)
+    chosen = sorted(counted, key=lambda name: (-counted[name], name))[:most]
+    return (yield from _read_each(queue, chosen, now)), len(counted)
+
+
+def _read_each(queue: str, lanes: Sequence[bytes], now: Now) -> Steps[dict[str, LaneCounts]]:
+    found: dict[str, LaneCounts] = {}
+    for at in range(0, len(lanes), MOST):
+        found |= yield read(queue, lanes[at : at + MOST], now=now())
+    return found
 
 
 def weigh(queue: str, lane: str, weight: int, *, by: str | None = None, now: float | None = None) -> Command[bool]:
@@ -83,8 +121,14 @@ def in_lane(lane: str, options: Any) -> Any:
 
 
 def _parse_lanes(reply: list[Any]) -> dict[str, LaneCounts]:
-    return {row[0].decode(): _parse_counts(*row[1:]) for row in reply}
+    rows = zip(*[iter(reply)] * 7, strict=True)
+    return {name.decode(): _parse_counts(*row) for name, *row in rows}
 
 
 def _parse_counts(waiting: int, running: int, stalled: int, parked: int, weight: Any, pause: Any) -> LaneCounts:
     return LaneCounts(waiting, running, stalled, parked, int(weight), pause != 0, *parse_by(pause))
+
+
+def _parse_names(reply: list[Any]) -> tuple[dict[bytes, int], list[bytes]]:
+    further, *counted = reply
+    return dict(zip(counted[::2], counted[1::2], strict=True)), further

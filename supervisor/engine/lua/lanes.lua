@@ -1,20 +1,18 @@
 #!lua flags=no-writes
 -- lanes.lua — the lanes of a queue with their settings and their numbers of jobs.
 --
--- Called by: lanes.read (supervisor/engine/commands/lanes.py)
+-- Called by: lanes.read, lanes.names (supervisor/engine/commands/lanes.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   queue
--- ARGV[3]   "=" and the name of one lane; "" = all
--- ARGV[4]   offset: number of lanes to skip
--- ARGV[5]   count, the most lanes to return
+-- ARGV[3..] lanes, at most 1,000, known or not; none = all of the queue
 --
--- Returns   array, one array per lane: lane ("" = the jobs without one), waiting (with those in front), running,
---           stalled, parked, weight, and 0 unless the lane is paused: 1, or since when in ms, ":" and who paused it.
---           10,000 jobs in front and 10,000 running ones are counted. A named lane is returned even if it does not
---           exist.
+-- Returns   array. Of named lanes seven values each: lane ("" = the jobs without one), waiting (with those in front),
+--           running, stalled, parked, weight, and 0 unless the lane is paused: 1, or since when in ms, ":" and who
+--           paused it. 10,000 jobs in front and 10,000 running ones are counted. Of all lanes: an array of the names
+--           beyond the first 30,000, and lane and waiting of each other one.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include this_layout
@@ -22,16 +20,14 @@
 --- @include lane_names
 --- @include parked
 --- @include stored
-local queue, offset, count = ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
-local MOST_READ = 10000
-
-local function new_counts() return { waiting = 0, running = 0, stalled = 0 } end
+local queue, MOST_READ, MOST_COUNTED = ARGV[2], 10000, 30000
+local NONE = { waiting = 0, running = 0, stalled = 0 }
 
 local counts = {}
 local function add(jids, what)
   for _, found in ipairs(peek(jids, "lane")) do
     local lane = found[1] or ""
-    counts[lane] = counts[lane] or new_counts()
+    counts[lane] = counts[lane] or { waiting = 0, running = 0, stalled = 0 }
     counts[lane][what] = counts[lane][what] + 1
   end
 end
@@ -68,8 +64,7 @@ local function lying_in(lines)
   return n
 end
 
-local function names()
-  if ARGV[3] ~= "" then return { string.sub(ARGV[3], 2) } end
+local function all_names()
   local all, found = lane_names(queue)
   local function add_lane(lane)
     if not found[lane] then all[#all + 1], found[lane] = lane, true end
@@ -82,16 +77,34 @@ local function names()
     if lying_in(apart[lane]) > 0 then add_lane(lane) end
   end
   for lane in pairs(counts) do add_lane(lane) end
-  return { unpack(all, offset + 1, math.min(offset + count, #all)) }
+  return all
 end
 
+local function waiting_in(lane)
+  return (counts[lane] or NONE).waiting + redis.call("ZCARD", lanes.line(queue, lane)) + lying_in(apart[lane])
+end
+
+local function all_lanes()
+  local answer, further = { {} }, {}
+  for i, lane in ipairs(all_names()) do
+    if i <= MOST_COUNTED then
+      answer[2 * i], answer[2 * i + 1] = lane, waiting_in(lane)
+    else
+      further[i - MOST_COUNTED] = lane
+    end
+  end
+  answer[1] = further
+  return answer
+end
+
+if #ARGV == 2 then return all_lanes() end
 local answer = {}
-for i, lane in ipairs(names()) do
-  local found = counts[lane] or new_counts()
-  local lying = redis.call("ZCARD", lanes.line(queue, lane)) + lying_in(apart[lane])
-  answer[i] = {
-    lane, found.waiting + lying, found.running, found.stalled, lying_in(limited[lane]), lanes.weight(queue, lane),
+for _, lane in ipairs({ unpack(ARGV, 3) }) do
+  local found = counts[lane] or NONE
+  local row = {
+    lane, waiting_in(lane), found.running, found.stalled, lying_in(limited[lane]), lanes.weight(queue, lane),
     lanes.pause_of(queue, lane) or 0,
   }
+  for _, value in ipairs(row) do answer[#answer + 1] = value end
 end
 return answer

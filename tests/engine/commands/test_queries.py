@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import job_queries, leasing, queue_counts, settings, statistics, workers
+from supervisor.engine.commands import job_queries, lanes, leasing, queue_counts, settings, statistics, workers
 from supervisor.engine.commands.lanes import LaneCounts
 from supervisor.engine.model.errors import JobNotFound
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried
@@ -461,6 +461,21 @@ def test_more_lanes_than_one_page_has_are_all_listed(client):
     q.put_many({"klass": "k", "lane": f"lane-{i:04}"} for i in range(2003))
     assert list(q.lanes()) == ["", *(f"lane-{i:04}" for i in range(2003))]
     assert q.length() == 2003
+
+
+def test_no_lane_is_missed_while_lanes_take_turns(client):
+    q, calls = client.queue("q"), calls_of(client)
+    q.put_many({"klass": "k", "lane": f"lane-{i % 2003:04}"} for i in range(4006))
+    listing = lanes.read_all("q", lambda: None)
+    command = next(listing)
+    while True:
+        answer = calls.run(command)
+        client.lease("w", ["q"], 700)
+        try:
+            command = listing.send(answer)
+        except StopIteration as end:
+            assert list(end.value) == ["", *(f"lane-{i:04}" for i in range(2003))]
+            return
 
 
 def test_dependent_job_shows_its_scheduled_time(client, clock):

@@ -859,8 +859,8 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "lane: as others": lambda _: lanes.weigh("s", "a", 1, now=NOW),
     "lane: pause": lambda _: lanes.pause("s", "b", now=NOW),
     "lane: unpause": lambda _: lanes.unpause("s", "c", now=NOW),
-    "lanes": lambda _: lanes.read("s", now=NOW),
-    "lanes: one": lambda _: lanes.read("s", "c", now=NOW),
+    "lanes": lambda _: lanes.names("s", now=NOW),
+    "lanes: one": lambda _: lanes.read_one("s", "c", now=NOW),
     **{
         f"drop: {place}": lambda _, place=place: deleting.drop("s", place, 0, now=NOW)
         for place in ("waiting", "front", "scheduled", "depends", "parked", "running", "in", "lane:a", "lane:c")
@@ -1054,7 +1054,7 @@ PLAIN_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "job: plain": lambda _: job_queries.jobs([*EVERY_PLAIN, "child", "tagged"], now=NOW),
     "worker: plain": lambda _: workers.jobs_of("w", now=NOW),
     "counts: plain, in depth": lambda _: queue_counts.depths(["q", "held", "lost", "done"], now=NOW),
-    "lanes: plain": lambda _: lanes.read("held", now=NOW),
+    "lanes: plain": lambda _: lanes.names("held", now=NOW),
     "check: plain": lambda _: check.of_keys(
         [f"job:{jid}".encode() for jid in (*EVERY_PLAIN, "damaged-0", "damaged-1")], repair=True, now=NOW
     ),
