@@ -409,7 +409,7 @@ def _orphans(found: Snapshot) -> Iterator[str]:
                 yield f"{kind}:{jid} is left of a job that is gone"
     for kind in (
         "starts", "throttled", "ended", "worker", "mail", "asks", "answer", "desired", "skills", "shapes", "bins",
-        "recent", "schema",
+        "recent", "course", "schema",
     ):  # fmt: skip
         yield from (
             f"{kind}:{name} would stay for ever"

@@ -48,6 +48,7 @@ _KEPT = (
     "histogram:",
     "bins:",
     "recent:",
+    "course:",
     "progress:",
     "saved:",
     "parents:",

@@ -5,7 +5,6 @@ Must not do I/O: a command is a value, as command.py says.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from supervisor.engine.commands.command import Command, now_ms
 from supervisor.engine.model import scripts
@@ -52,20 +51,64 @@ class Recent:
     month: Period
 
 
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """How long jobs have waited and run in a part of a period."""
+
+    since_unix: float
+    until_unix: float
+    wait: Percentiles
+    run: Percentiles
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """The counters of a queue for each ten minutes of a day and each of 30 UTC days, the newest first."""
+
+    queue: str
+    now_unix: float
+    slices: Sequence[bytes | None]
+    days: Sequence[bytes | None]
+
+    @property
+    def recent(self) -> Recent:
+        """Return them together as periods."""
+        return Recent(
+            self.queue,
+            _period(self.now_unix, _SLICE_S, self.slices[: _HOUR_S // _SLICE_S + 1]),
+            _period(self.now_unix, _SLICE_S, self.slices),
+            _period(self.now_unix, _DAY_S, self.days),
+        )
+
+
 def read(queue: str, *, now: float | None = None) -> Command[Recent]:
     """Read how long the jobs of a queue have waited and run in the last hour, day and 30 days."""
+    command = read_slices(queue, now=now)
+    return Command(command.script, command.args, lambda reply: command.parse(reply).recent)
+
+
+def read_slices(queue: str, *, now: float | None = None) -> Command[Slices]:
+    """Read the same, slice by slice."""
     name = checked_name("queue", queue)
-    return Command(scripts.RECENT, (now_ms(now), name), lambda reply: _parse_recent(name, reply))
+    return Command(scripts.RECENT, (now_ms(now), name), lambda reply: Slices(name, reply[0] / 1000, reply[1], reply[2]))
 
 
-def _parse_recent(queue: str, reply: list[Any]) -> Recent:
-    now_s, slices, days = reply[0] / 1000, reply[1], reply[2]
-    return Recent(
-        queue,
-        _period(now_s, _SLICE_S, slices[: _HOUR_S // _SLICE_S + 1]),
-        _period(now_s, _SLICE_S, slices),
-        _period(now_s, _DAY_S, days),
-    )
+def latencies(queues: Sequence[Slices], period: str) -> list[Latency]:
+    """Return how long the jobs of all these queues have waited and run, slice by slice, the oldest first."""
+    step_s = _DAY_S if period == "month" else _SLICE_S
+    number = _HOUR_S // _SLICE_S + 1 if period == "hour" else None
+    by_time: dict[float, list[bytes]] = {}
+    for each in queues:
+        newest = each.now_unix // step_s
+        for ago, raw in enumerate((each.days if period == "month" else each.slices)[:number]):
+            if raw:
+                by_time.setdefault((newest - ago) * step_s, []).append(raw)
+    found = []
+    for since_unix, raws in sorted(by_time.items()):
+        counters = parse_counters(raws)
+        waits, runs = _percentiles(waits_in(counters)), _percentiles(runs_in(counters))
+        found.append(Latency(since_unix, since_unix + step_s, waits, runs))
+    return found
 
 
 def _period(now_s: float, step_s: int, steps: Sequence[bytes | None]) -> Period:

@@ -40,7 +40,7 @@ local TYPES = {
   asks = "list", answer = "list", desired = "list", skills = "zset", shapes = "hash", parents = "string",
   readers = "zset", replay = "hash", keptresult = "string", keptfailure = "string", stream = "stream",
   batch = "hash", batchjobs = "zset", batchfailed = "zset", batchcalls = "hash",
-  throttled = "list", bins = "string", recent = "string", schema = "string",
+  throttled = "list", bins = "string", recent = "string", course = "string", schema = "string",
 }
 local WHOLE = {
   complete = "zset", failed = "zset", groups = "zset", queues = "zset", ["tag-counts"] = "zset",
@@ -365,6 +365,7 @@ keys["ended:"] = function(name) must_end(name, HOUR_MS) end
 keys["stream:"] = function(name, jid) must_end(name, record_of(jid) and 7 * DAY_MS or HOUR_MS) end
 keys["bins:"] = function(name) must_end(name, 31 * DAY_MS) end
 keys["recent:"] = function(name) must_end(name, DAY_MS) end
+keys["course:"] = function(name) must_end(name, 32 * DAY_MS) end
 keys["asks:"] = function(name) must_end(name, HOUR_MS) end
 keys["answer:"] = function(name) must_end(name, HOUR_MS) end
 keys["desired:"] = function(name) must_end(name, HOUR_MS) end

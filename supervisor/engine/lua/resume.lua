@@ -21,6 +21,7 @@
 --- @include clock
 --- @include config
 --- @include gone
+--- @include course
 --- @include moves
 local worker, number, ttl, highest = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local exchange, held = P .. "worker:" .. worker, P .. "held:" .. worker
@@ -56,6 +57,7 @@ end
 local last = string.match(layout.token or "0", "^%d+$")
 if last and tonumber(last) < highest then raise("token", highest - tonumber(last)) end
 
+if not last_number then note_course("INCRBY", "u32", 96, 1) end
 set_fields({ exchange, "number", number, "since", number })
 expire(exchange, setting_ms("max-worker-age"))
 place(P .. "workers-seen", worker, now)

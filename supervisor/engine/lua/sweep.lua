@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- sweep.lua — maintenance: take jobs of lost workers, put due recurrences, unpark jobs with room, fail expired jobs,
 -- drop what has outlived its retention and results that no dependent needs any more, count batches' members that have
--- ended unseen, forget idle queues. One call visits 200 queues, and 1,000 idle ones.
+-- ended unseen, count what waits, forget idle queues. One call visits 200 queues, and 1,000 idle ones.
 --
 -- Called by: maintenance.sweep (supervisor/engine/commands/maintenance.py)
 -- Holds:     INV-4 no job stays with a lost worker; INV-6 a death only if it had started; INV-12 retention is enforced
@@ -26,6 +26,7 @@
 --- @include retention
 --- @include queues
 --- @include batches
+--- @include depths
 local count, takeover, offset, worker = tonumber(ARGV[2]), ARGV[3] == "1", tonumber(ARGV[4]), ARGV[5]
 local VISITED = 200 -- 10 ms, while Redis does nothing else
 local MOST_READ = 1000 -- idle ones cost little
@@ -77,9 +78,12 @@ local function fail_expired()
 end
 
 local came = 0 -- entries, and jobs that were apart or parked and may go on
+local waiting = 0 -- jobs of all visited queues
 math.randomseed(now % 2 ^ 31)
 
 local function visit(queue)
+  waiting = waiting + in_line(queue) + redis.call("ZCARD", queue_key(queue, "apart"))
+    + redis.call("ZCOUNT", queue_key(queue, "scheduled"), "-inf", now)
   death.announce_stalled(queue)
   if takeover and room > 0 then take_expired(queue) end
   if apart.next_check(queue) <= now then came = came + apart.bring_back(queue, count, count - came) end
@@ -128,5 +132,9 @@ batches.evaluate() -- before an idle queue goes into which a callback is put
 -- Done last, because forgetting a queue changes the offsets of those behind it.
 if not more then more = queues.forget_idle(count) end
 more = has_more_ends or has_more_kept or has_more_batches or more
+if layout.state ~= "new" then
+  note_course("INCRBY", "u32", 0, offset == 0 and 1 or 0, "INCRBY", "i64", 128, waiting,
+    "SET", "i64", 192, layout.token or 0)
+end
 commit()
 return { now, swept, more and math.max(offset + passed, 1) or 0, due_crons }

@@ -20,6 +20,7 @@ from supervisor.engine.commands import (
     bulk,
     check,
     concerns,
+    course,
     data_schemas,
     deleting,
     doors,
@@ -155,8 +156,8 @@ def test_flags_allow_oom_and_mark_read_only_scripts():
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "concerns", "timing", "names", "list", "peek", "tagged", "tags", "tracked",
-        "workers", "worker", "stats", "recent", "recurring", "settings", "limits", "limited", "lanes", "wish", "asks",
-        "find", "data", "cancelled", "audit", "layouts", "why", "batch", "batches", "doors",
+        "workers", "worker", "stats", "recent", "course", "recurring", "settings", "limits", "limited", "lanes", "wish",
+        "asks", "find", "data", "cancelled", "audit", "layouts", "why", "batch", "batches", "doors",
         "schemas",
     }  # fmt: skip
 
@@ -752,6 +753,7 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "worker": lambda _: workers.jobs_of("w", now=NOW),
     "stats": lambda _: statistics.read("q", now=NOW),
     "recent": lambda _: recent.read("q", now=NOW),
+    "course": lambda _: course.read("hour", now=NOW),
     "data": lambda _: job_queries.piece("data", "old-done", 0),
     "recurring": lambda _: recurrences.in_queue("q"),
     "settings": lambda _: settings.read(),
