@@ -26,11 +26,11 @@ examples:
   leasehold top --every 500ms
   leasehold top | less
 
-? shows the keys, q quits. A pipe, or a terminal that cannot be redrawn, gets one listing of everything. Rates
-cover the last seconds; failed counts today. in/s: computed from queue sizes and ended jobs. wait, run: the mean of
-jobs that started or completed in the last seconds. wait counts from the put or the last return, and includes a
-requested delay; oldest does not. Yellow: needs attention, like a wait of a minute; red: dead,
-stalled, failed, or no answer. NO_COLOR=1 turns colours off. For programs: `leasehold status --json`."""
+? shows the keys, w all that is wrong, q quits. A pipe, or a terminal that cannot be redrawn, gets one listing of
+everything. Rates cover the last seconds; failed counts today. in/s: computed from queue sizes and ended jobs. wait,
+run: the mean of jobs that started or completed in the last seconds. wait counts from the put or the last return, and
+includes a requested delay; oldest does not. Yellow: needs attention, like a wait of a minute; red: dead, stalled,
+failed, or no answer. NO_COLOR=1 turns colours off. For programs: `leasehold status --json`."""
 
 #: An eye cannot follow a faster screen, and a slower one is not live.
 _FASTEST_S: Final = 0.2

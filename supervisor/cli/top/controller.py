@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from supervisor.cli.top.keys import HELP
 from supervisor.cli.top.model import Model, Pane, Row, Tone, number
+from supervisor.cli.top.troubles import troubles
 
 #: Lines that a page key moves.
 _PAGE: Final = 10
@@ -149,6 +150,9 @@ class Controller:
                 row = self.row(self.pane)
                 if row is not None:
                     self.page = TextPage("", [], row=(self.pane, row))
+            case "w":
+                wrong = [each.words for each in troubles(self._model)]
+                self.page = TextPage("what is wrong now", wrong or ["nothing"])
             case "escape":
                 self.filters[self.pane] = ""
             case _:

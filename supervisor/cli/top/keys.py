@@ -18,7 +18,7 @@ _LAST: Final = range(0x40, 0x7F)
 HELP: Final = (
     ("Tab, Shift-Tab", "choose a pane; batches are one while there are some"),
     ("Up, Down; k, j", "choose a line of it; PgUp, PgDn, Home and End go far"),
-    ("Enter", "all of the line, also what has no room in it"),
+    ("Enter, w", "all of the line; and w: all that is wrong now"),
     ("d", "drain the chosen supervisor: it ends, once its jobs have"),
     ("+, -", "a process more, or fewer, at the chosen supervisor"),
     ("p", "pause the chosen queue, batch or supervisor; again: go on"),

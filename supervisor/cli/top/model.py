@@ -15,6 +15,7 @@ from supervisor.cli.lib.shown import by_words, work_of
 
 if TYPE_CHECKING:
     from supervisor.engine.commands.batches import BatchRecord
+    from supervisor.engine.commands.concerns import Concerns
     from supervisor.engine.commands.queue_counts import Depths
     from supervisor.engine.commands.statistics import Stats
     from supervisor.engine.commands.workers import WorkerInfo
@@ -27,6 +28,8 @@ _OVER_S: Final = 5.0
 LATE_S: Final = 60.0
 #: Deaths and failures are marked for this long.
 _RECENT_S: Final = 60.0
+#: Evictions of keys are told for this long.
+_EVICTED_S: Final = 900.0
 #: Rates that the small diagram remembers.
 _MOST_RATES: Final = 120
 #: No valid count, size or time is as large.
@@ -56,7 +59,7 @@ class Tone(Enum):
 class Snapshot:
     """Redis and all supervisors at one time. `stats` has the shown queues; `status` is None without an answer.
 
-    `batches`: the first ones.
+    `batches`: the first ones. `concerns`: of the last seconds. `asked`: supervisors whose answers may still come.
     """
 
     at: float
@@ -67,6 +70,8 @@ class Snapshot:
     workers: "Sequence[WorkerInfo]"
     status: Mapping[str, Status | None]
     batches: "Sequence[BatchRecord]" = ()
+    concerns: "Concerns | None" = None
+    asked: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,19 +183,22 @@ class _Supervisor:
         self.status: Status | None = None
         self.status_at = first_at
         self.silent = False
+        self.state_since_at = first_at
         self.completed, self.failed, self.died = Rate(), Rate(), Rate()
 
     def take(self, at: float, status: Status | None) -> None:
         self.silent = status is None
         if status is None:
             return
+        if self.status is None or self.status["state"] != status["state"]:
+            self.state_since_at = at
         self.status, self.status_at = status, at
         counts = status["counts"]
         for name in ("completed", "failed", "died"):
             getattr(self, name).add(at, number(counts.get(name)))
 
     def silent_s(self, now_at: float) -> float | None:
-        return now_at - self.status_at if self.silent else None
+        return max(0.0, now_at - self.status_at) if self.silent else None
 
 
 class Model:
@@ -203,6 +211,7 @@ class Model:
         self._queues: dict[str, _QueueRates] = {}
         self._supervisors: dict[str, _Supervisor] = {}
         self._groups: dict[str, Rate] = {}
+        self._evicted = Rate()  # keys, by the server
         self._rates: deque[float] = deque(maxlen=_MOST_RATES)
         self._rows: dict[tuple[Pane, str | None, str], list[Row]] = {}  # of this snapshot, made on demand
 
@@ -213,15 +222,23 @@ class Model:
         self._queues = {name: self._queues.get(name) or _QueueRates() for name in snapshot.queues}
         for name, counts in snapshot.queues.items():
             self._queues[name].take(snapshot.at, counts, snapshot.stats.get(name))
-        self._supervisors = {name: self._supervisors.get(name) or _Supervisor(snapshot.at) for name in snapshot.status}
-        for name, status in snapshot.status.items():
-            self._supervisors[name].take(snapshot.at, status)
+        named = {*snapshot.status, *snapshot.asked}
+        self._supervisors = {name: known for name, known in self._supervisors.items() if name in named}
+        self.hear(snapshot.at, snapshot.status)
+        if snapshot.concerns and snapshot.concerns.memory:
+            self._evicted.add(snapshot.at, snapshot.concerns.memory.evicted)
         self._groups = {name: self._groups.get(name) or Rate() for name in snapshot.failed}
         for name, count in snapshot.failed.items():
             self._groups[name].add(snapshot.at, count)
         rate = self._sum_of("completed")
         if rate is not None:
             self._rates.append(rate)
+
+    def hear(self, at: float, status: Mapping[str, Status | None]) -> None:
+        """Add what supervisors have answered, None for those that have not in time. It may be behind a snapshot."""
+        self._rows = {}
+        for name, answer in status.items():
+            self._supervisors.setdefault(name, _Supervisor(at)).take(at, answer)
 
     def poll_failed(self, at: float, lost: NoSnapshot) -> None:
         """Record a failed poll."""
@@ -243,7 +260,7 @@ class Model:
         for status in known:
             deaths.update({str(why): int(number(count)) for why, count in _object(status.get("deaths")).items()})
         return Totals(
-            supervisors=len(self._supervisors),
+            supervisors=len(self._supervisors) + len(self._unheard()),
             silent=sum(each.silent for each in self._supervisors.values()),
             busy=sum(int(number(status.get("busy"))) for status in known),
             processes=sum(int(number(status["processes"].get("now"))) for status in known),
@@ -261,6 +278,15 @@ class Model:
                 filter(None, (number(status["redis"].get("exchange_ms")) for status in known)), default=None
             ),
         )
+
+    def _unheard(self) -> list[str]:
+        """Return the supervisors that were asked for the first time, and may still answer."""
+        return [name for name in (self.snapshot.asked if self.snapshot else ()) if name not in self._supervisors]
+
+    @property
+    def evicts(self) -> bool:
+        """True if the server has deleted keys for lack of memory within a quarter of an hour."""
+        return self._evicted.grew_within(_EVICTED_S, self._now_at)
 
     def _sum_of(self, counter: str) -> float | None:
         rates = [getattr(each, counter).per_s for each in self._supervisors.values() if not each.silent]
@@ -341,7 +367,11 @@ class Model:
         """Return the supervisors by name, then the workers that cannot be steered from here."""
         rows = [self._supervisor_row(name, known) for name, known in sorted(self._supervisors.items())]
         others = [worker for worker in (self.snapshot.workers if self.snapshot else ()) if self._is_other(worker)]
-        return rows + [_other_row(worker) for worker in sorted(others, key=lambda worker: worker.name)]
+        unheard = self._unheard()
+        return rows + [
+            _other_row(worker, "asked" if worker.name in unheard else "client")
+            for worker in sorted(others, key=lambda worker: worker.name)
+        ]
 
     def _is_other(self, worker: "WorkerInfo") -> bool:
         """Return True for a client program that leases jobs, or a lost supervisor that still holds some."""
@@ -359,7 +389,7 @@ class Model:
             "busy": status.get("busy"), "most": number(processes.get("now")), "processes": _processes(processes),
             "jobs/s": None if known.silent else known.completed.per_s, "died": counts.get("died"),
             "memory": _memory_of(status) if status else None, "up": status.get("uptime_s"), "reload": outcome,
-            "version": status.get("version"),
+            "version": status.get("version"), "in_state_s": now_at - known.state_since_at,
         }  # fmt: skip
         wrong = silent_s is not None or state == "redis-away"
         tones = {
@@ -429,12 +459,12 @@ def _processes(status: Status) -> str | None:
     return f"{now}" if fewest == most else f"{now} of {fewest}:{most}"
 
 
-def _other_row(worker: "WorkerInfo") -> Row:
+def _other_row(worker: "WorkerInfo", state: str) -> Row:
     lost = worker.stalled > 0
     values = {
-        "supervisor": worker.name, "state": "lost" if lost else "client", "left": None, "busy": worker.running,
+        "supervisor": worker.name, "state": "lost" if lost else state, "left": None, "busy": worker.running,
         "processes": None, "up": None, "memory": None, "jobs/s": None, "died": None, "reload": "", "version": None,
-        "most": 0,
+        "most": 0, "in_state_s": 0.0,
     }  # fmt: skip
     return Row(worker.name, values, {"state": Tone.ALARM if lost else Tone.QUIET, "supervisor": Tone.QUIET})
 

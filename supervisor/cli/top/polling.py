@@ -13,6 +13,7 @@ from supervisor.cli.top.model import NoSnapshot, Snapshot, Status
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
+    from supervisor.engine.commands.concerns import Concerns
     from supervisor.engine.commands.workers import WorkerInfo
 
 #: Part of the polling interval that answers are waited for, and the longest wait.
@@ -22,6 +23,8 @@ _LONGEST_S: Final = 3.0
 _MOST_BATCHES: Final = 60
 #: Queues whose statistics are read, one round trip each. A screen shows no more.
 _MOST_STATS: Final = 60
+#: Concerns are read at this interval: they change slowly, and are of all queues.
+_CONCERNS_S: Final = 10.0
 
 
 class Poller:
@@ -31,6 +34,8 @@ class Poller:
         self._client = client
         self._every_s = every_s
         self.queues: Sequence[str] = ()
+        self._concerns: Concerns | None = None
+        self._concerns_at = -_CONCERNS_S
 
     def poll(self) -> Snapshot:
         """Take one snapshot: a few round trips, and the supervisors' time to answer. Raises LeaseholdError."""
@@ -40,8 +45,11 @@ class Poller:
         stats = {name: client.queue(name).stats() for name in wanted[:_MOST_STATS] if name in queues}
         workers = client.workers()
         status = self._ask(workers)
-        batches = client.batches(0, _MOST_BATCHES)
-        return Snapshot(clock.monotonic(), clock.unix(), queues, stats, client.failed(), workers, status, batches)
+        batches, failed = client.batches(0, _MOST_BATCHES), client.failed()
+        if clock.monotonic() >= self._concerns_at + _CONCERNS_S:
+            self._concerns, self._concerns_at = client.concerns(), clock.monotonic()
+        now_at, now_unix = clock.monotonic(), clock.unix()
+        return Snapshot(now_at, now_unix, queues, stats, failed, workers, status, batches, self._concerns)
 
     def _ask(self, workers: Sequence["WorkerInfo"]) -> dict[str, Status | None]:
         from supervisor.engine.model.errors import ReadOnlyReplica

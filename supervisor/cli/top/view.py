@@ -16,6 +16,7 @@ from supervisor.cli.lib.terminal import local_time
 from supervisor.cli.top.columns import COLUMNS, Column, fitted
 from supervisor.cli.top.controller import Controller, TextPage
 from supervisor.cli.top.model import LATE_S, Model, Pane, Row, Tone, Totals, is_number, number
+from supervisor.cli.top.troubles import Complaint, troubles
 from supervisor.ops.visible import visible
 
 STYLES: Final = {Tone.PLAIN: "", Tone.QUIET: "dim", Tone.NOTICE: "yellow", Tone.ALARM: "bold red"}
@@ -82,8 +83,10 @@ class View:
     def screen(self, context: Context, width: int, height: int) -> Screen:
         """Return the screen for a terminal of this size."""
         head = self._head(context, width, height >= _TALL)
-        room = height - len(head) - 1
         page, queues = self._controller.page, list[str]()
+        if page is None and (wrong := troubles(self._model)):
+            head.append(_worst(wrong, width, self._glyphs))
+        room = height - len(head) - 1
         if page is not None:
             body = self._page(page, width, room)
         else:
@@ -104,6 +107,8 @@ class View:
     def sheet(self, context: Context, width: int) -> list[Text]:
         """Return everything as one listing, for output that cannot be redrawn."""
         lines = self._head(context, width, whole=True)
+        if wrong := troubles(self._model):
+            lines += [Text(), Text("wrong"), *(Text(f"  {_one_line(each.words)}", STYLES[each.tone]) for each in wrong)]
         for pane in self._controller.panes:
             if pane is Pane.CHILDREN:
                 continue
@@ -323,6 +328,13 @@ class View:
         if text:
             return Text(_one_line(text), STYLES[tone])
         return _joined([(at, Text(hint, "dim")) for at, hint in enumerate(_HINTS)], width)
+
+
+def _worst(found: Sequence[Complaint], width: int, glyphs: Glyphs) -> Text:
+    """Return the worst trouble, and how many more there are."""
+    more = f"   w: {len(found) - 1:,} more" if len(found) > 1 else ""
+    worst = _cut(_one_line(found[0].words), max(0, width - cell_len(more)), glyphs)
+    return Text.assemble((worst, STYLES[found[0].tone]), (more, "dim"))
 
 
 def _wrapped(text: Sequence[str], width: int) -> list[str]:

@@ -57,10 +57,9 @@ def status(state="serving", *, processes=(4, 4, 4), children=(), completed=0, di
     }  # fmt: skip
 
 
-def snapshot(at=NOW_AT, *, queues=None, stats=None, failed=None, workers=(), supervisors=None, batches=()):
-    return Snapshot(
-        at, NOW_UNIX + at - NOW_AT, queues or {}, stats or {}, failed or {}, list(workers), supervisors or {}, batches
-    )
+def snapshot(at=NOW_AT, *, queues=None, stats=None, failed=None, workers=(), supervisors=None, **more):
+    now_unix = NOW_UNIX + at - NOW_AT
+    return Snapshot(at, now_unix, queues or {}, stats or {}, failed or {}, list(workers), supervisors or {}, **more)
 
 
 def model_of(*polls):

@@ -180,3 +180,14 @@ def test_an_outage_counts_from_the_first_failed_poll():
     assert (model.lost_since_at, model.why_lost.why) == (NOW_AT + 1, "still no")
     model.take(snapshot(NOW_AT + 10))
     assert model.lost_since_at is None
+
+
+def test_a_supervisor_that_may_still_answer_is_neither_silent_nor_gone():
+    first = snapshot(NOW_AT - 2, workers=[worker("new"), worker("known")], supervisors={"known": status()})
+    model = model_of(first, snapshot(NOW_AT, workers=[worker("new"), worker("known")], asked=("new", "known")))
+    assert (model.head().supervisors, model.head().silent) == (2, 0)
+    states = {each.key: each.values["state"] for each in model.rows(Pane.SUPERVISORS, None)}
+    assert states == {"known": "serving", "new": "asked"}
+    model.hear(NOW_AT + 1, {"new": status("booting"), "known": None})
+    assert row(model, Pane.SUPERVISORS, "new").values["state"] == "booting"
+    assert row(model, Pane.SUPERVISORS, "known").values["state"] == "no answer"

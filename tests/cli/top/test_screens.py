@@ -210,8 +210,8 @@ def test_rows_around_the_chosen_one_are_shown():
     shown.controller.pane = Pane.QUEUES
     shown.press(*["down"] * 100)
     text = shown.text(80, 24)
-    assert "▸ queue-100" in text and "queue-000" not in text
-    assert "queues, 10 of 200" in text
+    assert "▸ queue-100" in text and "  queue-000" not in text
+    assert "queues, 9 of 200" in text
     shown.press("end")
     assert "▸ queue-199" in shown.text(80, 24)
     assert shown.view.screen(shown.context, 80, 24).queues[-1] == "queue-199"
