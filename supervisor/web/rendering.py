@@ -14,6 +14,7 @@ from supervisor import clock
 from supervisor.cli.lib.shown import span
 from supervisor.cli.top.model import is_number
 from supervisor.config import megabytes
+from supervisor.web.chart import chart
 from supervisor.web.packing import packed
 
 #: A text of this length is cut on pages. The API has all of it.
@@ -38,9 +39,10 @@ def environment() -> jinja2.Environment:
         "memory": _memory,
         "pretty": _pretty,
         "points": _points,
+        "clock": _clock,
         "json": _json,
     }
-    made.globals |= {"query": _query}
+    made.globals |= {"query": _query, "chart": chart}
     return made
 
 
@@ -69,6 +71,12 @@ def _moment(unix: Any) -> str:
         return datetime.fromtimestamp(unix, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (TypeError, ValueError, OverflowError, OSError):  # another program may have written any number
         return ""
+
+
+def _clock(unix: Any) -> str:
+    """Return a time of the day; midnight is told by its day."""
+    words = _moment(unix)
+    return words[5:10] if words.endswith("00:00:00") else words[11:16]
 
 
 def _ago(unix: Any) -> str:

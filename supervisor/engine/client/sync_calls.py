@@ -102,12 +102,22 @@ class Calls:
         return self._store.pop(keys, min(longest_s, self._store.longest_wait_s))
 
     def ask(
-        self, workers: str | Sequence[str] | None, what: str, longest_s: float, argument: Any = None
+        self,
+        workers: str | Sequence[str] | None,
+        what: str,
+        longest_s: float,
+        argument: Any = None,
+        told: Callable[[dict[str, Any]], object] | None = None,
     ) -> dict[str, Any]:
-        """Ask workers for something, and return their answers, None of those that have not answered in time."""
+        """Ask workers for something, and return their answers, None of those that have not answered in time.
+
+        `told` is given the dict into which the answers come, as soon as the workers are asked.
+        """
         deadline_at = monotonic() + longest_s
         question, stands_s = new_jid(), max(longest_s, ASK_S)
         answers = Answers(self.act(mailbox.ask, question, workers, what, argument, stands_s=stands_s))
+        if told is not None:
+            told(answers.by_worker)
         while answers.missing and (left_s := deadline_at - monotonic()) > 0:
             answers.take(self.pop([self.namespace.answer(question)], left_s))
         return answers.by_worker

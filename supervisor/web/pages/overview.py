@@ -1,27 +1,32 @@
-"""Reads what is wrong now, then the figures of all queues and supervisors. Runs in the web server's process."""
+"""Reads what is wrong now, the course of a period, and the figures of all queues and supervisors. Runs in the web
+server's process.
+"""
 
-from collections.abc import Iterator
+import asyncio
 from dataclasses import asdict
 from typing import Any
 
-from supervisor.cli.lib.shown import span
-from supervisor.cli.lib.terminal import counted
-from supervisor.cli.top.model import LATE_S, Model, Pane, Row, Tone
-from supervisor.web.pages.page import Parameters, Site, WebPage
+from supervisor.cli.top.model import Pane, Row, Tone
+from supervisor.cli.top.troubles import MOST_OF_A_KIND, troubles
+from supervisor.engine.commands.course import PERIODS
+from supervisor.engine.commands.recent import latencies
+from supervisor.web.marks import marks
+from supervisor.web.pages.page import BadParameter, Parameter, Parameters, Site, WebPage
+from supervisor.web.poller import MOST_STATS
 
-#: Troubles of one kind that are listed. The pages of queues and supervisors have all.
-_MOST_OF_A_KIND = 20
 
-
-async def read(site: Site, _asked: Parameters) -> dict[str, Any]:
-    """Return the troubles, the worst first, and the figures."""
+async def read(site: Site, asked: Parameters) -> dict[str, Any]:
+    """Return the troubles, the worst first, the figures, and the course of the last hour, day or month (`over`)."""
+    over = asked.get("over") or "hour"
+    if over not in PERIODS:
+        raise BadParameter(f"over must be one of {', '.join(PERIODS)}")
     model = await site.model.now()
-    head = model.head()
-    queues = model.rows(Pane.QUEUES, None)[:_MOST_OF_A_KIND]
-    recent = await site.model.recent([row.key for row in queues])
-    troubles = [*_of_supervisors(model), *_of_queues(model), *_of_groups(model)]
+    head, rows = model.head(), model.rows(Pane.QUEUES, None)
+    measured = [row.key for row in rows[:MOST_STATS]]
+    slices, steps, acts = await asyncio.gather(site.model.slices(measured), site.model.course(over), site.model.acts())
+    recent = [each.recent for each in slices[:MOST_OF_A_KIND]]
     return {
-        "troubles": sorted(troubles, key=lambda each: each["tone"] != Tone.ALARM.value),
+        "troubles": [{**each._asdict(), "tone": each.tone.value} for each in troubles(model)],
         "supervisors": head.supervisors,
         "silent": head.silent,
         "busy": head.busy,
@@ -35,11 +40,17 @@ async def read(site: Site, _asked: Parameters) -> dict[str, Any]:
         "died_per_s": head.died_per_s,
         "rates": list(head.rates),
         "server": head.server,
+        "over": over,
+        "course": [asdict(each) for each in steps],
+        "latencies": [asdict(each) for each in latencies(slices, over)],
+        "measured_queues": len(measured),
+        "known_queues": len(rows),
+        "marks": [asdict(each) for each in marks(steps, acts, model)],
         "bulk": [act.shown() for act in site.bulk.under_way()],
-        "queues": [row_dict(row) for row in queues],
+        "queues": [row_dict(row) for row in rows[:MOST_OF_A_KIND]],
         "recent": [asdict(each) for each in recent if each.month.since_unix is not None],
-        "workers": [row_dict(row) for row in model.rows(Pane.SUPERVISORS, None)[:_MOST_OF_A_KIND]],
-        "ends": [row_dict(row) for row in model.rows(Pane.ENDS, None)[:_MOST_OF_A_KIND]],
+        "workers": [row_dict(row) for row in model.rows(Pane.SUPERVISORS, None)[:MOST_OF_A_KIND]],
+        "ends": [row_dict(row) for row in model.rows(Pane.ENDS, None)[:MOST_OF_A_KIND]],
     }
 
 
@@ -49,51 +60,5 @@ def row_dict(row: Row) -> dict[str, Any]:
     return {**row.values, "tones": loud}
 
 
-def _trouble(tone: Tone, kind: str, name: str, sentence: str) -> dict[str, str]:
-    return {"tone": tone.value, "kind": kind, "name": name, "sentence": sentence}
-
-
-def _of_supervisors(model: Model) -> Iterator[dict[str, str]]:
-    wrong = [row for row in model.rows(Pane.SUPERVISORS, None) if row.tones.get("state") is Tone.ALARM]
-    for row in wrong[:_MOST_OF_A_KIND]:
-        match row.values["state"]:
-            case "no answer":
-                sentence = f"has not answered for {span(row.values['left'] or 0)}"
-            case "lost":
-                sentence = "is lost: the leases of its jobs have run out"
-            case state:
-                sentence = f"is {state}"
-        yield _trouble(Tone.ALARM, "supervisor", row.key, sentence)
-
-
-def _of_queues(model: Model) -> Iterator[dict[str, str]]:
-    found = 0
-    for row in model.rows(Pane.QUEUES, None):
-        for tone, sentence in _of_queue(row):
-            found += 1
-            if found <= _MOST_OF_A_KIND:
-                yield _trouble(tone, "queue", row.key, sentence)
-
-
-def _of_queue(row: Row) -> Iterator[tuple[Tone, str]]:
-    values = row.values
-    if values["stalled"]:
-        yield Tone.ALARM, f"{counted(values['stalled'], 'job')} stalled, their leases run out"
-    if values["state"] == "nobody":
-        yield Tone.ALARM, f"{counted(values['waiting'], 'job')} waiting, and no supervisor serves it"
-    elif values["state"] == "paused" and values["waiting"]:
-        by = values["paused by"]
-        yield Tone.NOTICE, f"paused{f' by {by}' if by else ''}, with {counted(values['waiting'], 'job')} waiting"
-    elif values["oldest"] is not None and values["oldest"] >= LATE_S:
-        yield Tone.NOTICE, f"its oldest job has waited for {span(values['oldest'])}"
-    if values["parked"]:
-        yield Tone.NOTICE, f"{counted(values['parked'], 'job')} waiting for room in a limit, or for a paused batch"
-
-
-def _of_groups(model: Model) -> Iterator[dict[str, str]]:
-    groups = model.head().groups
-    for group, count in groups[:_MOST_OF_A_KIND]:
-        yield _trouble(Tone.NOTICE, "group", group, f"{counted(count, 'job')} failed")
-
-
-PAGE = WebPage("overview", "Overview", "/overview", read, rows="troubles", is_live=True)
+_OVER = Parameter("over", "the period of course, latencies and marks; hour if not given", allowed=tuple(PERIODS))
+PAGE = WebPage("overview", "Overview", "/overview", read, (_OVER,), "troubles", is_live=True)
