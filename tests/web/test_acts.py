@@ -204,6 +204,17 @@ def test_hidden_data_is_not_offered_for_editing(filled, visiting):
     assert "hunter2" not in text and "<textarea" not in text and "/act/retry" in text
 
 
+def test_data_as_the_api_shows_it_is_not_taken_back(filled, visiting):
+    filled.queue("quiet").put("k", {"password": "hunter2", "to": "ada"}, jid="secret", priority=-9)
+    filled.job("secret").fail("g", "m")
+    site = visiting(auth=Tokens(LINES), allow_actions=True, hide=["password"])
+    shown = site.http.get("/api/v1/jobs/secret", headers=bearer("operator")).json()["job"]["data"]
+    for data in (shown, {"text": "password=(hidden)"}, [["(nested too deep)"]]):
+        answer = ask(site, act_of("retry"), "operator", {"jid": "secret", "data": data, "force": True})
+        assert answer.status_code == 400 and "in the place of a value" in answer.json()["error"], answer.text
+    assert (filled.job("secret").state, filled.job("secret").data["password"]) == ("failed", "hunter2")
+
+
 def test_an_error_says_the_value(operator):
     for name, fields, sentence in (
         ("cancel", {"jid": "nobody"}, "there is no job nobody"),

@@ -1,8 +1,10 @@
 """Acts on jobs. Runs in the web server's process."""
 
 import base64
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
 from starlette.concurrency import run_in_threadpool
 
 from supervisor.engine.client.async_calls import calls_of
@@ -11,6 +13,8 @@ from supervisor.engine.model.errors import JobFailed
 from supervisor.engine.model.validation import UNSET
 from supervisor.web.acts.act import LONGEST_WAIT_S, PRODUCERS, WAITERS, ActCall, Field, WebAct
 from supervisor.web.data_check import WrongData, wrong_fields
+from supervisor.web.hiding import HIDDEN
+from supervisor.web.packing import TOO_DEEP
 from supervisor.web.pages.page import BadParameter, Missing
 
 if TYPE_CHECKING:
@@ -59,11 +63,21 @@ async def retry(call: ActCall) -> dict[str, Any]:
     """Put a failed job back, with new data or into another queue if given. New data must fit, unless it is forced."""
     job = await _job(call)
     queue, data = call.fields.get("queue"), call.fields.get("data", UNSET)
+    if data is not UNSET:
+        _refuse_stand_ins(data)
     if job.state == "failed" and data is not UNSET and not call.fields.get("force"):
         await _check(call, queue or job.queue, job.klass, data)
     if not await job.unfail(queue, data=data):
         raise BadParameter(f"job {job.jid} is {job.state}: only what has failed and can be read is put back")
     return {"retried": [job.jid]}
+
+
+def _refuse_stand_ins(data: Any) -> None:
+    """Refuse data as the API has shown it, with a mark in the place of a value. The mark would become the value."""
+    with suppress(orjson.JSONEncodeError):  # it is nested too deep, and the client refuses it
+        text = orjson.dumps(data).decode()
+        if shown := next((mark for mark in (HIDDEN, TOO_DEEP) if mark in text), None):
+            raise BadParameter(f"data has {shown} in the place of a value: write that value, or leave data out")
 
 
 async def _check(call: ActCall, queue: str, klass: str, data: object) -> None:
