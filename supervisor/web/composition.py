@@ -10,7 +10,7 @@ from urllib.parse import quote
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
@@ -36,7 +36,7 @@ from supervisor.web.pages.page import BadParameter, Missing, Site, TooMany, WebP
 from supervisor.web.pages.table import BAR, PAGES
 from supervisor.web.poller import SharedModel
 from supervisor.web.rendering import environment
-from supervisor.web.security import Gate
+from supervisor.web.security import PROBE, Gate
 from supervisor.web.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class _Website:
     def application(self) -> Starlette:
         routes = [
             Route("/", lambda request: RedirectResponse(f"{base(request)}/overview"), name="root"),
+            Route(PROBE, lambda _request: PlainTextResponse("ok\n")),
             Route("/search", self._search),
             Route("/events", self._events_page),
             *(Route(f"/{page.name}", self._page_of(page)) for page in PAGES),

@@ -35,6 +35,8 @@ _OURS: Final = "localhost"
 _NAME_OF_JSON: Final = 'inline; filename="leasehold.json"'
 #: What a stranger needs in order to log in.
 _OPEN: Final = ("/login", "/static/")
+#: Answers everybody, under any name, that the server lives. It tells nothing else, so that a platform can ask.
+PROBE: Final = "/livez"
 
 
 class Gate:
@@ -67,14 +69,16 @@ class Gate:
         await (refusal or self._app)(scope, receive, send_guarded)
 
     def _refusal(self, connection: HTTPConnection) -> Response | None:
+        base = str(connection.scope.get("root_path", ""))
+        path = str(connection.scope["path"]).removeprefix(base)
+        if path == PROBE:
+            return None
         host = connection.headers.get("host", "").lower()
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
         if name not in self._hosts and not self._is_own_address(name.removeprefix("[").removesuffix("]")):
             return PlainTextResponse("this server is not asked under that name\n", 421)
         visitor = self._auth.visitor(connection)
         connection.scope["leasehold.visitor"] = visitor
-        base = str(connection.scope.get("root_path", ""))
-        path = str(connection.scope["path"]).removeprefix(base)
         if self._auth.has_login and path.startswith(_OPEN):
             return None
         if visitor is None and self._auth.has_login:

@@ -11,7 +11,9 @@ import pytest
 import redis
 import yaml
 
+from supervisor.cli.lib import parser
 from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, RunConfig, parse_duration, parse_size
+from supervisor.web import Tokens
 from tests import servers
 from tests.deploy import dockerfile
 
@@ -28,7 +30,7 @@ def interpolated(text):
 
 COMPOSE = yaml.safe_load(interpolated(RECIPE.read_text()))
 SERVICES = COMPOSE["services"]
-SUPERVISOR = SERVICES["supervisor"]
+SUPERVISOR, WEB = SERVICES["supervisor"], SERVICES["web"]
 _, STAGES = dockerfile.read(ROOT / "deploy/Dockerfile")
 LISTENER = STAGES[-1].last("ENV").pairs()["LEASEHOLD_HTTP"]
 
@@ -50,6 +52,7 @@ def test_every_named_file_and_volume_exists():
         assert (RECIPE.parent / source).exists() if source.startswith(".") else source in COMPOSE["volumes"], source
     for service in SERVICES.values():
         assert service.get("depends_on", {}).keys() <= SERVICES.keys()
+        assert set(service.get("secrets", ())) <= COMPOSE["secrets"].keys()
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -105,10 +108,10 @@ def test_redis_password_is_shared_and_on_no_command_line(redis_at):
     assert subprocess.run(healthcheck, env=wrong, timeout=60, check=False, stderr=subprocess.DEVNULL).returncode != 0
 
 
-def test_supervisors_alone_share_a_network_with_redis():
+def test_supervisors_and_the_page_alone_share_a_network_with_redis():
     assert SERVICES["redis"]["networks"] == ["jobs"]
     sharing = [name for name, service in SERVICES.items() if "jobs" in service.get("networks", ())]
-    assert sharing == ["redis", "supervisor"] and "default" in SUPERVISOR["networks"]
+    assert sharing == ["redis", "supervisor", "web"] and "default" in SUPERVISOR["networks"]
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -141,6 +144,28 @@ def test_supervisor_writes_only_where_full_directories_fit():
     limits = SUPERVISOR["deploy"]["resources"]["limits"]
     needed = parse_size(SUPERVISOR["environment"]["LEASEHOLD_WORKDIR_LIMIT"]) * int(limits["cpus"])
     assert path == "/tmp" and needed < parse_size(size.upper()) < parse_size(limits["memory"])
+
+
+def test_page_listens_where_its_port_leads_and_knows_visitors_by_the_file():
+    declared, _ = parser.build("web")
+    program, *words = WEB["entrypoint"] + WEB["command"]
+    asked = declared.parse_args(words)
+    (port,) = WEB["ports"]
+    assert program == "leasehold" and f"127.0.0.1:{asked.http.rpartition(':')[2]}" == port.rpartition(":")[0]
+    assert WEB["healthcheck"]["test"][1:] == ["leasehold", "healthcheck", "--http", port.rpartition(":")[2]]
+    assert WEB["build"] == SUPERVISOR["build"] and WEB["read_only"] is True
+    assert WEB["environment"]["LEASEHOLD_REDIS_URL"] == SUPERVISOR["environment"]["LEASEHOLD_REDIS_URL"]
+    (secret,) = WEB["secrets"]
+    assert asked.allow_actions and asked.token_file == f"/run/secrets/{secret}"
+
+
+def test_tokens_of_the_page_are_made_by_the_first_lines_and_stay_out_of_the_repository():
+    file = (RECIPE.parent / COMPOSE["secrets"]["web-tokens"]["file"]).relative_to(ROOT)
+    (made,) = re.findall(rf"^#   (echo .*) > {file}$", RECIPE.read_text(), re.MULTILINE)
+    done = subprocess.run(["sh", "-c", made], capture_output=True, text=True, timeout=60, check=True)
+    assert Tokens(done.stdout.splitlines())
+    assert str(file) in (ROOT / ".gitignore").read_text().splitlines()
+    assert file not in dockerfile.context(ROOT)
 
 
 def test_prometheus_scrapes_every_supervisor_and_grafana_asks_prometheus():

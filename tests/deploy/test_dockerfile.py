@@ -135,6 +135,7 @@ def test_image_builds_runs_a_job_and_drains(server, namespace):
                 stderr,
             )
         runs_a_job_and_drains(image, server, namespace)
+        serves_the_page_until_it_is_stopped(image, server, namespace)
 
 
 def runs_a_job_and_drains(image, server, namespace):
@@ -164,3 +165,17 @@ def runs_a_job_and_drains(image, server, namespace):
             finally:
                 box.kill()
         assert client.job(jid).state == "complete"
+
+
+def serves_the_page_until_it_is_stopped(image, server, namespace):
+    environment = {"LEASEHOLD_REDIS_URL": "unix:///run/redis.sock", "LEASEHOLD_NAMESPACE": namespace}
+    with image.container(["leasehold", "web", "--http", "127.0.0.1:9465"], server.socket, environment) as box:
+        try:
+            assert box.stderr.readline() == "leasehold: listening at http://127.0.0.1:9465\n"
+            (master,) = children_of(box.pid)
+            asked = image.enter(master, ["leasehold", "healthcheck", "--http", "127.0.0.1:9465"], environment)
+            assert (asked.returncode, asked.stdout, asked.stderr) == (0, "ok\n", "")
+            os.kill(master, signal.SIGTERM)
+            assert box.wait(30) == 0
+        finally:
+            box.kill()

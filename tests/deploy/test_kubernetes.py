@@ -15,6 +15,7 @@ import supervisor
 from supervisor.cli.lib import parser
 from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, VARIABLES, RunConfig, parse_duration, parse_size
 from supervisor.engine.model.keys import Namespace
+from supervisor.web.security import PROBE
 from tests.deploy import crds, dockerfile
 
 ROOT = Path(__file__).parents[2]
@@ -32,20 +33,21 @@ BUILT_IN = [
 VERSIONS = ["1.27", kubernetes_validate.latest_version()]
 DEPLOYMENT = RESOURCES["deployment:Deployment"]
 POD = DEPLOYMENT["spec"]["template"]["spec"]
-(SUPERVISOR,) = POD["containers"]
+WEB_POD = RESOURCES["web:Deployment"]["spec"]["template"]["spec"]
+(SUPERVISOR,), (WEB,) = POD["containers"], WEB_POD["containers"]
 SCALED = RESOURCES["keda:ScaledObject"]["spec"]
 
 
 @pytest.fixture(scope="module")
 def built():
-    """The resources that `kubectl apply --kustomize` would apply, by kind."""
+    """The resources that `kubectl apply --kustomize` would apply, by kind and name."""
     if shutil.which("kubectl") is None:
         pytest.skip("this machine has no kubectl")
     done = subprocess.run(
         ["kubectl", "kustomize", str(FOLDER)], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    return {resource["kind"]: resource for resource in yaml.safe_load_all(done.stdout)}
+    return {f"{each['kind']}/{each['metadata']['name']}": each for each in yaml.safe_load_all(done.stdout)}
 
 
 # schemas
@@ -53,7 +55,9 @@ def built():
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_built_resources_fit_the_schemas_of_kubernetes(built, version):
-    assert built.keys() == {"ServiceAccount", "Deployment", "PodDisruptionBudget", "NetworkPolicy"}
+    ours = ("ServiceAccount", "Deployment", "PodDisruptionBudget", "NetworkPolicy")
+    of_the_page = ("Deployment", "Service", "NetworkPolicy")
+    assert built.keys() == {f"{each}/leasehold" for each in ours} | {f"{each}/leasehold-web" for each in of_the_page}
     for resource in built.values():
         kubernetes_validate.validate(resource, version, strict=True)
 
@@ -75,27 +79,40 @@ def test_resources_of_others_have_the_fields_that_those_know(name):
 
 
 def test_selectors_and_targets_name_the_pods_of_the_deployment(built):
-    labels = built["Deployment"]["spec"]["template"]["metadata"]["labels"]
-    spread = built["Deployment"]["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    deployment = built["Deployment/leasehold"]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    spread = deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]
     selectors = [
-        built["Deployment"]["spec"]["selector"],
-        built["PodDisruptionBudget"]["spec"]["selector"],
-        built["NetworkPolicy"]["spec"]["podSelector"],
+        deployment["spec"]["selector"],
+        built["PodDisruptionBudget/leasehold"]["spec"]["selector"],
+        built["NetworkPolicy/leasehold"]["spec"]["podSelector"],
         RESOURCES["podmonitor:PodMonitor"]["spec"]["selector"],
         *(each["labelSelector"] for each in spread),
     ]
     assert [each["matchLabels"].items() <= labels.items() for each in selectors] == [True] * len(selectors)
     for scaler in (RESOURCES["hpa:HorizontalPodAutoscaler"]["spec"], SCALED):
         target = scaler["scaleTargetRef"]
-        assert (target["kind"], target["name"]) == ("Deployment", built["Deployment"]["metadata"]["name"])
+        assert (target["kind"], target["name"]) == ("Deployment", deployment["metadata"]["name"])
     apart = [each for each in RESOURCES.values() if "namespace" in each["metadata"]]
-    assert {each["metadata"]["namespace"] for each in apart} == {built["Deployment"]["metadata"]["namespace"]}
-    assert POD["serviceAccountName"] == built["ServiceAccount"]["metadata"]["name"]
+    assert {each["metadata"]["namespace"] for each in apart} == {deployment["metadata"]["namespace"]}
+    for pod in (POD, WEB_POD):
+        assert pod["serviceAccountName"] == built["ServiceAccount/leasehold"]["metadata"]["name"]
 
 
-def test_built_policy_admits_the_same_pods_as_the_written_one(built):
-    written = RESOURCES["networkpolicy:NetworkPolicy"]["spec"]
-    assert built["NetworkPolicy"]["spec"] == written, "a label that kustomize adds to a rule makes it match nobody"
+def test_service_and_policy_of_the_page_name_its_pods_alone(built):
+    deployment = built["Deployment/leasehold-web"]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    service = built["Service/leasehold-web"]["spec"]
+    assert deployment["spec"]["selector"]["matchLabels"] == labels == service["selector"]
+    assert built["NetworkPolicy/leasehold-web"]["spec"]["podSelector"]["matchLabels"] == labels
+    assert labels != built["Deployment/leasehold"]["spec"]["template"]["metadata"]["labels"], "no scaler counts them"
+    assert service["ports"][0]["targetPort"] == WEB["ports"][0]["name"]
+
+
+@pytest.mark.parametrize(("file", "name"), [("networkpolicy", "leasehold"), ("web", "leasehold-web")])
+def test_built_policy_admits_the_same_pods_as_the_written_one(built, file, name):
+    written = RESOURCES[f"{file}:NetworkPolicy"]["spec"]
+    assert built[f"NetworkPolicy/{name}"]["spec"] == written, "a label that kustomize adds to a rule matches nobody"
     assert {"app.kubernetes.io/name": "redis"} in [
         to["podSelector"]["matchLabels"] for rule in written["egress"] for to in rule["to"]
     ]
@@ -116,8 +133,9 @@ def test_the_supervisor_takes_its_arguments_and_its_variables():
 
 
 def test_the_address_of_redis_comes_from_a_secret():
-    (address,) = (each for each in SUPERVISOR["env"] if each["name"] == "LEASEHOLD_REDIS_URL")
-    assert "secretKeyRef" in address["valueFrom"]
+    for container in (SUPERVISOR, WEB):
+        (address,) = (each for each in container["env"] if each["name"] == "LEASEHOLD_REDIS_URL")
+        assert "secretKeyRef" in address["valueFrom"]
     assert not [name for name, each in RESOURCES.items() if each["kind"] == "Secret"]
 
 
@@ -141,27 +159,52 @@ def test_probes_ask_the_right_page_and_port():
     assert (scraped["port"], scraped["path"]) == (SUPERVISOR["ports"][0]["name"], "/metrics")
 
 
+def test_page_is_one_and_listens_where_its_service_leads():
+    deployment = RESOURCES["web:Deployment"]["spec"]
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"}), "a session is of one process"
+    declared, _ = parser.build("web")
+    program, *words = WEB["command"] + WEB["args"]
+    asked = declared.parse_args(words)
+    assert program == "leasehold" and asked.http == f"0.0.0.0:{WEB['ports'][0]['containerPort']}"
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert WEB[probe]["httpGet"] == {"path": PROBE, "port": WEB["ports"][0]["name"]}
+    (open_to_others,) = RESOURCES["web:NetworkPolicy"]["spec"]["ingress"]
+    assert [port["port"] for port in open_to_others["ports"]] == [WEB["ports"][0]["name"]]
+
+
+def test_tokens_of_the_page_are_a_file_of_a_secret():
+    declared, _ = parser.build("web")
+    asked = declared.parse_args(["web", *WEB["args"]])
+    (mount,), (volume,) = WEB["volumeMounts"], WEB_POD["volumes"]
+    lines = (FOLDER / "kustomization.yaml").read_text()
+    secret = f"create secret generic {volume['secret']['secretName']} --from-file="
+    assert mount["name"] == volume["name"] and f"{secret}{Path(asked.token_file).name}\n" in lines
+    assert asked.token_file == f"{mount['mountPath']}/{Path(asked.token_file).name}"
+
+
 def test_alerts_tell_namespaces_apart():
     # Without a label to take it from, the operator makes it of the namespace and the name of the monitor.
     assert "jobLabel" not in RESOURCES["podmonitor:PodMonitor"]["spec"]
 
 
-def test_runs_unprivileged_on_a_read_only_root():
+@pytest.mark.parametrize("pod", [POD, WEB_POD], ids=["supervisor", "web"])
+def test_runs_unprivileged_on_a_read_only_root(pod):
     _, stages = dockerfile.read(ROOT / "deploy/Dockerfile")
     uid, gid = map(int, stages[-1].last("USER").text.split(":"))
-    assert POD["securityContext"] == {
+    assert pod["securityContext"] == {
         "runAsNonRoot": True,
         "runAsUser": uid,
         "runAsGroup": gid,
         "fsGroup": gid,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    assert SUPERVISOR["securityContext"] == {
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert POD["automountServiceAccountToken"] is False
+    assert pod["automountServiceAccountToken"] is False
 
 
 def test_full_working_directories_fit_into_their_volume():

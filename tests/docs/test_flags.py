@@ -31,7 +31,7 @@ FOREIGN_FLAGS = {
     *("--interval", "--timeout", "--start-period", "--retries", "--now"),
     *("--build-arg", "--require-hashes", "--no-index", "--no-build-isolation", "--upgrade", "--universal"),
     *("--python-version", "--generate-hashes", "--no-header", "--no-annotate", "--extra", "--output-file"),
-    *("--kustomize", "--from-literal", "--scale", "--spider", "--silent"),
+    *("--kustomize", "--from-file", "--from-literal", "--scale", "--spider", "--silent"),
     *("--full", "--format", "--volume", "--editable"),
 }
 

@@ -140,6 +140,14 @@ def test_without_a_login_nobody_looks_from_another_machine(visitor):
     assert visitor.get("/static/style.css").status_code == 403
 
 
+def test_probe_answers_everybody_under_any_name_and_nothing_else(visitor, filled):
+    visitor.http._transport.client = ("10.0.0.7", 4)
+    answer = visitor.get("/livez", headers={"host": ":9465"})
+    assert (answer.status_code, answer.text, answer.headers["x-frame-options"]) == (200, "ok\n", "DENY")
+    assert visitor.get("/livez/../overview", headers={"host": ":9465"}).status_code == 421
+    assert visitor.http.post("/livez", headers={"host": ":9465"}).status_code == 405
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_hostile_text_in_any_parameter_stays_text(visitor, filled, page):
     for name in [each.name for each in page.parameters] + ["unknown"]:

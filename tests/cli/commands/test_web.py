@@ -122,6 +122,15 @@ def test_a_port_that_is_taken_is_said(shell):
         assert f"cannot listen at {address}" in shell.refused(78, "web", "--http", address)
 
 
+def test_health_check_asks_a_server_with_a_login(server, namespace, shell, tmp_path):
+    (tmp_path / "tokens").write_text(f"viewer:ada:{'v' * 20}")
+    with serving(server, namespace, "--token-file", str(tmp_path / "tokens")) as (process, port, _said):
+        assert shell.line("healthcheck", "--http", f"127.0.0.1:{port}") == "ok"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SOON_S) == 0
+        assert "nobody answers" in shell.refused(1, "healthcheck", "--http", f"127.0.0.1:{port}")
+
+
 @pytest.mark.parametrize("package", ["starlette.requests", "uvicorn", "jinja2", "jsonschema"])
 def test_missing_extra_is_named_with_the_remedy(shell, monkeypatch, package):
     for name in [name for name in sys.modules if name.startswith("supervisor.web")]:
