@@ -86,9 +86,13 @@ class Browser:
 
     def wait_for(self, words: str) -> None:
         """Wait until the page says these words."""
+        self.wait_until(f"document.body.innerText.includes({json.dumps(words)})")
+
+    def wait_until(self, condition: str) -> None:
+        """Wait until an expression in the page is true."""
         give_up_at = monotonic() + _LONGEST_S
-        while words not in self.value("document.body.innerText"):
-            assert monotonic() < give_up_at, self.value("document.body.innerText")
+        while not self.value(condition):
+            assert monotonic() < give_up_at, (condition, self.value("document.body.innerText"))
 
     def _ask(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1

@@ -137,3 +137,31 @@ def test_an_operator_acts_on_all_that_match(filled, address, browser):
     browser.submit("form[action$=start_bulk]")
     browser.wait_for("moved 300 jobs into queue other")
     assert len(filled.queue("other")) == 300
+
+
+#: Counts the times at which a live page would look again, and lets it do so sooner.
+COUNT_LOOKS = """
+window.looks = 0;
+const wait = window.setTimeout;
+window.setTimeout = (look, ms) => { window.looks += 1; return wait(look, Math.min(ms, 50)); };
+"""
+
+
+@pytest.mark.parametrize(
+    ("edit", "leave"),
+    [
+        ("[name=confirm]').value = 'ma'", "[name=confirm]').value = ''"),
+        ("[name=stop]').checked = true", "[name=stop]').checked = false"),
+    ],
+)
+def test_a_form_that_is_written_in_stays_while_its_page_looks_again(filled, address, browser, edit, leave):
+    waiting = "document.querySelector('.figures dd').innerText"
+    browser.open(f"{address}/queue?queue=mail")
+    before = browser.value(waiting)
+    browser.value(f"document.querySelector('.acts {edit}")
+    browser.value(COUNT_LOOKS)
+    filled.queue("mail").put("email.send", {})
+    browser.wait_until("looks > 3")
+    assert browser.value(waiting) == before
+    browser.value(f"document.querySelector('.acts {leave}")
+    browser.wait_until(f"{waiting} === '{int(before) + 1}'")

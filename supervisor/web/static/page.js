@@ -19,13 +19,26 @@ document.addEventListener("keydown", (event) => {
   document.querySelector("[data-search]")?.focus();
 });
 
+function isEdited(field) {
+  if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
+  if (!field.options) return field.value !== field.defaultValue;
+  const options = [...field.options];
+  return field.value !== (options.find((each) => each.defaultSelected) ?? options[0])?.value;
+}
+
+// A visitor who writes, marks or reads something keeps it.
+const isInUse = (main) =>
+  main.contains(document.activeElement) ||
+  !getSelection().isCollapsed ||
+  [...main.querySelectorAll("input, select, textarea")].some(isEdited);
+
 async function lookAgain(main) {
-  if (document.hidden || main.contains(document.activeElement) || !getSelection().isCollapsed) return;
+  if (document.hidden || isInUse(main)) return;
   const answer = await fetch(location.href);
   if (answer.redirected) location.replace(answer.url);
   if (!answer.ok || answer.redirected) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
-  if (fresh) main.replaceChildren(...fresh.childNodes);
+  if (fresh && !isInUse(main)) main.replaceChildren(...fresh.childNodes);
 }
 
 const live = document.querySelector("main[data-live]");
