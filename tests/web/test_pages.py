@@ -10,6 +10,8 @@ from starlette.testclient import TestClient
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.web import Loopback, app
 from supervisor.web.pages.table import BAR, PAGES
+from tests.cli.top.parts import status
+from tests.engine.played import PlayedWorker
 from tests.web.conftest import HOSTILE, tags, words
 
 #: Each page with what it asks for.
@@ -66,6 +68,16 @@ def test_lanes_are_shown_fullest_first_then_by_name(jobs, visitor):
     assert (len(shown["lanes"]), shown["lanes_in_all"]) == (500, 601)
     assert [lane["lane"] for lane in shown["lanes"][:3]] == ["lane-599", "lane-000", "lane-001"]
     assert "The 500 fullest of 601 lanes." in words(visitor.page("/lanes?queue=laned"))
+
+
+def test_a_supervisor_shows_the_sandbox_of_its_handlers(server, namespace, visitor):
+    held = {"landlock": "on", "seccomp": "unavailable: because this kernel lacks it"}
+    worker = PlayedWorker(server.url, namespace, lambda _: status(sandbox_levels=["basic", "strict"], sandbox=held))
+    with worker.listening():
+        text = words(visitor.page(f"/supervisor?worker={worker.name}"))
+        assert "Sandbox basic, strict landlock on seccomp unavailable: because" in text
+        assert "basic, strict" in words(visitor.page("/supervisors"))
+    worker.close()
 
 
 @pytest.mark.parametrize("path", ["/queue?queue=mail", "/overview"])

@@ -114,6 +114,8 @@ def _show(status: Status) -> None:
     klasses = [zygote.get("handlers") for zygote in status["zygotes"] if zygote.get("state") == "current"]
     if klasses and isinstance(klasses[0], list):
         lines["klasses"] = _joined(klasses[0])
+    if isinstance(levels := status.get("sandbox_levels"), list):
+        lines["sandbox"] = _joined(levels)
     sandbox = status.get("sandbox")
     if isinstance(sandbox, Mapping):
         lines |= {f"sandbox {part}": text for part, text in sandbox.items()}

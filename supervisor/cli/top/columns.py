@@ -45,7 +45,7 @@ COLUMNS: Final[Mapping[Pane, Sequence[Column]]] = {
     Pane.SUPERVISORS: (
         _words("supervisor", 16, most=44), _words("state", 19), Column("busy", 5), _words("", 12, 6),
         Column("jobs/s", 6, 2), Column("died", 5, 1), Column("memory", 7, 3), Column("up", 6, 2),
-        Column("processes", 9, 5), _words("reload", 9, 7), _words("version", 8, 8),
+        Column("processes", 9, 5), _words("reload", 9, 7), _words("version", 8, 8), _words("sandbox", 8, 9, most=20),
     ),
     Pane.CHILDREN: (
         Column("child", 5, 4), Column("pid", 7), _words("state", 8, 3), _words("klass", 12, most=36),

@@ -389,7 +389,7 @@ class Model:
             "busy": status.get("busy"), "most": number(processes.get("now")), "processes": _processes(processes),
             "jobs/s": None if known.silent else known.completed.per_s, "died": counts.get("died"),
             "memory": _memory_of(status) if status else None, "up": status.get("uptime_s"), "reload": outcome,
-            "version": status.get("version"), "in_state_s": now_at - known.state_since_at,
+            "version": status.get("version"), "sandbox": _levels(status), "in_state_s": now_at - known.state_since_at,
         }  # fmt: skip
         wrong = silent_s is not None or state == "redis-away"
         tones = {
@@ -452,6 +452,12 @@ def _memory_of(status: Status) -> float:
     return sum(number(child.get("memory_bytes")) for child in _objects(status.get("children")))
 
 
+def _levels(status: Status) -> str | None:
+    """Return the levels of the sandbox that the handlers have. A release before does not tell them."""
+    levels = status.get("sandbox_levels")
+    return ", ".join(map(str, levels)) if isinstance(levels, list) else None
+
+
 def _processes(status: Status) -> str | None:
     if not status:
         return None
@@ -464,7 +470,7 @@ def _other_row(worker: "WorkerInfo", state: str) -> Row:
     values = {
         "supervisor": worker.name, "state": "lost" if lost else state, "left": None, "busy": worker.running,
         "processes": None, "up": None, "memory": None, "jobs/s": None, "died": None, "reload": "", "version": None,
-        "most": 0, "in_state_s": 0.0,
+        "most": 0, "sandbox": None, "in_state_s": 0.0,
     }  # fmt: skip
     return Row(worker.name, values, {"state": Tone.ALARM if lost else Tone.QUIET, "supervisor": Tone.QUIET})
 

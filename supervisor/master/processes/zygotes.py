@@ -63,6 +63,11 @@ class Zygotes:
         """The result of the last reload: at_unix, by, outcome (completed or failed), message, traceback."""
         return self._reload_log.last
 
+    @property
+    def sandbox_levels(self) -> list[str]:
+        """Return the levels of the sandbox that the handlers have: mostly one, that of the run."""
+        return sorted({settings.profile.level for settings in self.handlers.values()})
+
     def status(self) -> list[dict[str, Any]]:
         return [
             {

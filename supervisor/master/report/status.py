@@ -101,6 +101,7 @@ class Status:
                 "exchange_ms": self._jobs.exchange_ms,
             },
             "sandbox": dict(self._zygotes.sandbox),
+            "sandbox_levels": self._zygotes.sandbox_levels,
             **self._jobs.status(),
         }
 

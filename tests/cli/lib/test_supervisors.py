@@ -14,7 +14,8 @@ STATUS = {
     "reload": {"at_unix": 1.0, "by": "SIGHUP", "outcome": "failed", "message": "no module named x", "traceback": "T"},
     "queues": ["high", "email-*"], "order": "strict",
     "redis": {"connected": True, "url": "redis://:***@h", "server": "Valkey 8"},
-    "sandbox": {"no_new_privs": "on", "landlock": "not in this kernel"}, "counts": {"completed": 1234, "failed": 5},
+    "sandbox": {"no_new_privs": "on", "landlock": "not in this kernel"}, "sandbox_levels": ["basic", "strict"],
+    "counts": {"completed": 1234, "failed": 5},
     "longest_turn_s": 1.25, "autoscaling": {"desired": 3, "ready": 9, "running": 2, "age_s": 2.5},
 }  # fmt: skip
 DONE = {"did": "has 4 processes"}
@@ -116,7 +117,7 @@ def test_status_of_one_supervisor_shows_everything(shell, played):
         "loop                  its longest turn of the last minute took 1.25s",
         "ended                 completed 1234  failed 5",
         "desired               3, for 9 ready and 2 running jobs, seen 2.5s ago",
-        "sandbox landlock      not in this kernel",
+        "sandbox               basic strict", "sandbox landlock      not in this kernel",
         "                      no module named x",
     ):  # fmt: skip
         assert line in out.splitlines()

@@ -53,6 +53,7 @@ def status(state="serving", *, processes=(4, 4, 4), children=(), completed=0, di
         "processes": {"now": now, "fewest": fewest, "most": most, "reason": "as given"}, "busy": busy,
         "idle": len(children) - busy, "children": list(children), "zygotes": [], "reload": None, "queues": ["emails"],
         "redis": {"connected": True, "url": "redis://redis:6379", "server": "valkey 8.1.1"}, "ends": list(ends),
+        "sandbox_levels": ["basic"],
         "counts": {"completed": completed, "died": died, "failed": failed}, **more,
     }  # fmt: skip
 

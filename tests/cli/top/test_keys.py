@@ -168,7 +168,7 @@ def test_a_gone_row_needs_the_key_again():
 
 def test_keys_act_on_filtered_rows():
     shown = Shown(model_of(snapshot(supervisors={"a-1": status(), "b-1": status()})))
-    assert shown.press("r", "f", "b", "enter", "r") == [Action("reload", "a-1"), Action("reload", "b-1")]
+    assert shown.press("r", "f", "b", "-", "enter", "r") == [Action("reload", "a-1"), Action("reload", "b-1")]
 
 
 def test_r_reloads(shown):

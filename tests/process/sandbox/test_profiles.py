@@ -40,3 +40,22 @@ def test_handlers_with_and_without_network_never_share_a_child(stage, measured):
     assert sum(len(of_kind) for of_kind in pids.values()) <= 42
     assert pool.drain() == 0
     stage.assert_nothing_left()
+
+
+LEVELS = """
+@handler
+def plain(job):
+    pass
+
+
+@handler(sandbox="strict")
+def shut_in(job):
+    pass
+"""
+
+
+def test_status_tells_the_levels_of_all_handlers(stage):
+    pool = start_app(stage, LEVELS).wait_ready()
+    assert stage.client.ask(pool.worker, "status")[pool.worker]["sandbox_levels"] == ["basic", "strict"]
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
