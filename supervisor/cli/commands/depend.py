@@ -23,7 +23,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("jid", metavar="JID", help="the job that waits")
     parser.add_argument("--on", metavar="JID", nargs="+", default=[], help="wait for these too")
     parser.add_argument("--off", metavar="JID", nargs="+", default=[], help="do not wait for these; all: for none")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:

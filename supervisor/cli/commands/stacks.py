@@ -29,7 +29,9 @@ Exit code 1 if one of them has not answered in time."""
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("stacks", description="Where the jobs of running supervisors are.", epilog=EXAMPLES)
-    add_query_flags(parser, "an object: of each supervisor the list of its children, or null if it has not answered")
+    add_query_flags(
+        parser, "an object: of each supervisor the list of its children, or null if it has not answered", acts=True
+    )
 
 
 def run(args: argparse.Namespace) -> int:

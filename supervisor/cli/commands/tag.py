@@ -30,7 +30,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--get", metavar="TAG", help="list the jobs that have this tag")
     add_paging(parser)
     add_json(parser, "counts by tag; total and jobs; or the job's tags")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:

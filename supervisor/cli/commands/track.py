@@ -23,7 +23,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("jids", metavar="JID", nargs="*", help="the jobs; none: list the tracked jobs")
     parser.add_argument("--off", action="store_true", help="remove the mark; also of jobs that are gone")
     add_json(parser, "jobs, and the jids of those that are gone")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:

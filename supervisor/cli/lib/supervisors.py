@@ -27,12 +27,12 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workers", metavar="WORKER", nargs="*", help="only these supervisors (default: all)")
 
 
-def add_query_flags(parser: argparse.ArgumentParser, answer: str) -> None:
-    """Declare the flags of a command that only queries supervisors. `answer`: what --json prints."""
+def add_query_flags(parser: argparse.ArgumentParser, answer: str, *, acts: bool = False) -> None:
+    """Declare the flags of a command that queries supervisors. `answer`: what --json prints. `acts`: it is recorded."""
     add_workers(parser)
     add_timeout(parser)
     add_json(parser, answer)
-    add_connection(parser)
+    add_connection(parser, acts=acts)
 
 
 def add_timeout(parser: argparse.ArgumentParser, default: str = "5s") -> None:

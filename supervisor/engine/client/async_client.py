@@ -412,12 +412,12 @@ class AsyncClient:
 
     async def track(self, jid: str) -> bool:
         """Track a job. Returns False if it was tracked already. Raises JobNotFound."""
-        answer = await self._calls.call(job_changes.track, jid)
+        answer = await self._calls.act(job_changes.track, jid)
         return found(jid, None if answer is None else (answer,))[0]
 
     async def untrack(self, jid: str) -> bool:
         """Track a job no longer, also one that is gone. Returns False if it was not tracked."""
-        return await self._calls.call(job_changes.untrack, jid)
+        return await self._calls.act(job_changes.untrack, jid)
 
     async def tracked(self) -> Tracked[AsyncJob]:
         """Return the tracked jobs, and the jids of those that are gone: the 1,000 that were tracked last."""

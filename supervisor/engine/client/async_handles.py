@@ -192,34 +192,34 @@ class AsyncJob(AsyncPartialJob):
 
     async def tag(self, *tags: str) -> list[str]:
         """Add tags, and return all tags that the job then has."""
-        return found(self.jid, await self._calls.call(job_changes.tag, self.jid, tags))
+        return found(self.jid, await self._calls.act(job_changes.tag, self.jid, tags))
 
     async def untag(self, *tags: str) -> list[str]:
         """Remove tags, and return those that the job keeps."""
-        return found(self.jid, await self._calls.call(job_changes.untag, self.jid, tags))
+        return found(self.jid, await self._calls.act(job_changes.untag, self.jid, tags))
 
     async def track(self) -> bool:
         """Track the job: see AsyncClient.tracked. Returns False if it was tracked already."""
-        answer = await self._calls.call(job_changes.track, self.jid)
+        answer = await self._calls.act(job_changes.track, self.jid)
         return found(self.jid, None if answer is None else (answer,))[0]
 
     async def untrack(self) -> bool:
         """Track the job no longer. Returns False if it was not tracked."""
-        return await self._calls.call(job_changes.untrack, self.jid)
+        return await self._calls.act(job_changes.untrack, self.jid)
 
     async def depend(self, *jids: str) -> None:
         """Make the job wait for these jobs too.
 
         Raises DependencyError if it is not in state depends, or would wait for itself.
         """
-        found(self.jid, await self._calls.call(job_changes.depend, self.jid, jids))
+        found(self.jid, await self._calls.act(job_changes.depend, self.jid, jids))
 
     async def undepend(self, *jids: str, all: bool = False) -> None:
         """Make the job wait for these jobs no longer, or for none. Without any left it goes where it would have gone.
 
         Raises DependencyError if it is not in state depends.
         """
-        found(self.jid, await self._calls.call(job_changes.undepend, self.jid, parents_given(jids, all)))
+        found(self.jid, await self._calls.act(job_changes.undepend, self.jid, parents_given(jids, all)))
 
 
 class AsyncRecurringJob(AsyncPartialRecurring):
@@ -238,11 +238,11 @@ class AsyncRecurringJob(AsyncPartialRecurring):
 
     async def tag(self, *tags: str) -> list[str]:
         """Add tags for the jobs to come, and return all tags of the recurring job. Raises JobNotFound if it is gone."""
-        return found(self.jid, await self._calls.call(recurrences.tag, self.jid, tags))
+        return found(self.jid, await self._calls.act(recurrences.tag, self.jid, tags))
 
     async def untag(self, *tags: str) -> list[str]:
         """Remove tags, and return those that the recurring job keeps. Raises JobNotFound if it is gone."""
-        return found(self.jid, await self._calls.call(recurrences.untag, self.jid, tags))
+        return found(self.jid, await self._calls.act(recurrences.untag, self.jid, tags))
 
     async def cancel(self) -> bool:
         """Delete the recurring job. The jobs that it has put stay. Returns False if it was gone."""

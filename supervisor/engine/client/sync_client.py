@@ -399,12 +399,12 @@ class Client:
 
     def track(self, jid: str) -> bool:
         """Track a job. Returns False if it was tracked already. Raises JobNotFound."""
-        answer = self._calls.call(job_changes.track, jid)
+        answer = self._calls.act(job_changes.track, jid)
         return found(jid, None if answer is None else (answer,))[0]
 
     def untrack(self, jid: str) -> bool:
         """Track a job no longer, also one that is gone. Returns False if it was not tracked."""
-        return self._calls.call(job_changes.untrack, jid)
+        return self._calls.act(job_changes.untrack, jid)
 
     def tracked(self) -> Tracked[Job]:
         """Return the tracked jobs, and the jids of those that are gone: the 1,000 that were tracked last."""

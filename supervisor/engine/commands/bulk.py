@@ -24,6 +24,8 @@ STATES: Final = ("waiting", "scheduled", "depends", "parked", "running", "failed
 MOST_CHANGED: Final = 500
 #: Jobs that a step changes. Redis does nothing else during the few milliseconds of a step.
 STEP: Final = 250
+#: What the scripts compare for jobs that are named: complete ones stay as they are.
+_NAMED: Final = ("", f",{','.join(STATES[:-1])},", "", "")
 #: The places of a queue that hold jobs of a state, in the order in which jobs move through them.
 _PLACES: Final = {
     "depends": ("depends",),
@@ -156,23 +158,26 @@ def _places(choice: Choice, now: Callable[[], float | None]) -> Generator[Comman
 
 
 def cancel(
-    choice: Choice, jids: Sequence[str], *, by: str | None = None, now: float | None = None
+    choice: Choice | None, jids: Sequence[str], *, by: str | None = None, now: float | None = None
 ) -> Command[BulkResult]:
-    """Cancel up to 500 jobs that still match, except those that others wait for. `by` names who asks."""
+    """Cancel up to 500 jobs that still match, except those that others wait for; None: in any state but complete.
+
+    `by` names who asks.
+    """
     return _each("cancel", choice, "", b"", jids, by, now)
 
 
 def retry(
-    choice: Choice, jids: Sequence[str], *, by: str | None = None, now: float | None = None
+    choice: Choice | None, jids: Sequence[str], *, by: str | None = None, now: float | None = None
 ) -> Command[BulkResult]:
-    """Put those of up to 1,000 jobs back that have failed and still match. `by` names who asks."""
-    of_queue, of_klass = choice.queue or "", choice.klass or ""
-    command = job_changes.unfail_jobs(jids, group=choice.group, of_queue=of_queue, of_klass=of_klass, by=by, now=now)
+    """Put those of up to 1,000 jobs back that have failed and still match; None: all that have. `by` names who asks."""
+    group, of_queue, of_klass = (choice.group, choice.queue or "", choice.klass or "") if choice else (None, "", "")
+    command = job_changes.unfail_jobs(jids, group=group, of_queue=of_queue, of_klass=of_klass, by=by, now=now)
     return Command(command.script, command.args, lambda reply: BulkResult(reply, []))
 
 
 def fail(
-    choice: Choice,
+    choice: Choice | None,
     jids: Sequence[str],
     group: str,
     message: str,
@@ -180,35 +185,38 @@ def fail(
     by: str | None = None,
     now: float | None = None,
 ) -> Command[BulkResult]:
-    """Fail up to 500 jobs that still match. `by` names who asks."""
+    """Fail up to 500 jobs that still match; None: in any state but complete. `by` names who asks."""
     failure = failure_json(checked_name("group", group), message, None, clock.unix() if now is None else now, {})
     return _each("fail", choice, group, failure, jids, by, now)
 
 
 def move(
-    choice: Choice, jids: Sequence[str], queue: str, *, by: str | None = None, now: float | None = None
+    choice: Choice | None, jids: Sequence[str], queue: str, *, by: str | None = None, now: float | None = None
 ) -> Command[BulkResult]:
-    """Move up to 500 jobs that still match into a queue. A scheduled job keeps its time. `by` names who asks."""
+    """Move up to 500 jobs that still match into a queue; None: in any state but complete.
+
+    A scheduled job keeps its time. `by` names who asks.
+    """
     return _each("move", choice, checked_name("queue", queue), b"", jids, by, now)
 
 
 def set_priority(
-    choice: Choice, jids: Sequence[str], priority: int, *, by: str | None = None, now: float | None = None
+    choice: Choice | None, jids: Sequence[str], priority: int, *, by: str | None = None, now: float | None = None
 ) -> Command[BulkResult]:
-    """Change the priority of up to 500 jobs that still match. `by` names who asks."""
+    """Change the priority of up to 500 jobs that still match; None: in any state but complete. `by` names who asks."""
     return _each("priority", choice, checked_int("priority", priority, -EXACT_INT), b"", jids, by, now)
 
 
 def _each(
     verb: str,
-    choice: Choice,
+    choice: Choice | None,
     argument: Argument,
     failure: Argument,
     jids: Sequence[str],
     by: str | None,
     now: float | None,
 ) -> Command[BulkResult]:
-    args = now_ms(now), verb, *choice.words, argument, failure, checked_by(by)
+    args = now_ms(now), verb, *(choice.words if choice else _NAMED), argument, failure, checked_by(by)
     return Command(
         scripts.EACH,
         (*args, *checked_names("jids", jids, MOST_CHANGED)),

@@ -146,27 +146,32 @@ def set_priority(jid: str, priority: int, *, by: str | None = None, now: float |
     return Command(scripts.PRIORITY, args, bool)
 
 
-def tag(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
-    """Add tags to a job. Answers all its tags; None if there is no such job."""
-    args = now_ms(now), "add", checked_name("jid", jid), *checked_names("tags", tags, MOST_TAGS)
+def tag(jid: str, tags: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[list[str] | None]:
+    """Add tags to a job. Answers all its tags; None if there is no such job. `by` names who asks."""
+    return _tag("add", jid, tags, by, now)
+
+
+def untag(
+    jid: str, tags: Sequence[str], *, by: str | None = None, now: float | None = None
+) -> Command[list[str] | None]:
+    """Remove tags from a job. Answers the tags left; None if there is no such job. `by` names who asks."""
+    return _tag("remove", jid, tags, by, now)
+
+
+def _tag(verb: str, jid: str, tags: Sequence[str], by: str | None, now: float | None) -> Command[list[str] | None]:
+    args = now_ms(now), verb, checked_name("jid", jid), checked_by(by), *checked_names("tags", tags, MOST_TAGS)
     return Command(scripts.TAG, args, parse_names_or_none)
 
 
-def untag(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
-    """Remove tags from a job. Answers the tags left; None if there is no such job."""
-    args = now_ms(now), "remove", checked_name("jid", jid), *checked_names("tags", tags, MOST_TAGS)
-    return Command(scripts.TAG, args, parse_names_or_none)
-
-
-def track(jid: str, *, now: float | None = None) -> Command[bool | None]:
-    """Track a job. Answers False if it was tracked already, None if there is no such job."""
-    args = now_ms(now), "track", checked_name("jid", jid)
+def track(jid: str, *, by: str | None = None, now: float | None = None) -> Command[bool | None]:
+    """Track a job. Answers False if it was tracked already, None if there is no such job. `by` names who asks."""
+    args = now_ms(now), "track", checked_name("jid", jid), checked_by(by)
     return Command(scripts.TRACK, args, lambda reply: None if reply is None else bool(reply))
 
 
-def untrack(jid: str, *, now: float | None = None) -> Command[bool]:
-    """End the tracking of a job, also of one that is gone. Answers False if it was not tracked."""
-    return Command(scripts.TRACK, (now_ms(now), "untrack", checked_name("jid", jid)), bool)
+def untrack(jid: str, *, by: str | None = None, now: float | None = None) -> Command[bool]:
+    """End the tracking of a job, also of one that is gone. Answers False if it was not tracked. `by` names who asks."""
+    return Command(scripts.TRACK, (now_ms(now), "untrack", checked_name("jid", jid), checked_by(by)), bool)
 
 
 def log(jid: str, message: str, data: object = None, *, now: float | None = None) -> Command[bool]:
@@ -180,19 +185,21 @@ def log(jid: str, message: str, data: object = None, *, now: float | None = None
     return Command(scripts.LOG, (now_ms(now), checked_name("jid", jid), text), bool)
 
 
-def depend(jid: str, parents: Sequence[str], *, now: float | None = None) -> Command[bool]:
-    """Add dependencies to a job in state depends. Answers False if there is none.
+def depend(jid: str, parents: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[bool]:
+    """Add dependencies to a job in state depends. Answers False if there is none. `by` names who asks.
 
     Redis answers an error beginning with DEPENDENCY if the job is in another state, or would wait for itself.
     """
-    args = now_ms(now), checked_name("jid", jid), "on", *checked_jids("jids", parents)
+    args = now_ms(now), checked_name("jid", jid), "on", checked_by(by), *checked_jids("jids", parents)
     return Command(scripts.DEPEND, args, bool)
 
 
-def undepend(jid: str, parents: Sequence[str] | None, *, now: float | None = None) -> Command[bool]:
+def undepend(
+    jid: str, parents: Sequence[str] | None, *, by: str | None = None, now: float | None = None
+) -> Command[bool]:
     """Remove dependencies (None: all) from a job in state depends. Answers as `depend` does."""
     jids = () if parents is None else checked_jids("jids", parents)
-    args = now_ms(now), checked_name("jid", jid), "all" if parents is None else "off", *jids
+    args = now_ms(now), checked_name("jid", jid), "all" if parents is None else "off", checked_by(by), *jids
     return Command(scripts.DEPEND, args, bool)
 
 

@@ -90,15 +90,23 @@ def unrecur(jid: str, *, by: str | None = None, now: float | None = None) -> Com
     return Command(scripts.UNRECUR, (now_ms(now), checked_name("jid", jid), checked_by(by)), bool)
 
 
-def tag(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
-    """Add tags to a recurring job, for its later jobs. Answers all its tags; None if there is none."""
-    args = now_ms(now), "add", checked_name("jid", jid), *checked_names("tags", tags, MOST_TAGS)
-    return Command(scripts.RECURTAG, args, parse_names_or_none)
+def tag(jid: str, tags: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[list[str] | None]:
+    """Add tags to a recurring job, for its later jobs. Answers all its tags; None if there is none.
+
+    `by` names who asks.
+    """
+    return _tag("add", jid, tags, by, now)
 
 
-def untag(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
-    """Remove tags from a recurring job. Answers the tags left; None if there is none."""
-    args = now_ms(now), "remove", checked_name("jid", jid), *checked_names("tags", tags, MOST_TAGS)
+def untag(
+    jid: str, tags: Sequence[str], *, by: str | None = None, now: float | None = None
+) -> Command[list[str] | None]:
+    """Remove tags from a recurring job. Answers the tags left; None if there is none. `by` names who asks."""
+    return _tag("remove", jid, tags, by, now)
+
+
+def _tag(verb: str, jid: str, tags: Sequence[str], by: str | None, now: float | None) -> Command[list[str] | None]:
+    args = now_ms(now), verb, checked_name("jid", jid), checked_by(by), *checked_names("tags", tags, MOST_TAGS)
     return Command(scripts.RECURTAG, args, parse_names_or_none)
 
 

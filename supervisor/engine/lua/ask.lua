@@ -22,7 +22,7 @@
 --- @include lives
 --- @include acts
 local id, what, argument, stands = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-local MOST, LOOKS = 100, { stacks = true, status = true }
+local MOST = 100
 local question = string.format("%d\n%s\n%s\n%s", now + stands, id, what, argument)
 local asked = {}
 
@@ -49,6 +49,6 @@ if #ARGV < 7 then
     if tonumber(seen[i + 1]) > now - LIVES or redis.call("ZCARD", P .. "held:" .. seen[i]) > 0 then ask(seen[i]) end
   end
 end
-if #asked > 0 and not LOOKS[what] then acts.note(ARGV[6], what, "worker", asked, "", argument) end
+if #asked > 0 and what ~= "status" then acts.note(ARGV[6], what, "worker", asked, "", argument) end
 commit()
 return asked

@@ -8,7 +8,8 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   jid
 -- ARGV[3]   "on" (add these), "off" (remove these) or "all" (remove all)
--- ARGV[4..] jids
+-- ARGV[4]   name of the actor; "" = unknown
+-- ARGV[5..] jids
 --
 -- Returns   1, or 0 if there is no such job.
 -- Errors    DEPENDENCY if the job is not in state depends, or would wait for itself. WRONGTYPE for a foreign key of
@@ -17,6 +18,7 @@
 --- @include this_layout
 --- @include clock
 --- @include stage
+--- @include acts
 local rec, how, given = read_job(ARGV[2]), ARGV[3], {}
 
 -- Return the lines of the first list that are not in the second one.
@@ -33,7 +35,7 @@ if not rec then return 0 end
 if rec.state ~= "depends" then
   refuse("DEPENDENCY", "job " .. rec.jid .. " is not in state depends but " .. (rec.state or "waiting"))
 end
-for i = 4, #ARGV do given[#given + 1] = ARGV[i] end
+for i = 5, #ARGV do given[#given + 1] = ARGV[i] end
 
 if how == "on" then
   local why = stage.why_not(rec, given) or edges.why_too_many(rec.jid, #given, #edges.parents_of(rec.jid))
@@ -55,5 +57,7 @@ else
     mine[parent] = nil
   end
 end
+local some = how == "all" and how or table.concat(given, " ", 1, math.min(#given, 10))
+acts.note(ARGV[4], how == "on" and "depend" or "undepend", "job", { rec.jid }, "", some)
 commit()
 return 1

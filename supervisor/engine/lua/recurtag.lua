@@ -8,7 +8,8 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   "add" or "remove"
 -- ARGV[3]   jid of the recurrence
--- ARGV[4..] tags
+-- ARGV[4]   name of the actor; "" = unknown
+-- ARGV[5..] tags
 --
 -- Returns   array of the recurrence's tags now, or nil if there is none of this jid.
 -- Errors    REFUSED if there would be more than 100. WRONGTYPE for a foreign key of ours. Nothing has changed then.
@@ -17,6 +18,7 @@
 --- @include clock
 --- @include recurrence
 --- @include retag
+--- @include acts
 local jid = ARGV[3]
 local key, of_tags = P .. "recur:" .. jid, P .. "recurtags:" .. jid
 local pattern = recurrence.read(jid)
@@ -30,5 +32,6 @@ else
   drop(of_tags)
   del_fields({ key, "tagged" })
 end
+acts.note(ARGV[4], ARGV[2] == "add" and "tag" or "untag", "recurrence", { jid }, "", table.concat(ARGV, " ", 5))
 commit()
 return kept

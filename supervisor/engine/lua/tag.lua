@@ -8,7 +8,8 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   "add" or "remove"
 -- ARGV[3]   jid
--- ARGV[4..] tags
+-- ARGV[4]   name of the actor; "" = unknown
+-- ARGV[5..] tags
 --
 -- Returns   array of the job's tags now, or nil if there is no such job.
 -- Errors    REFUSED if there would be more than 100. WRONGTYPE for a foreign key of ours. Nothing has changed then.
@@ -18,9 +19,11 @@
 --- @include record
 --- @include tagging
 --- @include retag
+--- @include acts
 local rec = read_job(ARGV[3])
 if not rec then return false end
 local kept = retagged(tagging.of(rec), "job " .. rec.jid)
 tagging.set(rec, kept)
+acts.note(ARGV[4], ARGV[2] == "add" and "tag" or "untag", "job", { rec.jid }, "", table.concat(ARGV, " ", 5))
 commit()
 return kept

@@ -8,6 +8,7 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   "track" or "untrack"
 -- ARGV[3]   jid
+-- ARGV[4]   name of the actor; "" = unknown
 --
 -- Returns   1 if that changed anything, 0 if not, nil if there is no such job to track.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
@@ -16,6 +17,7 @@
 --- @include clock
 --- @include record
 --- @include events
+--- @include acts
 local rec, tracked = read_job(ARGV[3]), redis.call("ZSCORE", P .. "tracked-jobs", ARGV[3])
 local wanted = ARGV[2] == "track"
 if wanted and not rec then return false end
@@ -26,5 +28,6 @@ if rec then
   publish_job_event(wanted and "job.tracked" or "job.untracked", rec)
   rec.tracked = wanted and 1 or nil
 end
+acts.note(ARGV[4], ARGV[2], "job", { ARGV[3] })
 commit()
 return 1

@@ -34,6 +34,10 @@ def move_many(client, q):
     calls_of(client).act(bulk.move, bulk.Choice("q"), ["x"], "r")
 
 
+def fail_many(client, q):
+    calls_of(client).act(bulk.fail, None, ["x", "nobody"], "g", "m")
+
+
 #: Act -> what is done to job x of queue q in lane l, and what is recorded of it.
 ACTS = {
     "cancel": (lambda c, q: c.cancel("x", "gone"), ("cancel", "job", ("x",), 1, None, None)),
@@ -48,6 +52,10 @@ ACTS = {
     "option": (lambda c, q: c.config.set("grace-q", 9), ("set", "option", ("grace-q",), 1, "q", "9")),
     "pause lane": (lambda c, q: q.lane("l").pause(), ("pause", "lane", ("l",), 1, "q", None)),
     "weight": (lambda c, q: q.lane("l").weight(3), ("weight", "lane", ("l",), 1, "q", "3")),
+    "tag": (lambda c, q: c.job("x").tag("a", "b"), ("tag", "job", ("x",), 1, None, "a b")),
+    "untag": (lambda c, q: c.job("x").untag("a"), ("untag", "job", ("x",), 1, None, "a")),
+    "track": (lambda c, q: c.job("x").track(), ("track", "job", ("x",), 1, None, None)),
+    "fail many": (fail_many, ("fail", "job", ("x",), 1, None, "g")),
     "limit": (lambda c, q: c.limit("smtp", 5, "9/s"), ("limit", "limit", ("smtp",), 1, None, "5 at once 9 in 1000 ms")),
     "delete": (lambda c, q: q.delete(), ("delete", "queue", ("q",), 1, None, None)),
     "delete lane": (lambda c, q: q.lane("l").delete(), ("delete", "lane", ("l",), 1, "q", None)),
@@ -80,16 +88,41 @@ def test_retry_and_release_are_recorded(client, kim, q):
     ]
 
 
-def test_requests_to_supervisors_are_recorded_and_questions_are_not(client, kim):
+def test_dependencies_marks_and_tags_of_recurring_jobs_are_recorded(client, kim, q):
+    client.queue("q").put("k", jid="x", depends=[client.queue("q").put("k", jid="parent")])
+    client.queue("q").put("k", jid="other")
+    kim.job("x").depend("other")
+    kim.job("x").undepend("parent")
+    kim.job("x").undepend(all=True)
+    kim.track("x")
+    kim.untrack("x")
+    kim.untrack("x")
+    client.queue("q").recur("k", every=60, jid="tick")
+    kim.recurring("tick").tag("a")
+    kim.recurring("tick").untag("a")
+    assert told(client) == [
+        ("untag", "recurrence", ("tick",), 1, None, "a"),
+        ("tag", "recurrence", ("tick",), 1, None, "a"),
+        ("untrack", "job", ("x",), 1, None, None),
+        ("track", "job", ("x",), 1, None, None),
+        ("undepend", "job", ("x",), 1, None, "all"),
+        ("undepend", "job", ("x",), 1, None, "parent"),
+        ("depend", "job", ("x",), 1, None, "other"),
+    ]
+    assert client.check() == []
+
+
+def test_requests_to_supervisors_are_recorded_and_looks_are_not(client, kim):
     name = "web-1"
     calls_of(client).call(settling.settle, name, [], number=1)
-    for what in ("stacks", "pause", "drain"):
+    for what in ("status", "stacks", "pause", "drain"):
         kim.ask(name, what, timeout=0)
     kim.serve(name, ["a", "b"])
     assert told(client, name) == [
         ("serve", "worker", (name,), 1, None, "a b"),
         ("drain", "worker", (name,), 1, None, None),
         ("pause", "worker", (name,), 1, None, None),
+        ("stacks", "worker", (name,), 1, None, None),
     ]
 
 
