@@ -7,7 +7,7 @@ keeps what is done. Must not change a job before an operator has been told how m
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from supervisor import clock
@@ -20,6 +20,7 @@ from supervisor.cli.lib.bulk_words import (
     past_words,
     perhaps_words,
 )
+from supervisor.cli.lib.terminal import counted
 from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.commands.bulk import BulkChange, BulkResult, Choice, found
 from supervisor.engine.commands.command import Command
@@ -147,6 +148,16 @@ class BulkActs:
         await self._begin(act, change(client))
         return act
 
+    async def change(
+        self, client: "AsyncClient", by: str, jids: Sequence[str], operation: Operation, build: Build
+    ) -> BulkAct:
+        """Change the jobs that are named at once. Raises BadParameter, TooMany."""
+        build([_ANY_JID], by=None, now=None)  # bad arguments are told before anything is changed
+        act = self._new(f"{operation.verb} {counted(len(jids), 'job')}{operation.how}", by)
+        act.state, act.total = "acting", len(jids)
+        await self._begin(act, self._change(act, client, jids, operation, build))
+        return act
+
     async def follow(
         self, client: "AsyncClient", by: str, words: str, call: Callable[[Told], Steps[T]], ended: Callable[[T], str]
     ) -> BulkAct:
@@ -225,7 +236,7 @@ class BulkActs:
             act.change = lambda client: self._change(act, client, jids, operation, build)
 
     async def _change(
-        self, act: BulkAct, client: "AsyncClient", jids: list[str], operation: Operation, build: Build
+        self, act: BulkAct, client: "AsyncClient", jids: Sequence[str], operation: Operation, build: Build
     ) -> None:
         calls = calls_of(client)
         change = BulkChange(operation.verb, jids, lambda some: build(some, by=calls.actor, now=calls.clock()))

@@ -225,8 +225,10 @@ class _Website:
                 return await self._edit_again(act, request, {name: values[-1] for name, values in form.items()}, wrong)
             if "why" in shown:
                 raise HTTPException(504, str(shown["why"]))
+            told = {**{name: values[-1] for name, values in form.items()}, **shown}
+            if act.shows is not None:
+                return self._html(request, act.shows, told)
             page, *names = act.page
-            told = {**shown, **{name: values[-1] for name, values in form.items()}}
             asked = "&".join(f"{name}={quote(told[name], safe='')}" for name in names if name in told)
             return RedirectResponse(f"{base(request)}/{page}?{asked}", 303)
 

@@ -1,10 +1,9 @@
 """Describes the API as an OpenAPI document, from the table of pages. Runs in the web server's process."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from supervisor.engine.model.new_jobs import PutOptions
 from supervisor.web.acts.act import WebAct
 from supervisor.web.pages.page import Parameter, WebPage
 
@@ -93,7 +92,7 @@ def _act(act: WebAct) -> dict[str, Any]:
         "type": "object",
         "required": [each.name for each in fields if each.is_required],
         "properties": {
-            **(_options_of_put() if act.is_open else {}),
+            **_options(act, in_path),
             **{each.name: {**_SCHEMAS[each.kind], "description": each.meaning} for each in fields},
         },
         "additionalProperties": False,
@@ -116,8 +115,11 @@ def _act(act: WebAct) -> dict[str, Any]:
 _JSON_TYPES: Final = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
 
 
-def _options_of_put() -> dict[str, Any]:
-    return {name: _schema_of(hint) for name, hint in get_type_hints(PutOptions).items()}
+def _options(act: WebAct, in_path: Container[str]) -> dict[str, Any]:
+    if act.options is None:
+        return {}
+    hints = get_type_hints(act.options.types)
+    return {name: _schema_of(hint) for name, hint in hints.items() if name not in in_path}
 
 
 def _schema_of(hint: Any) -> dict[str, Any]:

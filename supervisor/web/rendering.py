@@ -3,6 +3,7 @@
 Every value is escaped: names, outputs and failures come from anybody who can put a job. Must not mark any as safe.
 """
 
+import textwrap
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -11,7 +12,7 @@ import jinja2
 import orjson
 
 from supervisor import clock
-from supervisor.cli.lib.shown import span
+from supervisor.cli.lib.shown import option_words, span
 from supervisor.cli.top.model import is_number
 from supervisor.config import megabytes
 from supervisor.web.chart import chart
@@ -41,6 +42,8 @@ def environment() -> jinja2.Environment:
         "points": _points,
         "clock": _clock,
         "json": _json,
+        "option": option_words,
+        "dedent": textwrap.dedent,
     }
     made.globals |= {"query": _query, "chart": chart}
     return made

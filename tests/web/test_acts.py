@@ -10,10 +10,10 @@ from urllib.parse import quote
 import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
-from supervisor.engine.model.new_jobs import PutOptions
 from supervisor.web import Loopback, ProxyHeader, Tokens, app
 from supervisor.web.acts.table import ACTS
 from supervisor.web.auth import ROLES
+from tests.cli.top.parts import status as status_of
 from tests.engine.played import PlayedWorker
 from tests.lengths import LONG
 from tests.web.conftest import HOSTILE, LINES, TOKENS, bearer, ended, key_of, tags, words
@@ -25,7 +25,8 @@ FIELDS = {
     "running": 2, "rate": "5/s", "batch": "import", "worker": "w-1", "processes": "2", "queues": ["mail"], "count": 1,
     "ttl": 30, "order": "strict", "block": 0, "leases": [], "outcomes": [], "do": "retry", "tag": "vip",
     "group": "ValueError", "state": "failed", "into": "slow", "act": "x", "data_b64": None,
-    "force": True,
+    "force": True, "tags": ["new"], "message": "why", "all": False, "into_group": "by-hand", "option": "heartbeat-mail",
+    "format": "sidekiq", "source": "queue:mail", "klasses": None,
 }  # fmt: skip
 
 
@@ -115,8 +116,62 @@ def test_every_act_is_recorded_with_the_login(filled, operator):
         ("retry_batch", {"batch": "import"}, lambda jobs: jobs.job("lost-member").state == "waiting"),
         ("pause_batch", {"batch": "import"}, lambda jobs: jobs.batch("import").look().paused),
         ("resume_batch", {"batch": "import"}, lambda jobs: not jobs.batch("import").look().paused),
-        ("cancel_all", {"jids": ["second", "later"]}, lambda jobs: jobs.jobs("second", "later") == [None, None]),
-        ("retry_all", {"jids": ["broken", "first"]}, lambda jobs: jobs.job("broken").state == "waiting"),
+        ("put", {"queue": "new", "klass": "k", "jid": "n", "data": "[1]"}, lambda jobs: jobs.job("n").data == [1]),
+        ("fail", {"jid": "first"}, lambda jobs: jobs.job("first").failure["group"] == "by-hand"),
+        ("tag", {"jid": "first", "tags": "a b\r\nc"}, lambda jobs: jobs.job("first").tags == ["vip", "a b", "c"]),
+        ("untag", {"jid": "first", "tags": "vip"}, lambda jobs: jobs.job("first").tags == []),
+        ("track", {"jid": "first"}, lambda jobs: jobs.job("first").tracked),
+        ("depend", {"jid": "child", "jids": "second"}, lambda jobs: "second" in jobs.job("child").dependencies),
+        ("undepend", {"jid": "child", "jids": "first"}, lambda jobs: jobs.job("child").state == "waiting"),
+        ("undepend", {"jid": "child", "all": "yes"}, lambda jobs: jobs.job("child").state == "waiting"),
+        (
+            "weigh_lane",
+            {"queue": "mail", "lane": "acme", "weight": "7"},
+            lambda jobs: jobs.queue("mail").lane("acme").counts().weight == 7,
+        ),
+        ("limit", {"key": "new", "running": "", "rate": "9/s"}, lambda jobs: jobs.limit("new").rate == "9/s"),
+        (
+            "recur",
+            {"queue": "q", "klass": "k", "every": "5m", "jid": "tick"},
+            lambda jobs: jobs.recurring("tick").every_s == 300,
+        ),
+        (
+            "update_recurrence",
+            {"jid": "daily", "cron": "0 3 * * mon", "every": "", "missed": "once"},
+            lambda jobs: (jobs.recurring("daily").cron, jobs.recurring("daily").missed) == ("0 3 * * mon", "once"),
+        ),
+        (
+            "set_option",
+            {"option": "heartbeat-mail", "value": "5m"},
+            lambda jobs: jobs.config.get("heartbeat-mail") == 300,
+        ),
+        ("unset_option", {"option": "paused-quiet"}, lambda jobs: not jobs.queue("quiet").counts().paused),
+        (
+            "add_door",
+            {"name": "d", "format": "sidekiq", "source": "queue:mail", "queue": "mail", "klasses": '{"A": "a"}'},
+            lambda jobs: [(each.name, each.klasses) for each in jobs.doors.list()] == [("d", {"A": "a"})],
+        ),
+        (
+            "marked",
+            {"do": "cancel", "jids": ["second", "later"]},
+            lambda jobs: jobs.jobs("second", "later") == [None, None],
+        ),
+        ("marked", {"do": "retry", "jids": ["broken", "first"]}, lambda jobs: jobs.job("broken").state == "waiting"),
+        (
+            "marked",
+            {"do": "move", "jids": ["second", "broken"], "into": "slow"},
+            lambda jobs: [job.queue for job in jobs.jobs("second", "broken")] == ["slow", "slow"],
+        ),
+        (
+            "marked",
+            {"do": "priority", "jids": ["second"], "priority": "-9"},
+            lambda jobs: jobs.job("second").priority == -9,
+        ),
+        (
+            "marked",
+            {"do": "fail", "jids": ["second", "runs"], "message": "gone"},
+            lambda jobs: [job.failure["message"] for job in jobs.jobs("second", "runs")] == ["gone", "gone"],
+        ),
     ],
 )
 def test_a_form_does_what_its_button_says(filled, operator, name, fields, shown):
@@ -154,6 +209,14 @@ def test_a_program_removes_a_limit_at_the_address_of_that_act(filled, site):
         "/lanes?queue=mail",
         "/limit?key=smtp",
         "/batch?batch=import",
+        "/job?jid=child",
+        "/job?jid=daily",
+        "/jobs?queue=mail",
+        "/queues",
+        "/limits",
+        "/recurrences",
+        "/config",
+        "/doors",
     ],
 )
 def test_only_operators_see_buttons_which_all_lead_to_acts(site, path):
@@ -332,7 +395,7 @@ def test_a_form_says_neither_yes_nor_no(filled, operator):
     key = key_of(operator.page("/queue?queue=mail"))
     form = {"csrf": key, "queue": "mail", "confirm": "mail", "stop": "perhaps"}
     answer = operator.http.post("/act/delete_queue", data=form, follow_redirects=False)
-    assert answer.status_code == 400 and "stop must be yes or no" in answer.text
+    assert answer.status_code == 400 and "stop &#39;perhaps&#39; must be yes or no" in answer.text
     assert "mail" in filled.queues()
 
 
@@ -399,20 +462,61 @@ def test_a_worker_gets_data_of_any_depth_whole(jobs, site, depth):
     assert (lease["data"] if "data" in lease else json.loads(base64.b64decode(lease["data_b64"]))) == deep
 
 
+STACKS = [
+    {
+        "child": 1,
+        "pid": 7,
+        "jid": "first",
+        "klass": "email.send",
+        "running_s": 61.0,
+        "stack": '  File "mail.py" in <send>',
+    },
+    {"child": 2, "pid": 8, "jid": None, "klass": None, "running_s": None, "stack": ""},
+]
+
+
 def test_requests_reach_a_supervisor(server, namespace, filled, site):
-    worker = PlayedWorker(server.url, namespace, lambda _ask: {"did": "done"})
+    told = {"stacks": {"children": STACKS}}
+    worker = PlayedWorker(server.url, namespace, lambda one: told.get(one.what, {"did": "done"}))
     name = worker.name
     with worker.listening():
         for act in ACTS:
             if act.name.endswith("_supervisor"):
                 given = {each.name: "2:8" if each.name == "processes" else name for each in act.fields}
-                assert ask(site, act, "operator", given).json() == {"did": "done"}
+                answer = ask(site, act, "operator", given).json()
+                assert answer == ({"children": STACKS} if act.shows == "stacks" else {"did": "done"})
         refused = ask(site, act_of("scale_supervisor"), "operator", {"worker": name, "processes": "many"})
         assert refused.status_code == 400 and "'many'" in refused.json()["error"]
+        served = ask(site, act_of("serve"), "operator", {"worker": name, "queues": ["a", "b*"], "order": "random"})
+        assert served.json() == {"queues": ["a", "b*"], "order": "random"}
     worker.close()
-    assert [one.what for one in worker.asked] == ["pause", "resume", "drain", "reload", "scale"]
+    assert [one.what for one in worker.asked] == ["pause", "resume", "drain", "reload", "scale", "stacks"]
     assert worker.asked[0].argument == {"by": "operator-1, by the web page"}
-    assert [act.act for act in filled.audit(name)] == ["scale", "reload", "drain", "resume", "pause"]
+    assert [act.act for act in filled.audit(name)] == ["serve", "stacks", "scale", "reload", "drain", "resume", "pause"]
+
+
+def test_a_form_shows_the_stacks_of_a_supervisor(server, namespace, filled, operator):
+    worker = PlayedWorker(server.url, namespace, lambda _: {"children": STACKS})
+    key = key_of(operator.page("/queue?queue=mail"))
+    with worker.listening():
+        answer = operator.http.post("/act/stacks_supervisor", data={"csrf": key, "worker": worker.name})
+    worker.close()
+    text = words(answer.text)
+    assert answer.status_code == 200 and f"stacks of {worker.name}" in text
+    assert 'Child 1 pid 7, email.send first 1m1s File "mail.py" in <send>' in text
+    assert "Child 2 pid 8, idle It has not answered in time" in text
+
+
+def test_a_form_tells_what_a_supervisor_serves(server, namespace, filled, site):
+    worker = PlayedWorker(server.url, namespace, lambda _: status_of(queues=["mail", "slow-*"], order="strict"))
+    with worker.listening():
+        site.http.post("/login", data={"token": TOKENS["operator"]})
+        text = site.page(f"/supervisor?worker={worker.name}")
+        form = {"csrf": key_of(text), "worker": worker.name, "queues": "mail\r\nnew", "order": ""}
+        answer = site.http.post("/act/serve", data=form, follow_redirects=False)
+    worker.close()
+    assert ">mail\nslow-*</textarea>" in text
+    assert answer.status_code == 303 and filled.audit(worker.name)[0].value == "mail new"
 
 
 def test_hostile_names_stay_text_in_forms(jobs, visiting):
@@ -450,7 +554,7 @@ def test_the_document_describes_every_act(site):
         body: dict = {}
         if act.method == "POST":
             body = operation["requestBody"]["content"]["application/json"]["schema"]["properties"]
-        options = PutOptions.__annotations__.keys() if act.is_open else set()
+        options = act.options.types.__annotations__.keys() if act.options else set()
         assert named | set(body) == {each.name for each in act.fields} | options
 
 

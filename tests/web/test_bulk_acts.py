@@ -89,6 +89,7 @@ def test_form_counts_and_shows_jobs_before_anything_changes(server, namespace, f
         ({"do": "cancel", "queue": "many", "state": "failed"}, "cancelled 30 jobs", None),
         ({"do": "retry", "queue": "many"}, "put back 30 jobs", "waiting"),
         ({"do": "move", "group": "Broken", "into": "other"}, "moved 30 jobs into queue other", "waiting"),
+        ({"do": "fail", "queue": "many", "state": "failed", "into_group": "g"}, "failed 30 jobs in group g", "failed"),
     ],
 )
 def test_all_matching_jobs_are_changed(failed, site, fields, said, state):
@@ -293,7 +294,7 @@ def test_few_acts_go_on_at_once(server, jobs, filled, site):
 
 def test_wrong_choice_is_named(site):
     for fields, sentence in (
-        ({"do": "explode", "queue": "q"}, "do must be one of cancel, retry, move, priority, not 'explode'"),
+        ({"do": "explode", "queue": "q"}, "do must be one of cancel, retry, move, priority, fail, not 'explode'"),
         ({"do": "cancel"}, "queue, tag or group must be given"),
         ({"do": "move", "queue": "q", "into": "x" * 65}, "queue must have 1 to 64 bytes"),
         ({"do": "priority", "queue": "q", "priority": 10**20}, "priority must be"),
@@ -302,6 +303,37 @@ def test_wrong_choice_is_named(site):
         ({"do": "cancel", "queue": "q" * 99}, "queue"),
     ):
         assert sentence in refused(site, "", **fields)
+
+
+def test_marked_jobs_are_changed_at_once_and_those_that_are_left_are_told(filled, site):
+    filled.queue("mail").put("k", jid="waits", depends=["second"], on_parent_failure="wait")
+    answer = site.http.post(
+        "/api/v1/marked",
+        json={"do": "cancel", "jids": ["later", "second", "done", "nobody"]},
+        headers=bearer("operator"),
+    )
+    act = ended(site, answer.json()["act"])
+    assert (act["state"], act["words"], act["done"]) == ("done", "cancel 4 jobs", 1)
+    assert act["notes"] == [
+        "cancelled 1 of 4 jobs",
+        "2 jobs had become something else meanwhile, and are left",
+        "not cancelled, for other jobs wait for it: second",
+    ]
+    assert [job and job.state for job in filled.jobs("later", "second", "done")] == [None, "waiting", "complete"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"do": "move", "jids": ["first"]}, "into is missing"),
+        ({"do": "move", "jids": ["first"], "into": "x" * 65}, "queue must have 1 to 64 bytes"),
+        ({"do": "cancel", "jids": []}, "jids is missing"),
+        ({"do": "cancel", "jids": ["x"] * 1001}, "jids must have at most 1000 entries"),
+    ],
+)
+def test_wrong_act_on_marked_jobs_is_named(site, fields, sentence):
+    answer = site.http.post("/api/v1/marked", json=fields, headers=bearer("operator"))
+    assert answer.status_code == 400 and sentence in answer.json()["error"]
 
 
 def test_choice_without_jobs_says_so(operator):

@@ -35,7 +35,8 @@ def test_every_page_is_there(filled, visitor, path):
 
 
 @pytest.mark.parametrize(
-    "path", ["/overview", "/queues", "/failed", "/batches", "/recurrences", "/limits", "/tags", "/supervisors"]
+    "path",
+    ["/overview", "/queues", "/failed", "/batches", "/recurrences", "/limits", "/tags", "/supervisors", "/doors"],
 )
 def test_pages_of_an_empty_namespace_say_so(visitor, path):
     assert re.search(r'class="(empty|well)"', visitor.page(path))
@@ -68,6 +69,23 @@ def test_lanes_are_shown_fullest_first_then_by_name(jobs, visitor):
     assert (len(shown["lanes"]), shown["lanes_in_all"]) == (500, 601)
     assert [lane["lane"] for lane in shown["lanes"][:3]] == ["lane-599", "lane-000", "lane-001"]
     assert "The 500 fullest of 601 lanes." in words(visitor.page("/lanes?queue=laned"))
+
+
+def test_options_are_shown_with_those_of_queues(filled, visitor):
+    filled.config.set("heartbeat-mail", 90)
+    text = words(visitor.page("/config"))
+    assert "heartbeat 30 how long a lease lasts" in text and "heartbeat-mail 90" in text and "paused-quiet yes" in text
+    of_queue = next(each for each in visitor.json("/config")["options"] if each["option"] == "heartbeat-mail")
+    assert (of_queue["value"], of_queue["queue"], of_queue["is_default"]) == (90, "mail", False)
+
+
+def test_doors_are_shown_with_what_waits_behind_them(server, namespace, filled, visitor):
+    source = f"{{{namespace}}}:foreign"
+    filled.doors.add("mail", format="celery", source=source, queue="mail", klasses={"A": "a"})
+    filled.queue("mail").pause()
+    server.redis.lpush(source, "{}")
+    assert f"mail celery {source} mail mapped: 1 1" in words(visitor.page("/doors"))
+    assert visitor.json("/doors")["doors"][0]["klasses"] == {"A": "a"}
 
 
 def test_a_supervisor_shows_the_sandbox_of_its_handlers(server, namespace, visitor):

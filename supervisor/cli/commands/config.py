@@ -8,6 +8,7 @@ import argparse
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.options import add_json
 from supervisor.cli.lib.parser import Subparsers, UsageError
+from supervisor.cli.lib.shown import option_words
 from supervisor.cli.lib.terminal import say, say_json, table
 
 EXAMPLES = """\
@@ -50,7 +51,7 @@ def _all(args: argparse.Namespace) -> int:
     if args.json:
         say_json(values)
     else:
-        rows = [(name, _words(value), checked_option(name)[0].meaning) for name, value in values.items()]
+        rows = [(name, option_words(value), checked_option(name)[0].meaning) for name, value in values.items()]
         table(("option", "value", "meaning"), rows)
     return 0
 
@@ -65,7 +66,7 @@ def _one(args: argparse.Namespace) -> int:
     if args.json:
         say_json({args.option: value})
     else:
-        say(_words(value))
+        say(option_words(value))
     return 0
 
 
@@ -81,11 +82,5 @@ def _change(args: argparse.Namespace) -> int:
         else:
             client.config.set(args.option, value)
         now = client.config.get(args.option)
-    say(f"{args.option} is {_words(now)}{' again' if args.unset else ''}")
+    say(f"{args.option} is {option_words(now)}{' again' if args.unset else ''}")
     return 0
-
-
-def _words(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "none" if value is None else str(value)

@@ -9,11 +9,10 @@ from typing import Any
 
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.hints import hints
-from supervisor.cli.lib.options import JOB_OPTIONS, add_job_options, moment, one_of, read_options, whole
+from supervisor.cli.lib.options import PUT_OPTIONS, add_job_options, read_options
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError
 from supervisor.cli.lib.payload import add_payload, read_payload
 from supervisor.cli.lib.terminal import note, say
-from supervisor.config import parse_duration
 
 EXAMPLES = """\
 examples:
@@ -79,9 +78,7 @@ def add(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Put the job, and print its jid."""
     _check(args)
-    readers = {"delay": parse_duration, "at": moment, "on_parent_failure": one_of("wait", "fail", "run")}
-    spans = {"debounce": parse_duration, "throttle": parse_duration, "collect": parse_duration, "most": whole}
-    options = read_options(args, {**JOB_OPTIONS, **readers, **spans})
+    options = read_options(args, PUT_OPTIONS)
     if args.depends is not None:
         options["depends"] = args.depends
     if args.lines:

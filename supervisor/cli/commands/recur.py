@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.lookup import no_queue
-from supervisor.cli.lib.options import JOB_OPTIONS, Reader, add_job_options, add_json, one_of, read_options, whole
+from supervisor.cli.lib.options import RECUR_OPTIONS, add_job_options, add_json, read_options
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError
 from supervisor.cli.lib.payload import add_payload, is_given, read_payload
 from supervisor.cli.lib.shown import rhythm_words, say_recurring
 from supervisor.cli.lib.terminal import local_time, say
-from supervisor.config import parse_duration
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
@@ -34,15 +33,6 @@ says how many jobs are put for times at which no supervisor ran: all, one, or no
 `cron`."""
 
 PAGE = 1000
-READERS: dict[str, Reader] = {
-    **JOB_OPTIONS,
-    "every": parse_duration,
-    "cron": str,
-    "tz": str,
-    "offset": parse_duration,
-    "missed": one_of("all", "once", "skip"),
-    "backlog": whole,
-}
 
 
 def add(subparsers: Subparsers) -> None:
@@ -68,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     """Start, change or end a recurring job, or list all."""
     if args.update is not None and args.cancel is not None:
         raise UsageError("give --update or --cancel, not both")
-    options = read_options(args, READERS)
+    options = read_options(args, RECUR_OPTIONS)
     about_one = bool(options) or args.klass is not None or is_given(args)
     if args.json and (about_one or args.update is not None or args.cancel is not None):
         raise UsageError("--json is for the list")

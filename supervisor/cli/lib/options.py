@@ -114,6 +114,27 @@ JOB_OPTIONS: Mapping[str, Reader] = {
     "expires": or_none(parse_duration),
     "trace": or_none(str),
 }
+#: Those of a job that is put once.
+PUT_OPTIONS: Mapping[str, Reader] = {
+    **JOB_OPTIONS,
+    "delay": parse_duration,
+    "at": moment,
+    "on_parent_failure": one_of("wait", "fail", "run"),
+    "debounce": parse_duration,
+    "throttle": parse_duration,
+    "collect": parse_duration,
+    "most": whole,
+}
+#: Those of a recurring job.
+RECUR_OPTIONS: Mapping[str, Reader] = {
+    **JOB_OPTIONS,
+    "every": parse_duration,
+    "cron": str,
+    "tz": str,
+    "offset": parse_duration,
+    "missed": one_of("all", "once", "skip"),
+    "backlog": whole,
+}
 
 
 def read_options(args: argparse.Namespace, readers: Mapping[str, Reader]) -> dict[str, Any]:

@@ -132,6 +132,13 @@ def _data(job: "JobRecord | Recurring") -> tuple[str, Any]:
     return "json", data
 
 
+def option_words(value: object) -> str:
+    """Return the value of an option as the command line takes it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
+
+
 def payload_words(job: "JobRecord | Recurring") -> str:
     """Return the payload on one line: JSON as it is, bytes escaped, or the size of a large one in a list."""
     if (size_bytes := job.left_out.get("raw", 0)) > SHOWN_BYTES:

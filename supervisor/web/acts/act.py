@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
+from supervisor.cli.lib.options import Reader
 from supervisor.engine.model.bounds import MOST
 from supervisor.web.forms import place_of
 from supervisor.web.pages.page import BadParameter
@@ -25,6 +26,8 @@ WAITERS: Final = frozenset({"viewer", "operator", "producer"})
 #: What a checkbox, or a form by hand, may say.
 _YES: Final = {**dict.fromkeys(("yes", "true", "on", "1"), True), **dict.fromkeys(("no", "false", "off", "0"), False)}
 
+#: Browsers send the lines of a text with both characters.
+_LINE_END: Final = re.compile(r"\r?\n")
 #: A whole number of a form, as long as one of JSON may be.
 _WHOLE: Final = re.compile(r"\s*[+-]?[0-9]{1,19}\s*", re.ASCII)
 #: A wait of the API ends after this time, so that a proxy does not end it before.
@@ -70,6 +73,17 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
+class ActOptions:
+    """Options of the client that an act takes beside its fields. The client checks them.
+
+    `types`: a TypedDict of what a program sends. `readers`: of the texts of a form.
+    """
+
+    types: type
+    readers: Mapping[str, Reader]
+
+
+@dataclass(frozen=True, slots=True)
 class WebAct:
     """One act. `page`: where a form leads when it is done, with these of its fields, or of its answer, in the query."""
 
@@ -79,10 +93,11 @@ class WebAct:
     fields: tuple[Field, ...] = ()
     roles: frozenset[str] = OPERATORS
     page: tuple[str, ...] = field(default=("overview",))
-    is_open: bool = False  # takes the options of put as well, which the client checks
+    options: ActOptions | None = None
     hides: bool = True  # the answer has no hidden fields
     method: str = "POST"  # of the API; with another one it has no body
     checks_data: bool = False  # may raise WrongData
+    shows: str | None = None  # the template that shows the answer to a form, in the place of a page
 
 
 _TYPES: Final[dict[str, tuple[type, str]]] = {
@@ -99,7 +114,7 @@ def from_json(act: WebAct, given: Fields) -> dict[str, Any]:
     known = {each.name: each for each in act.fields}
     for name, value in given.items():
         if name not in known:
-            if not act.is_open:
+            if act.options is None:
                 raise BadParameter(f"there is no field {name!r:.100} here, only {', '.join(known) or 'none'}")
         elif value is not None:
             _check(known[name], value)
@@ -124,8 +139,24 @@ def from_form(act: WebAct, given: Mapping[str, list[str]]) -> dict[str, Any]:
     for one in act.fields:
         values = [value for value in given.get(one.name, []) if value != ""]
         if values:
-            fields[one.name] = values if one.kind == "names" else _of_text(one, values[-1])
+            fields[one.name] = names_in(*values) if one.kind == "names" else _of_text(one, values[-1])
+    for name, reader in (act.options.readers if act.options else {}).items():
+        text = given.get(name, [""])[-1]
+        if text and name not in fields:
+            fields[name] = _read(name, reader, text)
     return _complete(act, fields)
+
+
+def names_in(*texts: str) -> list[str]:
+    """Return the names of fields of a form, of which each has one a line: a name may hold any other character."""
+    return [name for text in texts for name in _LINE_END.split(text) if name]
+
+
+def _read(name: str, reader: Reader, text: str) -> Any:
+    try:
+        return reader(text)
+    except ValueError as error:
+        raise BadParameter(f"{name} {text!r:.100} {error}") from None
 
 
 def _of_text(one: Field, text: str) -> Any:
@@ -140,10 +171,22 @@ def _of_text(one: Field, text: str) -> Any:
             except orjson.JSONDecodeError as error:
                 raise BadParameter(f"{one.name} is not JSON: {place_of(error)}, in {text!r:.100}") from None
         case "yes":
-            if text.lower() not in _YES:
-                raise BadParameter(f"{one.name} must be yes or no, not {text!r:.100}")
-            return _YES[text.lower()]
+            return _read(one.name, yes_or_no, text)
     return text
+
+
+def yes_or_no(text: str) -> bool:
+    """Return what a checkbox, or a form by hand, says. Raises ValueError saying what is expected."""
+    if text.lower() not in _YES:
+        raise ValueError("must be yes or no")
+    return _YES[text.lower()]
+
+
+#: Options of jobs that the command line has as flags of other kinds.
+JOB_READERS: Final[Mapping[str, Reader]] = {
+    **dict.fromkeys(("tags", "limit", "depends"), names_in),
+    **dict.fromkeys(("at_most_once", "persistent"), yes_or_no),
+}
 
 
 def _complete(act: WebAct, fields: Fields) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Acts on all jobs that match, counted first and then done in steps. Runs in the web server's process."""
+"""Acts on all jobs that match, counted first, or on the marked ones. Both are done in steps. Runs in the web server's
+process.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -7,7 +9,9 @@ from typing import Any, Final
 from supervisor.cli.lib.bulk import NOT_BEGUN, NOT_ENDED, STATES
 from supervisor.cli.lib.bulk_words import Operation
 from supervisor.engine.commands import bulk
+from supervisor.engine.commands.command import checked_jids
 from supervisor.web.acts.act import ActCall, Field, Fields, WebAct
+from supervisor.web.acts.jobs import BY_HAND
 from supervisor.web.bulk_acts import Build
 from supervisor.web.pages.page import BadParameter
 
@@ -15,22 +19,28 @@ from supervisor.web.pages.page import BadParameter
 _Prepared = tuple[Operation, Build]
 
 
-def _cancel(chosen: bulk.Choice, _fields: Fields) -> _Prepared:
+def _cancel(chosen: bulk.Choice | None, _fields: Fields) -> _Prepared:
     return Operation("cancel", "cancelled"), partial(bulk.cancel, chosen)
 
 
-def _retry(chosen: bulk.Choice, _fields: Fields) -> _Prepared:
+def _retry(chosen: bulk.Choice | None, _fields: Fields) -> _Prepared:
     return Operation("retry", "put back"), partial(bulk.retry, chosen)
 
 
-def _move(chosen: bulk.Choice, fields: Fields) -> _Prepared:
+def _move(chosen: bulk.Choice | None, fields: Fields) -> _Prepared:
     into = _needed(fields, "into")
     return Operation("move", "moved", f" into queue {into}"), partial(bulk.move, chosen, queue=into)
 
 
-def _give(chosen: bulk.Choice, fields: Fields) -> _Prepared:
+def _give(chosen: bulk.Choice | None, fields: Fields) -> _Prepared:
     number = _needed(fields, "priority")
     return Operation("give", "gave", f" priority {number}"), partial(bulk.set_priority, chosen, priority=number)
+
+
+def _fail(chosen: bulk.Choice | None, fields: Fields) -> _Prepared:
+    group, message = fields.get("into_group", BY_HAND), fields.get("message", "")
+    how = Operation("fail", "failed", f" in group {group}")
+    return how, partial(bulk.fail, chosen, group=group, message=message)
 
 
 def _needed(fields: Fields, name: str) -> Any:
@@ -40,20 +50,25 @@ def _needed(fields: Fields, name: str) -> Any:
 
 
 #: What can be done, with the states in which jobs are chosen for it, unless one is asked for.
-_OPERATIONS: Final[Mapping[str, tuple[Callable[[bulk.Choice, Fields], _Prepared], tuple[str, ...]]]] = {
+_OPERATIONS: Final[Mapping[str, tuple[Callable[[bulk.Choice | None, Fields], _Prepared], tuple[str, ...]]]] = {
     "cancel": (_cancel, NOT_ENDED),
     "retry": (_retry, ("failed",)),
     "move": (_move, NOT_BEGUN),
     "priority": (_give, NOT_BEGUN),
+    "fail": (_fail, NOT_ENDED),
 }
+
+
+def _operation(fields: Fields) -> tuple[Callable[[bulk.Choice | None, Fields], _Prepared], tuple[str, ...]]:
+    if fields["do"] not in _OPERATIONS:
+        raise BadParameter(f"do must be one of {', '.join(_OPERATIONS)}, not {fields['do']!r:.100}")
+    return _OPERATIONS[fields["do"]]
 
 
 async def choose(call: ActCall) -> dict[str, Any]:
     """Count the jobs that match, in order to act on all of them. `start` goes on."""
     fields = call.fields
-    if fields["do"] not in _OPERATIONS:
-        raise BadParameter(f"do must be one of {', '.join(_OPERATIONS)}, not {fields['do']!r:.100}")
-    prepare, states = _OPERATIONS[fields["do"]]
+    prepare, states = _operation(fields)
     if "state" in fields:
         if fields["state"] not in STATES:
             raise BadParameter(f"state must be one of {', '.join(STATES)}, not {fields['state']!r:.100}")
@@ -62,6 +77,13 @@ async def choose(call: ActCall) -> dict[str, Any]:
         states = ("failed",)
     chosen = bulk.Choice(fields.get("queue"), fields.get("tag"), fields.get("group"), states, fields.get("klass"))
     return (await call.bulk.choose(call.client, call.visitor, chosen, *prepare(chosen, fields))).shown()
+
+
+async def change(call: ActCall) -> dict[str, Any]:
+    """Act on the marked jobs at once, in whichever state each is."""
+    prepare, _states = _operation(call.fields)
+    jids = checked_jids("jids", call.fields["jids"])
+    return (await call.bulk.change(call.client, call.visitor, jids, *prepare(None, call.fields))).shown()
 
 
 async def start(call: ActCall) -> dict[str, Any]:
@@ -75,15 +97,24 @@ async def stop(call: ActCall) -> dict[str, Any]:
 
 
 _ACT: Final = Field("act", "its id", is_required=True)
+_DO: Final = Field("do", "cancel, retry, move, priority or fail", is_required=True)
+_HOW: Final = (
+    Field("into", "for move: the new queue"), Field("priority", "for priority: lower runs sooner", "number"),
+    Field("into_group", f"for fail: the kind of failure (default: {BY_HAND})"), Field("message", "for fail: why"),
+)  # fmt: skip
 ACTS: Final = (
     WebAct("start_bulk", "/bulk/{act}/start", start, (_ACT,), page=("bulk", "act")),
     WebAct("stop_bulk", "/bulk/{act}/stop", stop, (_ACT,), page=("bulk", "act")),
     WebAct(
         "bulk", "/bulk", choose,
-        (Field("do", "cancel, retry, move or priority", is_required=True), Field("queue", "jobs of this queue"),
+        (_DO, Field("queue", "jobs of this queue"),
          Field("tag", "jobs with this tag"), Field("group", "failed jobs of this group"),
          Field("klass", "of these the jobs of this klass"), Field("state", "of these the jobs in this state"),
-         Field("into", "for move: the new queue"), Field("priority", "for priority: lower runs sooner", "number")),
+         *_HOW),
         page=("bulk", "act"),
+    ),
+    WebAct(
+        "marked", "/marked", change,
+        (_DO, Field("jids", "the jobs, at most 1,000", "names", is_required=True), *_HOW), page=("bulk", "act"),
     ),
 )  # fmt: skip

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from starlette.concurrency import run_in_threadpool
 
+from supervisor.cli.lib.options import PUT_OPTIONS
 from supervisor.engine.client.async_calls import calls_of
-from supervisor.engine.commands import data_schemas, job_changes
+from supervisor.engine.commands import data_schemas
 from supervisor.engine.model.errors import JobFailed
+from supervisor.engine.model.new_jobs import PutOptions
 from supervisor.engine.model.validation import UNSET
-from supervisor.web.acts.act import LONGEST_WAIT_S, PRODUCERS, WAITERS, ActCall, Field, WebAct
+from supervisor.web.acts.act import JOB_READERS, LONGEST_WAIT_S, PRODUCERS, WAITERS, ActCall, ActOptions, Field, WebAct
 from supervisor.web.data_check import WrongData, wrong_fields
 from supervisor.web.hiding import HIDDEN
 from supervisor.web.packing import TOO_DEEP
@@ -21,7 +23,11 @@ if TYPE_CHECKING:
     from supervisor.engine.client.async_handles import AsyncJob
 
 JID: Final = Field("jid", "the job", is_required=True)
-_JIDS: Final = Field("jids", "the jobs, at most 1,000", "names", is_required=True)
+_TAGS: Final = Field("tags", "the tags, at most 100", "names", is_required=True)
+_GROUP: Final = Field("group", "the kind of failure (default: by-hand)")
+_MESSAGE: Final = Field("message", "why, in words")
+#: The group of jobs that a person has failed.
+BY_HAND: Final = "by-hand"
 
 
 async def _job(call: ActCall) -> "AsyncJob":
@@ -64,7 +70,7 @@ async def retry(call: ActCall) -> dict[str, Any]:
     job = await _job(call)
     queue, data = call.fields.get("queue"), call.fields.get("data", UNSET)
     if data is not UNSET:
-        _refuse_stand_ins(data)
+        refuse_stand_ins(data)
     if job.state == "failed" and data is not UNSET and not call.fields.get("force"):
         await _check(call, queue or job.queue, job.klass, data)
     if not await job.unfail(queue, data=data):
@@ -72,7 +78,7 @@ async def retry(call: ActCall) -> dict[str, Any]:
     return {"retried": [job.jid]}
 
 
-def _refuse_stand_ins(data: Any) -> None:
+def refuse_stand_ins(data: Any) -> None:
     """Refuse data as the API has shown it, with a mark in the place of a value. The mark would become the value."""
     with suppress(orjson.JSONEncodeError):  # it is nested too deep, and the client refuses it
         text = orjson.dumps(data).decode()
@@ -108,6 +114,51 @@ async def release(call: ActCall) -> dict[str, Any]:
     return {"released": [job.jid]}
 
 
+async def fail(call: ActCall) -> dict[str, Any]:
+    """Fail a job by hand, in any state. A running one is stopped."""
+    job = await _job(call)
+    await job.fail(call.fields.get("group", BY_HAND), call.fields.get("message", ""))
+    return {"failed": [job.jid]}
+
+
+async def tag(call: ActCall) -> dict[str, Any]:
+    """Add tags to a job. Answers all that it then has."""
+    return {"tags": await (await _job(call)).tag(*call.fields["tags"])}
+
+
+async def untag(call: ActCall) -> dict[str, Any]:
+    """Take tags from a job. Answers those that it keeps."""
+    return {"tags": await (await _job(call)).untag(*call.fields["tags"])}
+
+
+async def track(call: ActCall) -> dict[str, Any]:
+    """Mark a job, so that what happens to it can be followed."""
+    await call.client.track(call.fields["jid"])
+    return {"tracked": True}
+
+
+async def untrack(call: ActCall) -> dict[str, Any]:
+    """Take the mark from a job, also from one that is gone."""
+    if not await call.client.untrack(call.fields["jid"]):
+        raise Missing(f"job {call.fields['jid']} is not tracked")
+    return {"tracked": False}
+
+
+async def depend(call: ActCall) -> dict[str, Any]:
+    """Let a job that waits for others wait for these, too."""
+    await (await _job(call)).depend(*call.fields["jids"])
+    return {"dependencies": (await _job(call)).dependencies}
+
+
+async def undepend(call: ActCall) -> dict[str, Any]:
+    """Let a job not wait for these, or for any. Without any left it goes into its queue."""
+    jids, all_of_them = call.fields.get("jids", []), call.fields.get("all", False)
+    if bool(jids) == all_of_them:
+        raise BadParameter("give jids, or all=true, one of the two")
+    await (await _job(call)).undepend(*jids, all=all_of_them)
+    return {"dependencies": (await _job(call)).dependencies}
+
+
 async def signal(call: ActCall) -> dict[str, Any]:
     """Send a job the signal that its handler waits for."""
     jid, name = call.fields["jid"], call.fields["name"]
@@ -127,45 +178,48 @@ async def wait(call: ActCall) -> dict[str, Any]:
         return {"ended": False}
 
 
-async def cancel_all(call: ActCall) -> dict[str, Any]:
-    """Cancel the marked jobs, all or none."""
-    return {"cancelled": await call.client.cancel(*call.fields["jids"])}
-
-
-async def retry_all(call: ActCall) -> dict[str, Any]:
-    """Put those of the marked jobs back that have failed."""
-    return {"retried": await calls_of(call.client).act(job_changes.unfail_jobs, call.fields["jids"])}
-
-
 _DATA: Final = Field("data", "new data", "json")
 _FORCE: Final = Field("force", "take data that do not fit the handler's schema", "yes")
+_OPTIONS: Final = ActOptions(PutOptions, {**PUT_OPTIONS, **JOB_READERS, "batch": str})
+_ON_JOB: Final = ("job", "jid")
 ACTS: Final = (
     WebAct(
         "put", "/jobs", put,
         (Field("queue", "its queue", is_required=True), Field("klass", "its handler", is_required=True),
          Field("data", "its data", "json"), Field("data_b64", "bytes in place of data, in base64")),
-        PRODUCERS, is_open=True,
+        PRODUCERS, page=_ON_JOB, options=_OPTIONS,
     ),
-    WebAct("cancel", "/jobs/{jid}/cancel", cancel, (JID,), page=("job", "jid")),
-    WebAct("delete", "/jobs/{jid}", cancel, (JID,), page=("job", "jid"), method="DELETE"),
+    WebAct("cancel", "/jobs/{jid}/cancel", cancel, (JID,), page=_ON_JOB),
+    WebAct("delete", "/jobs/{jid}", cancel, (JID,), page=_ON_JOB, method="DELETE"),
     WebAct(
         "retry", "/jobs/{jid}/retry", retry, (JID, Field("queue", "another queue"), _DATA, _FORCE),
-        page=("job", "jid"), checks_data=True,
+        page=_ON_JOB, checks_data=True,
     ),
     WebAct(
-        "move", "/jobs/{jid}/move", move, (JID, Field("queue", "the new queue", is_required=True)), page=("job", "jid")
+        "move", "/jobs/{jid}/move", move, (JID, Field("queue", "the new queue", is_required=True)), page=_ON_JOB
     ),
     WebAct(
         "priority", "/jobs/{jid}/priority", prioritise,
-        (JID, Field("priority", "lower runs sooner", "number", is_required=True)), page=("job", "jid"),
+        (JID, Field("priority", "lower runs sooner", "number", is_required=True)), page=_ON_JOB,
     ),
-    WebAct("release", "/jobs/{jid}/release", release, (JID,), page=("job", "jid")),
+    WebAct("release", "/jobs/{jid}/release", release, (JID,), page=_ON_JOB),
     WebAct(
         "signal", "/jobs/{jid}/signal", signal,
         (JID, Field("name", "what the handler waits for", is_required=True), Field("value", "any JSON", "json")),
-        PRODUCERS, page=("job", "jid"),
+        PRODUCERS, page=_ON_JOB,
     ),
     WebAct("wait", "/jobs/{jid}/wait", wait, (JID, Field("timeout", "seconds, at most 30", "number")), WAITERS),
-    WebAct("cancel_all", "/cancel", cancel_all, (_JIDS,), page=("jobs", "queue", "state", "group", "tag")),
-    WebAct("retry_all", "/retry", retry_all, (_JIDS,), page=("jobs", "queue", "state", "group", "tag")),
+    WebAct("fail", "/jobs/{jid}/fail", fail, (JID, _GROUP, _MESSAGE), page=_ON_JOB),
+    WebAct("tag", "/jobs/{jid}/tag", tag, (JID, _TAGS), page=_ON_JOB),
+    WebAct("untag", "/jobs/{jid}/untag", untag, (JID, _TAGS), page=_ON_JOB),
+    WebAct("track", "/jobs/{jid}/track", track, (JID,), page=_ON_JOB),
+    WebAct("untrack", "/jobs/{jid}/untrack", untrack, (JID,), page=_ON_JOB),
+    WebAct(
+        "depend", "/jobs/{jid}/depend", depend,
+        (JID, Field("jids", "the jobs to wait for", "names", is_required=True)), page=_ON_JOB,
+    ),
+    WebAct(
+        "undepend", "/jobs/{jid}/undepend", undepend,
+        (JID, Field("jids", "the jobs not to wait for", "names"), Field("all", "wait for none", "yes")), page=_ON_JOB,
+    ),
 )  # fmt: skip

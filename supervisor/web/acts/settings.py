@@ -1,4 +1,4 @@
-"""Acts on queues, lanes, limits, recurring jobs and batches. Runs in the web server's process."""
+"""Acts on queues, lanes, limits and batches. Runs in the web server's process."""
 
 from dataclasses import asdict
 from typing import Any, Final
@@ -82,13 +82,6 @@ async def unlimit(call: ActCall) -> dict[str, Any]:
     return {"removed": call.fields["key"]}
 
 
-async def unrecur(call: ActCall) -> dict[str, Any]:
-    """Remove a recurring job. The jobs that it has put stay."""
-    if not await call.client.unrecur(call.fields["jid"]):
-        raise Missing(f"there is no recurring job {call.fields['jid']}")
-    return {"removed": call.fields["jid"]}
-
-
 async def cancel_batch(call: ActCall) -> dict[str, Any]:
     """Close a batch, and delete its jobs that have not ended, in steps."""
     calls, batch_id = calls_of(call.client), batches.checked_id(call.fields["batch"])
@@ -146,10 +139,6 @@ ACTS: Final = (
         "limit", "/limits/{key}", limit,
         (_KEY, Field("running", "the most at once", "number"), Field("rate", "starts in a time, like 10/s")),
         page=("limit", "key"),
-    ),
-    WebAct(
-        "unrecur", "/recurrences/{jid}/remove", unrecur, (Field("jid", "its id", is_required=True),),
-        page=("recurrences",),
     ),
     WebAct("cancel_batch", "/batches/{batch}/cancel", cancel_batch, (_BATCH,), page=("bulk", "act")),
     WebAct("retry_batch", "/batches/{batch}/retry", retry_batch, (_BATCH,), page=("bulk", "act")),

@@ -18,10 +18,14 @@ async def _ask(call: ActCall, what: str, wish: Mapping[str, Any], timeout_s: flo
     answers = await call.client.ask(worker, what, timeout_s, {**wish, "by": f"{call.visitor}, by the web page"})
     answer = answers[worker]
     if answer is None:
-        return {"did": None, "why": f"{worker} has not answered within {timeout_s:g} s; it may still do it"}
+        return {"did": None, "why": f"{_silence(worker, timeout_s)}; it may still do it"}
     if not isinstance(answer, Mapping) or "did" not in answer:
         raise BadParameter(f"{worker} refuses: {answer.get('error') if isinstance(answer, Mapping) else answer!r:.200}")
     return {"did": answer["did"]}
+
+
+def _silence(worker: str, timeout_s: float) -> str:
+    return f"{worker} has not answered within {timeout_s:g} s"
 
 
 def _telling(what: str, sentence: str, timeout_s: float = _TIMEOUT_S) -> Do:
@@ -41,6 +45,27 @@ async def scale(call: ActCall) -> dict[str, Any]:
     return await _ask(call, "scale", {"auto": True} if wanted is None else {"fewest": wanted[0], "most": wanted[1]})
 
 
+async def serve(call: ActCall) -> dict[str, Any]:
+    """Have a supervisor serve other queues from now on. Its running jobs go on."""
+    worker, queues, order = call.fields["worker"], call.fields["queues"], call.fields.get("order")
+    await call.client.serve(worker, queues, order)
+    return {"queues": queues, "order": order}
+
+
+async def stacks(call: ActCall) -> dict[str, Any]:
+    """Return the Python stacks of a supervisor's children.
+
+    Each child gets a signal, by which a sleep in C code ends early.
+    """
+    worker = call.fields["worker"]
+    answer = (await call.client.ask(worker, "stacks", _TIMEOUT_S))[worker]
+    if answer is None:
+        return {"children": None, "why": _silence(worker, _TIMEOUT_S)}
+    if not isinstance(answer, Mapping) or not isinstance(answer.get("children"), list):
+        raise BadParameter(f"{worker} answers in another way: {answer!r:.200}")
+    return {"children": answer["children"]}
+
+
 _TOLD: Final = (
     ("pause", _telling("pause", "Let a supervisor lease nothing.")),
     ("resume", _telling("resume", "End the pause of a supervisor.")),
@@ -56,4 +81,11 @@ ACTS: Final = (
         "scale_supervisor", "/supervisors/{worker}/scale", scale,
         (_WORKER, Field("processes", "N, MIN:MAX or auto", is_required=True)), page=("supervisor", "worker"),
     ),
+    WebAct(
+        "serve", "/supervisors/{worker}/serve", serve,
+        (_WORKER, Field("queues", "names, patterns, and !patterns that are left out", "names", is_required=True),
+         Field("order", "strict, round-robin, random or weighted")),
+        page=("supervisor", "worker"),
+    ),
+    WebAct("stacks_supervisor", "/supervisors/{worker}/stacks", stacks, (_WORKER,), shows="stacks"),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from supervisor.web.pages import batches, bulk, job, jobs, lists, overview, queues, why
+from supervisor.web.pages import batches, bulk, job, jobs, lists, overview, queues, settings, why
 from supervisor.web.pages.page import WebPage
 
 PAGES: Final[tuple[WebPage, ...]] = (
@@ -23,6 +23,8 @@ PAGES: Final[tuple[WebPage, ...]] = (
     lists.TAGS,
     lists.SUPERVISORS,
     lists.SUPERVISOR,
+    settings.DOORS,
+    settings.CONFIG,
 )
 #: The pages that the bar at the top leads to. Events have no reading: they are a stream.
 BAR: Final = (
@@ -35,5 +37,7 @@ BAR: Final = (
     "limits",
     "tags",
     "supervisors",
+    "doors",
+    "config",
     "events",
 )
