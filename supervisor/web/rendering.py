@@ -5,6 +5,7 @@ Every value is escaped: names, outputs and failures come from anybody who can pu
 
 import textwrap
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -22,8 +23,9 @@ from supervisor.web.packing import packed
 _MOST_CHARS: Final = 65_536
 
 
+@cache
 def environment() -> jinja2.Environment:
-    """Return the templates, with the filters that they use."""
+    """Return all templates, compiled, with the filters that they use."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("supervisor.web"),
         autoescape=True,
@@ -46,6 +48,8 @@ def environment() -> jinja2.Environment:
         "dedent": textwrap.dedent,
     }
     made.globals |= {"query": _query, "chart": chart}
+    for name in made.list_templates(extensions=["html"]):
+        made.get_template(name)  # compiled now, which takes longer than most pages
     return made
 
 

@@ -74,9 +74,13 @@ def read_all(queue: str, now: Now) -> Steps[dict[str, LaneCounts]]:
     return (yield from _read_each(queue, sorted((*counted, *further)), now))
 
 
-def fullest(queue: str, most: int, now: Now) -> Steps[tuple[dict[str, LaneCounts], int]]:
-    """Return the lanes with the most waiting jobs, of equal ones the first by name, and the number of all lanes."""
-    counted = yield from waiting(queue, now)
+def fullest(queue: str, most: int, containing: str, now: Now) -> Steps[tuple[dict[str, LaneCounts], int]]:
+    """Return the lanes with the most waiting jobs of those whose names contain a text, and the number of all these.
+
+    Of equally full ones the first by name come first.
+    """
+    part = containing.encode()
+    counted = {name: number for name, number in (yield from waiting(queue, now)).items() if part in name}
     chosen = sorted(counted, key=lambda name: (-counted[name], name))[:most]
     return (yield from _read_each(queue, chosen, now)), len(counted)
 

@@ -12,7 +12,7 @@
 -- Returns   array. Of named lanes seven values each: lane ("" = the jobs without one), waiting (with those in front),
 --           running, stalled, parked, weight, and 0 unless the lane is paused: 1, or since when in ms, ":" and who
 --           paused it. 10,000 jobs in front and 10,000 running ones are counted. Of all lanes: an array of the names
---           beyond the first 30,000, and lane and waiting of each other one.
+--           beyond the first 20,000, and lane and waiting of each other one.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include this_layout
@@ -20,7 +20,7 @@
 --- @include lane_names
 --- @include parked
 --- @include stored
-local queue, MOST_READ, MOST_COUNTED = ARGV[2], 10000, 30000
+local queue, MOST_READ, MOST_COUNTED = ARGV[2], 10000, 20000
 local NONE = { waiting = 0, running = 0, stalled = 0 }
 
 local counts = {}
@@ -81,7 +81,9 @@ local function all_names()
 end
 
 local function waiting_in(lane)
-  return (counts[lane] or NONE).waiting + redis.call("ZCARD", lanes.line(queue, lane)) + lying_in(apart[lane])
+  local n = redis.call("ZCARD", lanes.line(queue, lane))
+  if counts[lane] then n = n + counts[lane].waiting end
+  return apart[lane] and n + lying_in(apart[lane]) or n
 end
 
 local function all_lanes()
