@@ -5,6 +5,7 @@ at both widths, dark and light, and puts the pictures there, to be looked at.
 """
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -14,7 +15,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event
 
+from supervisor.clock import unix
+from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
+from supervisor.engine.client.sync_handles import Lease
+from supervisor.engine.commands import leasing, mailbox, maintenance
+from supervisor.engine.model.outcomes import Completed, Died, Failed
 from tests import servers
 from tests.docs.pages import ROOT
 from tests.web.browser import Browser, browsing
@@ -67,6 +73,33 @@ def put(client: Client, since: int) -> None:
         images.put("work.resize", {"image": f"{number}.jpg", "width": 800})
 
 
+def live(url: str) -> None:
+    """Have a worker live through the hour before, by an injected clock."""
+    now_unix = unix() - 3600
+    with Client(url, clock=lambda: now_unix) as client:
+        calls_of(client).call(leasing.resume, "web-0-before", 1, [])
+        for turn in range(230):
+            many = 40 if 90 < turn < 120 else 22
+            client.queue("emails").put_many(
+                {"klass": "work.send", "data": {"to": "ada@example.org"}} for _ in range(random.randrange(many))
+            )
+            now_unix += random.random() * (3 if many == 40 else 1)
+            leases = client.lease("web-0-before", ["emails"], 14, 600)
+            now_unix += random.random() ** 4
+            client.settle([_end_of(lease) for lease in leases])
+            calls_of(client).call(maintenance.sweep)
+            if turn == 120:
+                calls_of(client).call(mailbox.ask, "more", "web-0-before", "scale", {"fewest": 6, "most": 6}, by="kim")
+            now_unix += 13.5
+        client.deregister("web-0-before")
+
+
+def _end_of(lease: Lease) -> Completed | Failed | Died:
+    if random.random() < 0.03:
+        return Failed(lease, "bounced", "550 5.1.1 no such mailbox")
+    return Died(lease, "oom", {}) if random.random() < 0.001 else Completed(lease)
+
+
 @contextmanager
 def ending(process: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
     with process:
@@ -88,6 +121,7 @@ def shown() -> Iterator[tuple[Browser, str, Client]]:
         url = f"unix://{stack.enter_context(servers.running(program))}"
         command = [sys.executable, "-m", "supervisor"]
         environment = {**os.environ, "LEASEHOLD_REDIS_URL": url}
+        live(url)
         client = stack.enter_context(Client(url, actor="kim"))
         client.limit("smtp", running=3)
         client.queue("reports").put(
