@@ -17,6 +17,7 @@ from supervisor import clock
 from supervisor.child import parent_results
 from supervisor.child.starts_before import StartsBefore
 from supervisor.engine.model.chunks import to_chunk
+from supervisor.engine.model.entries import Payload, opened
 from supervisor.engine.model.job_to_put import JobToPut, as_jids
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.new_jobs import (
@@ -124,6 +125,8 @@ class JobContext:
             self._at_most_once, self._replay, _, self._batch_id, self._is_call,
         ) = message  # fmt: skip
         self.raw = payload or b""
+        if self._is_bytes and self._is_call:
+            self.raw, self._is_bytes, self._is_call = opened(Payload(self.raw, True, True))
         self._workdir = workdir
         self._then: list[Follower] = []
         self._lines = 0  # tags, and twice the parents, of all followers
@@ -142,7 +145,7 @@ class JobContext:
     @_Once
     def data(self) -> Any:
         """The decoded payload. Bytes where bytes were put."""
-        return self.raw if self._is_bytes else orjson.loads(self.raw)
+        return self.raw if self._is_bytes and not self._is_call else orjson.loads(self.raw)
 
     @property
     def call(self) -> tuple[list[Any], dict[str, Any]] | None:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import zlib
 from hashlib import md5
 
 import pytest
@@ -17,12 +18,20 @@ CELERY = json.dumps({
     "body": base64.b64encode(BODY).decode(), "content-type": "application/json", "headers": {"task": "k", "id": "1"},
     "properties": {"body_encoding": "base64"},
 })  # fmt: skip
+RQ = zlib.compress(b'["k", null, [], {}]')
 UNIQUE = f"orders:uniqueTasks:{md5(b'x').hexdigest()}"
 #: For each format the source of a door, what another program does to put a job, and keys that are there after its end.
 DOORS = {
     "rwq": ("orders", [("SET", "orders:item:1", "x"), ("LPUSH", "orders:queue", "1")], []),
     "worqr": ("orders:queues:q", [("SET", UNIQUE, "1"), ("LPUSH", "orders:queues:q", "x")], []),
     "hworker": ("images", [("LPUSH", "hworker-jobs-images", '["1",1]')], ["hworker-failed-images"]),
+    "client-lists": (
+        "bqueues:mail", [("LPUSH", "bqueues:mail:ada", '{"client_id": "ada", "msg": 1}')], ["bqueues:dead:mail"],
+    ),
+    "rq-json": (
+        "rq:queue:mail", [("HSET", "rq:job:1", "data", RQ, "status", "queued"), ("RPUSH", "rq:queue:mail", "1")],
+        ["rq:job:1", "rq:results:1", "rq:failed:mail"],
+    ),
     "sidekiq": ("queue:mail", [("ZADD", "schedule", 1, SIDEKIQ)], ["stat:failed", "stat:processed"]),
     "celery": ("celery", [("LPUSH", "celery\x06\x163", CELERY)], ["celery-task-meta-1"]),
 }  # fmt: skip
@@ -48,7 +57,7 @@ def test_account_of_the_page_takes_and_ends_jobs_behind_a_door(other, format):
     for command in (everything, *doors):
         redis.execute_command(*command)
     with supervisor.Client(f"unix://leasehold:PASSWORD@{socket}") as client:
-        klass = None if format in ("sidekiq", "celery") else "k"
+        klass = None if format in ("sidekiq", "celery", "rq-json") else "k"
         client.doors.add("d", format=format, source=source, queue="q", klass=klass)
         for push in pushes:
             redis.execute_command(*push)

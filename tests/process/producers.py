@@ -3,6 +3,34 @@
 import base64
 import hashlib
 import json
+import shutil
+import subprocess
+import zlib
+
+CLI = shutil.which("redis-cli") or shutil.which("valkey-cli")
+
+
+class Cli:
+    """Puts by redis-cli, which is told each command on a line, as documents show it."""
+
+    def __init__(self, socket):
+        command = [CLI, "-s", str(socket)]
+        self._cli = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+    def _say(self, *words):
+        quoted = (word.replace("\\", "\\\\").replace('"', '\\"') for word in words)
+        self._cli.stdin.write(" ".join(f'"{word}"' for word in quoted) + "\n")
+        self._cli.stdin.flush()
+
+    def lpush(self, key, value):
+        self._say("LPUSH", key, value)
+
+    def set(self, key, value):
+        self._say("SET", key, value)
+
+    def close(self):
+        self._cli.stdin.close()
+        assert self._cli.wait(60) == 0
 
 
 class RedisWorkQueue:
@@ -27,11 +55,11 @@ class HWorker:
 
     door = {"format": "hworker", "klass": "good.noop"}
 
-    def __init__(self, redis, prefix):
-        self.redis, self.prefix, self.source = redis, prefix, prefix
+    def __init__(self, redis, prefix, writer=None):
+        self.redis, self.prefix, self.source, self.writer = redis, prefix, prefix, writer or redis
 
     def put(self, number):
-        self.redis.lpush(f"hworker-jobs-{self.prefix}", f'["{number:06}",{{"n":{number}}}]')
+        self.writer.lpush(f"hworker-jobs-{self.prefix}", f'["{number:06}",{{"n":{number}}}]')
 
     def assert_done(self, count):
         assert self.redis.keys(f"hworker-*-{self.prefix}") == []
@@ -42,16 +70,16 @@ class Worqr:
 
     door = {"format": "worqr", "klass": "good.noop"}
 
-    def __init__(self, redis, prefix):
-        self.redis, self.prefix, self.source = redis, prefix, f"{prefix}:queues:mail"
+    def __init__(self, redis, prefix, writer=None):
+        self.redis, self.prefix, self.source, self.writer = redis, prefix, f"{prefix}:queues:mail", writer or redis
         self._told = []
         self._channel = redis.pubsub(ignore_subscribe_messages=True)
         self._channel.subscribe(f"{prefix}_mail_done")
 
     def put(self, number):
         task = f"task {number:06}"
-        self.redis.set(f"{self.prefix}:uniqueTasks:{hashlib.md5(task.encode()).hexdigest()}", "1")
-        self.redis.lpush(self.source, task)
+        self.writer.set(f"{self.prefix}:uniqueTasks:{hashlib.md5(task.encode()).hexdigest()}", "1")
+        self.writer.lpush(self.source, task)
         self._listen()
 
     def _listen(self):
@@ -109,4 +137,46 @@ class Celery:
         assert self.redis.keys(f"{self.prefix}*") == []
 
 
-ALL = (RedisWorkQueue, HWorker, Worqr, Sidekiq, Celery)
+class Clients:
+    """Know of a message by their lists and the dead set. Each client has a list of its own."""
+
+    door = {"format": "client-lists", "klass": "good.noop"}
+
+    def __init__(self, redis, prefix, writer=None):
+        self.redis, self.prefix, self.source, self.writer = redis, prefix, f"{prefix}:mail", writer or redis
+
+    def put(self, number):
+        client = f"client-{number % 20}"
+        message = {"client_id": client, "msg": {"n": number}, "attempts": 0}
+        self.writer.lpush(f"{self.source}:{client}", json.dumps(message))
+
+    def assert_done(self, count):
+        assert self.redis.keys(f"{self.prefix}:*") == []
+
+
+class Rq:
+    """Asks for the result of each job, and looks into the registries."""
+
+    door = {"format": "rq-json"}
+
+    def __init__(self, redis, prefix):
+        self.redis, self.prefix, self.source = redis, prefix, f"{prefix}:queue:default"
+
+    def put(self, number):
+        call = json.dumps(["good.echo", None, [number], {}])
+        fields = {"data": zlib.compress(call.encode()), "status": "queued", "origin": "default", "result_ttl": 86400}
+        self.redis.hset(f"{self.prefix}:job:{number}", mapping=fields)
+        self.redis.rpush(self.source, number)
+
+    def assert_done(self, count):
+        assert self.redis.zcard(f"{self.prefix}:finished:default") == count
+        for number in range(count):
+            ((_, result),) = self.redis.xrange(f"{self.prefix}:results:{number}")
+            assert json.loads(base64.b64decode(result[b"return_value"])) == [number]
+            assert self.redis.hget(f"{self.prefix}:job:{number}", "status") == b"finished"
+        assert self.redis.exists(self.source, f"{self.prefix}:failed:default") == 0
+
+
+ALL = (RedisWorkQueue, HWorker, Worqr, Clients, Sidekiq, Celery, Rq)
+#: Those whose documents show how to put by redis-cli.
+BY_CLI = (HWorker, Worqr, Clients)

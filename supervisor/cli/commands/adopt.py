@@ -18,7 +18,7 @@ from supervisor.cli.lib.terminal import counted, note, say, say_json, table
 from supervisor.config import CONNECTION, read
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands.foreign import PROGRAMS, ForeignQueue, survey
-from supervisor.engine.model.doors import NOT_YET, checked_door
+from supervisor.engine.model.doors import checked_door
 from supervisor.engine.model.errors import LeaseholdError
 
 if TYPE_CHECKING:
@@ -108,8 +108,6 @@ def _row(program: str, queue: ForeignQueue) -> dict[str, Any]:
 
 
 def _why_no_door(format: str, door: str, queue: ForeignQueue) -> str | None:
-    if format in NOT_YET:
-        return NOT_YET[format]
     try:
         checked_door(door, format, queue.list, queue.queue, None, None)
     except ValueError as error:

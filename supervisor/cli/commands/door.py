@@ -21,6 +21,7 @@ examples:
   leasehold door add orders --format rwq --source orders --queue orders --klass orders.ship
   leasehold door add mail --format sidekiq --source queue:mail --queue mail --klass-map klasses.json
   leasehold door add tasks --format celery --source celery --queue tasks
+  leasehold door add low --format rq-json --source rq:queue:low --queue low
   leasehold door remove orders                 # jobs that came by it go on
 
 Workers of QUEUE take what another program puts into its list, and leave its keys as its own worker would."""

@@ -51,4 +51,4 @@ class AsyncDoors:
 
         The workers of its queue do so by themselves.
         """
-        return await self._calls.call(doors.take, [name], most)
+        return await self._calls.follow(doors.find_and_take(name, most, now=self._calls.clock()))

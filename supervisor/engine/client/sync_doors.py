@@ -52,4 +52,4 @@ class Doors:
 
         The workers of its queue do so by themselves.
         """
-        return self._calls.call(doors.take, [name], most)
+        return self._calls.follow(doors.find_and_take(name, most, now=self._calls.clock()))

@@ -33,6 +33,14 @@ _BETWEEN: Final = "\x06\x16"  # in Celery's bindings
 _OF_WORKERS: Final = re.compile(r"celeryev(\..*)?|.*\.pidbox")  # where Celery's workers tell each other what they do
 _PICKLE: Final = "it is pickled, which is never loaded"
 _CALLBACKS: Final = "callbacks, chains and chords are for Celery's own worker"
+_HOOKS: Final = "callbacks and webhooks are for RQ's own worker"
+#: Fields of a job of RQ that only its own worker heeds, and why a door does not take it.
+_OF_RQ_WORKERS: Final = {
+    "success_callback_name": _HOOKS, "failure_callback_name": _HOOKS, "stopped_callback_name": _HOOKS,
+    "webhooks": _HOOKS,
+    "repeats_left": "repeats are for RQ's own worker", "rate_limit_key": "rate limits are for RQ's own worker",
+}  # fmt: skip
+_UNSET: Final = (None, b"", b"0")
 _WHEN_DUE: Final = "of which a door takes those of its queue when they are due"
 
 
@@ -110,12 +118,17 @@ def _sidekiq() -> Steps[ForeignSystem]:
 
 def _rq() -> Steps[ForeignSystem]:
     queues, (first, notes) = [], _first((yield from _members("rq:queues")))
+    elsewhere: Counter[str] = Counter()
     for key in first:
+        name = key.removeprefix("rq:queue:")
         waiting = yield _raw("LLEN", key)
         said = []
         for jid in (yield _raw("LRANGE", key, 0, _PAGE - 1)):
-            said.append(_rq_job((yield _raw("HGET", b"rq:job:" + jid, "data"))))
-        queues.append(_counted(key.removeprefix("rq:queue:"), key, waiting, said))
+            said.append(_rq_job(*(yield _raw("HMGET", b"rq:job:" + jid, "data", *_OF_RQ_WORKERS))))
+        queues.append(_counted(name, key, waiting, said))
+        elsewhere["scheduled, which a door takes when they are due"] += yield _raw("ZCARD", f"rq:scheduled:{name}")
+        elsewhere["taken by RQ's workers, which no door takes"] += yield _raw("ZCARD", f"rq:wip:{name}")
+    notes += [f"{what}: {count}" for what, count in elsewhere.items() if count]
     return ForeignSystem(queues, notes)
 
 
@@ -193,18 +206,23 @@ def _sidekiq_entry(entry: bytes) -> _Said:
     return _Said(name)
 
 
-def _rq_job(data: bytes | None) -> _Said:
+def _rq_job(data: bytes | None, *of_workers: bytes | None) -> _Said:
     """Judge by the first bytes. RQ compresses what its serialiser has made."""
     if data is None:
-        return _Said(None, "its job is gone")
+        return _Said(None)  # the job has gone, and its id is dropped
     try:
         begin = zlib.decompressobj().decompress(data, 1000)
     except zlib.error:
         begin = data
     if begin[:1] == _PICKLED:
         return _Said(None, _PICKLE)
-    named = re.match(rb'\s*\[\s*"([\w.]+)"', begin)
-    return _Said(named[1].decode() if named else None, None if named else "it is not JSON")
+    named = re.match(rb'\[\s*"([^"]+)"', begin)
+    if not named:
+        return _Said(None, "it is not JSON")
+    why = next(
+        (why for why, value in zip(_OF_RQ_WORKERS.values(), of_workers, strict=True) if value not in _UNSET), None
+    )
+    return _Said(named[1].decode(errors="replace"), why)
 
 
 PROGRAMS: Final[Mapping[str, Callable[[], Steps[ForeignSystem]]]] = {"celery": _celery, "rq": _rq, "sidekiq": _sidekiq}

@@ -21,7 +21,7 @@ from supervisor.engine.commands.command import (
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
-from supervisor.engine.model.entries import payload_of_kind
+from supervisor.engine.model.entries import opened, payload_of_kind
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import DEFAULT_RETRIES, JobRecord, Progress, limits_in
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
@@ -32,6 +32,8 @@ from supervisor.engine.model.validation import checked_int
 STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "parked", "complete", "failed")
 #: A text that is replaced while it is read is read again, so many times.
 _READINGS: Final = 5
+#: A larger call of a job of RQ is left as it is stored: a page of them would take too long to inflate.
+_MOST_OPENED: Final = 64 * 1024
 _SHOWN_HISTORY = 100  # entries of a job's history, including the first
 #: The most data that one call reads. The server copies it three times and does nothing else meanwhile.
 PIECE_BYTES: Final = 8 * 2**20
@@ -157,7 +159,7 @@ def parse_row(row: list[Any]) -> JobRecord:
     left_out = {name: row[column] for name, (column, _) in LARGE.items() if isinstance(row[column], int)}
     data, failure, result, saved = (None if isinstance(text, int) else text for text in (data, failure, result, saved))
     entries, parents, children = ([] if isinstance(lines, int) else lines for lines in (entries, parents, children))
-    payload = payload_of_kind(fields.get("bytes"), data or b"")
+    payload = opened(payload_of_kind(fields.get("bytes"), data or b""), _MOST_OPENED)
     token, _, worker = fields.get("owner", "").partition(":")
     held = fields.get("state") == "running"
     return JobRecord(

@@ -40,7 +40,7 @@ local TYPES = {
   asks = "list", answer = "list", desired = "list", skills = "zset", shapes = "hash", parents = "string",
   readers = "zset", replay = "hash", keptresult = "string", keptfailure = "string", stream = "stream",
   batch = "hash", batchjobs = "zset", batchfailed = "zset", batchcalls = "hash",
-  throttled = "list", bins = "string", recent = "string", course = "string", schema = "string",
+  throttled = "list", bins = "string", recent = "string", course = "string", schema = "string", doorlists = "zset",
 }
 local WHOLE = {
   complete = "zset", failed = "zset", groups = "zset", queues = "zset", ["tag-counts"] = "zset",

@@ -30,6 +30,7 @@ end
 
 local had = redis.call("HGET", key, name) or ""
 if had == text then return 0 end
+if had ~= "" then drop(P .. "doorlists:" .. name) end
 if text ~= "" then
   local found = redis.pcall("TYPE", list)
   refuse_if(found.err, "a door to " .. list .. " is impossible: both must lie on one server, without Cluster, and this"
@@ -39,6 +40,9 @@ if text ~= "" then
   local format, source = string.match(text, "^([^\n]*)\n[^\n]*\n([^\n]*)\n")
   local may_read = format ~= "rwq" or redis.acl_check_cmd("GET", source .. ":item:")
   refuse_if(not may_read, "this account may not read the keys " .. source .. ":item:<id>")
+  local job = (string.match(source, "^(.-):queue:") or "") .. ":job:"
+  local may_end = format ~= "rq-json" or redis.acl_check_cmd("HSET", job, "status", "")
+  refuse_if(not may_end, "this account may not change the keys " .. job .. "<id>")
   local doors = redis.call("HGETALL", key)
   for i = 1, #doors, 2 do
     local its_list = string.match(doors[i + 1], "^[^\n]*\n([^\t\n]*)")

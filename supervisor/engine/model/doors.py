@@ -5,7 +5,7 @@ the producer when its job has ended.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,8 @@ MOST_KLASSES: Final = 1000
 class Format:
     """A kind of other program. Its `lists`, the most urgent one first, have {} in the place of the door's source.
 
-    `names_klass`: an entry says of which class its job is.
+    `names_klass`: an entry says of which class its job is. `has_clients`: its one list is a pattern, because each
+    client has a list of its own, which is there while it has entries.
     """
 
     program: str
@@ -27,6 +28,7 @@ class Format:
     pattern: re.Pattern[str]
     lists: tuple[str, ...]
     names_klass: bool
+    has_clients: bool = False
 
 
 _ANY: Final = re.compile(r".+")
@@ -37,13 +39,12 @@ FORMATS: Final[Mapping[str, Format]] = {
     "rwq": Format("redis-work-queue", "the prefix of its keys", _ANY, ("{}:queue",), names_klass=False),
     "hworker": Format("hworker", "its name", _ANY, ("hworker-jobs-{}",), names_klass=False),
     "worqr": Format("Worqr", "a list <prefix>:queues:<queue>", re.compile(r".+:queues:.+"), ("{}",), names_klass=False),
+    "client-lists": Format(
+        "per-client lists", "what is before :<client>", _ANY, ("{}:*",), names_klass=False, has_clients=True
+    ),
     "sidekiq": Format("Sidekiq", "a list queue:<queue>", re.compile(r"(?:.+:)?queue:.+"), ("{}",), names_klass=True),
     "celery": Format("Celery", "a list, the queue's name", _ANY, _OF_PRIORITIES, names_klass=True),
-}
-#: Known formats for which there is no door, and why.
-NOT_YET: Final[Mapping[str, str]] = {
-    "client-lists": "its lists come and go, and no push to an unknown list can be noticed",
-    "rq-json": "its jobs are compressed, which no script can read",
+    "rq-json": Format("RQ", "a list rq:queue:<queue>", re.compile(r".+:queue:.+"), ("{}",), names_klass=True),
 }
 
 
@@ -52,7 +53,8 @@ class Door:
     """A list of another program, or several of one queue, whose entries become jobs of a queue.
 
     `klass`: of all its jobs; None: each entry names its own, or that in `klasses` in its place. `waiting`: how many
-    entries are in the lists; None: one is no list any more, or this account may not read it.
+    entries are in the lists; None: one is no list any more, or this account may not read it. `client_lists`: up to 100
+    lists of clients that were found, the ones seen last first.
     """
 
     name: str
@@ -62,10 +64,16 @@ class Door:
     klass: str | None = None
     klasses: Mapping[str, str] | None = None
     waiting: int | None = None
+    client_lists: Sequence[str] = ()
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether each client has a list of its own."""
+        return FORMATS[self.format].has_clients
 
     @property
     def list(self) -> str:
-        """The key of the list, or of the most urgent one."""
+        """The key of the list, or of the most urgent one, or the pattern of those of clients."""
         return self.lists[0]
 
     @property
@@ -76,15 +84,13 @@ class Door:
     @property
     def usual_lists(self) -> tuple[str, ...]:
         """Those where a push must be noticed at once. kombu uses the priorities 0, 3, 6 and 9 by default."""
-        return self.lists[::3]
+        return tuple(self.client_lists) if self.has_clients else self.lists[::3]
 
 
 def checked_door(name: object, format: object, source: object, queue: object, klass: object, klasses: object) -> Door:
     """Return a door. Raises TypeError or ValueError naming the argument."""
     if not isinstance(format, str):
         raise TypeError(f"format must be a str, not {type(format).__name__}: {format!r:.100}")
-    if format in NOT_YET:
-        raise ValueError(f"format has no door yet, because {NOT_YET[format]}: {format!r}")
     if format not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}: {format!r:.100}")
     known = FORMATS[format]

@@ -7,9 +7,12 @@ an entry may crash its reader, so this code does not recurse and builds no objec
 import base64
 import json
 import re
+import zlib
 from json.decoder import scanstring  # type: ignore[attr-defined]  # the function that every decoder of objects calls
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+#: The arguments of a job of RQ have at most so many bytes when they are inflated.
+MOST_INFLATED: Final = 1024 * 1024
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SCALAR = re.compile(r"[^,:\[\]{}\s\"]+")
 #: Strings (to skip the brackets in them) and brackets.
@@ -19,7 +22,8 @@ _NESTING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 class Payload(NamedTuple):
     """The payload of a job, which is JSON unless it `is_bytes`.
 
-    `is_call`: it has arguments by position, as a list, or as `{"args": [...], "kwargs": {...}}`.
+    `is_call`: it has arguments by position, as a list, or as `{"args": [...], "kwargs": {...}}`. Both: it is the
+    compressed call of a job of RQ, which takes as long to inflate as its producer likes. `opened` does that.
     """
 
     raw: bytes
@@ -36,12 +40,16 @@ def payload_of(kind: bytes, stored: bytes) -> Payload:
     """Return the payload of a job whose data is not plain JSON.
 
     The payload of an entry is the value of its "data", character by character, or its decoded "data_b64". That of a
-    message of Sidekiq or Celery is its arguments, likewise. What only Lua accepts as JSON is returned whole, and its
-    decoder reports the error.
+    message of Sidekiq or Celery is its arguments, that of a client's its "msg", likewise. What only Lua accepts as JSON
+    is returned whole, and its decoder reports the error.
     """
-    if kind not in (b"entry", b"sidekiq", b"celery"):
+    if kind == b"rq":
+        return Payload(stored, is_bytes=True, is_call=True)
+    if kind not in (b"entry", b"sidekiq", b"celery", b"client"):
         return Payload(stored, is_bytes=True)
     try:
+        if kind == b"client":
+            return Payload(_value(stored.decode(), "msg")[0].encode())
         if kind == b"sidekiq":
             args = _value(stored.decode(), "args")[0]
             return Payload(args.encode(), is_call=args.startswith("["))
@@ -53,6 +61,34 @@ def payload_of(kind: bytes, stored: bytes) -> Payload:
         return Payload(value.encode())
     except (ValueError, TypeError, IndexError, RecursionError):
         return Payload(stored)
+
+
+def opened(payload: Payload, most: int = MOST_INFLATED) -> Payload:
+    """Return the arguments of a job of RQ. Any other payload, and a call above `most` bytes, is returned as it is."""
+    if not (payload.is_bytes and payload.is_call):
+        return payload
+    try:
+        inflating = zlib.decompressobj()
+        call = inflating.decompress(payload.raw, most)
+        return _rq_arguments(call.decode()) if inflating.eof else payload
+    except (zlib.error, ValueError, IndexError):
+        return payload
+
+
+def _rq_arguments(call: str) -> Payload:
+    at = _skip(call, 0)
+    if call[at] != "[":
+        raise ValueError("no list")
+    values = []
+    for _ in range(4):
+        start = _skip(call, at + 1)
+        end = _end_of(call, start)
+        values.append(call[start:end])
+        at = _skip(call, end)
+    _name, instance, args, kwargs = values
+    if (instance, args[0], kwargs[0]) != ("null", "[", "{"):
+        raise ValueError("no call")
+    return _arguments(args, kwargs)
 
 
 def _value(text: str, wanted: str = "data") -> tuple[str, bool]:
@@ -78,7 +114,10 @@ def _celery_arguments(text: str) -> Payload:
     end = _end_of(body, start)
     args = body[start:end]
     start = _skip(body, _skip(body, end) + 1)
-    kwargs = body[start : _end_of(body, start)]
+    return _arguments(args, body[start : _end_of(body, start)])
+
+
+def _arguments(args: str, kwargs: str) -> Payload:
     if len(args) > 2 and len(kwargs) > 2:
         return Payload(f'{{"args":{args},"kwargs":{kwargs}}}'.encode(), is_call=True)
     return Payload(args.encode(), is_call=True) if len(args) > 2 else Payload(kwargs.encode())

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from supervisor.engine.model.entries import payload_of
+from supervisor.engine.model.entries import Payload, opened, payload_of
 from supervisor.engine.model.replay import Replay
 from supervisor.engine.model.validation import UNSET
 
@@ -133,7 +133,8 @@ class LeaseRecord:
         Raises ValueError for invalid JSON, which another program may have put.
         """
         if self._data is UNSET:
-            self._data = self.raw if self.is_bytes else orjson.loads(self.raw)
+            raw, is_bytes, is_call = opened(Payload(self.raw, self.is_bytes, self.is_call))
+            self._data = raw if is_bytes and not is_call else orjson.loads(raw)
         return self._data
 
     @property

@@ -198,6 +198,7 @@ BATCH = load("batch")
 BATCHES = load("batches")
 DOOR = load("door")
 DOORS = load("doors")
+DOORLISTS = load("doorlists")
 DOORTAKE = load("doortake")
 
 ALL = tuple(script for script in globals().values() if isinstance(script, Script))

@@ -6,9 +6,11 @@ configured times.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from supervisor import clock
 from supervisor.engine.commands import doors
+from supervisor.engine.commands.check import ScanPage
 from supervisor.engine.commands.doors import TakenEntries
 from supervisor.engine.model.doors import Door
 from supervisor.engine.worker.exchange import Part
@@ -40,6 +42,9 @@ class DoorTaking(TimedSpeaker):
         self._read_due = True  # there may be other doors
         self._is_asked = False  # something may lie behind a door
         self._look_at = math.inf
+        self._find_at = math.inf  # look for lists of clients
+        self._cursors: dict[str, int] = {}  # how far that has come, by door
+        self._found: list[Part] = []
         self._takes = 0
 
     def connected(self, now_at: float) -> None:
@@ -65,7 +70,7 @@ class DoorTaking(TimedSpeaker):
             self._is_asked = True
 
     def deadline_at(self) -> float:
-        return self._look_at if self._demand.can_start else math.inf
+        return min(self._look_at, self._find_at) if self._demand.can_start else math.inf
 
     def parts(self, now_at: float) -> Sequence[Part]:
         parts = []
@@ -74,6 +79,15 @@ class DoorTaking(TimedSpeaker):
             parts.append(Part(doors.read(), self._on_doors))
         if now_at >= self._look_at:
             self._is_asked, self._look_at = True, math.inf
+        if now_at >= self._find_at:
+            self._is_asked, self._find_at = True, now_at + doors.FIND_S
+            parts += [
+                Part(doors.find(door, self._cursors.get(door.name, 0)), partial(self._on_page, door))
+                for door in self._served
+                if door.has_clients
+            ]
+        parts += self._found
+        self._found = []
         wanted = self._leasing.wanted
         if not self._known or not (self._is_asked or wanted):
             return parts
@@ -91,16 +105,28 @@ class DoorTaking(TimedSpeaker):
         if self._leads() != had:
             self._is_asked = bool(known)
             self._look_at = math.inf
+            self._find_at = 0.0 if any(door.has_clients for door in self._served) else math.inf
             self._listeners.listen(self._lists)
 
     @property
     def _lists(self) -> list[str]:
         """Return the first list of each door, and then the others."""
-        served = self._served
-        return [door.list for door in served] + [each for door in served for each in door.usual_lists[1:]]
+        lists = [door.usual_lists for door in self._served]
+        return [each for part in lists for each in part[:1]] + [each for part in lists for each in part[1:]]
 
-    def _leads(self) -> list[tuple[str, str, str]]:
-        return [(door.name, door.list, door.queue) for door in self._known]
+    def _leads(self) -> list[tuple[str, str, str, list[str]]]:
+        return [(door.name, door.list, door.queue, sorted(door.client_lists)) for door in self._known]
+
+    def _on_page(self, door: Door, page: ScanPage) -> None:
+        self._cursors[door.name] = page.cursor
+        if page.found:
+            self._found.append(Part(doors.remember(door, page.found), self._on_remembered))
+            self._leasing.ask()
+
+    def _on_remembered(self, new: int) -> None:
+        if new:
+            self._read_due = True
+            self._leasing.ask()
 
     def _on_taken(self, taken: TakenEntries) -> None:
         if taken.has_more:

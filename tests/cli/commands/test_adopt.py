@@ -124,16 +124,46 @@ def test_queue_whose_name_no_door_can_have_holds_up_no_other(adopt, redis, other
         assert [door.name for door in client.doors.list()] == ["sidekiq-b"]
 
 
-def test_pickled_jobs_of_rq_are_told_by_their_first_byte(adopt, redis):
+def test_jobs_of_rq_are_shown_with_what_would_not_work(adopt, redis):
     redis.sadd("rq:queues", "rq:queue:default")
-    redis.rpush("rq:queue:default", "a", "b", "gone")
-    redis.hset("rq:job:a", "data", zlib.compress(pickle.dumps(("shop.add", None, [1], {}))))
-    redis.hset("rq:job:b", "data", zlib.compress(b'["shop.add", null, [1], {}]'))
-    found = rows(adopt("rq", "--json"))["default"]
-    assert (found["names"], found["door"]) == ({"shop.add": 1}, None)
-    assert found["problems"] == {"it is pickled, which is never loaded": 1, "its job is gone": 1}
-    assert found["why_not"]
-    assert "no door: its jobs are compressed" in adopt("rq", "--apply").out
+    jobs = {
+        "pickled": {"data": zlib.compress(pickle.dumps(("shop.add", None, [1], {})))},
+        "good": {"data": zlib.compress(b'["shop.add", null, [1], {}]'), "success_callback_name": ""},
+        "told": {"data": zlib.compress(b'["shop.add", null, [1], {}]'), "success_callback_name": "shop.told"},
+        "again": {"data": zlib.compress(b'["shop.add", null, [1], {}]'), "repeats_left": 2},
+        "text": {"data": b"text"},
+    }
+    for jid, fields in jobs.items():
+        redis.hset(f"rq:job:{jid}", mapping=fields)
+    redis.rpush("rq:queue:default", *jobs, "gone")
+    redis.zadd("rq:scheduled:default", {"later": 2_000_000_000})
+    redis.zadd("rq:wip:default", {"running:1": 2_000_000_000})
+    said = adopt("rq", "--json")
+    found = rows(said)["default"]
+    assert (found["waiting"], found["looked_at"], found["names"]) == (6, 6, {"shop.add": 3})
+    assert found["problems"] == {
+        "it is pickled, which is never loaded": 1,
+        "callbacks and webhooks are for RQ's own worker": 1,
+        "repeats are for RQ's own worker": 1,
+        "it is not JSON": 1,
+    }
+    notes = adopt("rq").err
+    assert "scheduled, which a door takes when they are due: 1" in notes
+    assert "taken by RQ's workers, which no door takes: 1" in notes
+
+
+def test_door_to_a_queue_of_rq_is_added_when_that_is_wanted(adopt, redis, other, namespace):
+    from supervisor import Client
+
+    redis.sadd("rq:queues", "rq:queue:default")
+    redis.hset("rq:job:a", mapping={"data": zlib.compress(b'["shop.add", null, [1], {}]'), "status": "queued"})
+    redis.rpush("rq:queue:default", "a")
+    assert "door rq-default leads to queue default" in adopt("rq", "--apply").err
+    with Client(f"unix://{other[0]}", namespace) as client:
+        (door,) = client.doors.list()
+        assert (door.format, door.source, door.queue, door.waiting) == ("rq-json", "rq:queue:default", "default", 1)
+        assert client.doors.take("rq-default").count == 1
+        assert (client.job("a").klass, client.job("a").data) == ("shop.add", [1])
 
 
 def test_look_at_many_and_large_entries_is_bounded(adopt, redis):

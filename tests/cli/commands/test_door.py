@@ -33,3 +33,10 @@ def test_door_is_added_shown_and_removed(shell, jobs, source, tmp_path):
     assert shell.json("door") == []
     said = shell("door", "remove", "mail")
     assert (said.code, "there is no door mail" in said.err) == (1, True)
+
+
+def test_door_to_lists_of_clients_shows_their_pattern(shell, jobs, namespace):
+    add = ("door", "add", "c", "--format", "client-lists", "--source", namespace, "--queue", "q", "--klass", "mail")
+    assert shell.line(*add) == "door c leads to queue q"
+    assert shell.rows("door")[1] == ["c", "client-lists", f"{namespace}:*", "q", "mail", "0"]
+    assert shell.json("door")[0]["client_lists"] == []

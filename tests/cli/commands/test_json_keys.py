@@ -49,7 +49,7 @@ KEYS = {
     "batch": [BATCH],
     "batch b": BATCH | {"failed_jobs"},
     "audit": [{"act", "actor", "at_unix", "kind", "names", "number", "queue", "value"}],
-    "door": [{"format", "klass", "klasses", "name", "queue", "source", "waiting"}],
+    "door": [{"client_lists", "format", "klass", "klasses", "name", "queue", "source", "waiting"}],
     "limit": [LIMIT],
     "limit api": LIMIT | {"holders", "parked_jobs"},
     "stats q": {"date", "deaths", "failed", "failures", "interruptions", "queue", "recent", "retries", "run", "wait"},

@@ -293,7 +293,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Doors.add": (
         {"name": "d", "format": "celery", "source": "s", "queue": "q"},
         {
-            "name": names(), "format": [None, 5, "tube", "rq-json"], "source": names(most_bytes=512), "queue": names(),
+            "name": names(), "format": [None, 5, "tube"], "source": names(most_bytes=512), "queue": names(),
             "klass": names(None), "klasses": [5, "a", Bad({}, "0"), Bad({"a": 5}, "5"), Bad({"a\tb": "k"}, "'a\\tb'")],
         },
     ),

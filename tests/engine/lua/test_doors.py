@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import zlib
 
 import pytest
 
@@ -91,12 +92,6 @@ def test_a_key_of_another_type_is_refused(client, server, foreign):
     server.redis.set(f"{foreign}:queue", "x")
     with pytest.raises(LeaseholdError, match="is a string, and no list"):
         client.doors.add("rwq", format="rwq", source=foreign, queue="q", klass="k")
-
-
-@pytest.mark.parametrize("format", ["client-lists", "rq-json"])
-def test_a_format_that_is_not_built_is_refused_with_the_reason(client, format):
-    with pytest.raises(ValueError, match="has no door yet, because"):
-        client.doors.add("d", format=format, source="s", queue="q")
 
 
 def test_a_door_in_a_cluster_is_refused(namespace, tmp_path):
@@ -693,3 +688,318 @@ def test_task_that_only_celery_can_run_is_broken_with_a_reason(client, to_celery
     assert {data.decode() for data in broken(client)} == set(refused)
     for data, why in broken(client).items():
         assert refused[data.decode()] in why
+
+
+# RQ. tests/process/jobs/test_real_producers.py compares with RQ itself.
+
+
+@pytest.fixture
+def to_rq(client, server, foreign):
+    """Put jobs as RQ does with its JSON serializer, given their ids and calls. Options are fields of their hash."""
+    client.doors.add("rq", format="rq-json", source=f"{foreign}:queue:default", queue="q", klasses={"shop.old": "new"})
+
+    def enqueue(calls, to_list=True, level=-1, **fields):
+        for id, call in calls.items():
+            data = zlib.compress(call if isinstance(call, bytes) else json.dumps(call).encode(), level)
+            about = {"data": data, "status": "queued", "origin": "default", "timeout": 180}
+            server.redis.hset(f"{foreign}:job:{id}", mapping=about | fields)
+            if to_list:
+                server.redis.rpush(f"{foreign}:queue:default", id)
+
+    return enqueue
+
+
+def call_of(name, *args, **kwargs):
+    return [name, None, args, kwargs]
+
+
+@pytest.mark.parametrize("level", [-1, 0, 9])
+@pytest.mark.parametrize(
+    ("call", "klass", "data", "is_call"),
+    [
+        (call_of("shop.add", 1, 12345678901234567890), "shop.add", [1, 12345678901234567890], True),
+        (call_of("shop.add", 1, x="]"), "shop.add", {"args": [1], "kwargs": {"x": "]"}}, True),
+        (call_of("shop.old", x=1), "new", {"x": 1}, False),
+        (call_of("größe"), "größe", {}, False),
+        (call_of("a.a.a.a.a.a.a.a.a.a.a.a", "a.a.a."), "a.a.a.a.a.a.a.a.a.a.a.a", ["a.a.a."], True),
+        (call_of("shop.add", *range(3000)), "shop.add", [*range(3000)], True),
+        (b'["shop.add",null,[1.50],{}]', "shop.add", [1.5], True),
+    ],
+    ids=str,
+)
+def test_the_call_of_an_rq_job_is_its_klass_and_data(client, to_rq, call, klass, data, is_call, level):
+    to_rq({"a": call}, level=level)
+    client.doors.take("rq")
+    assert (client.job("a").klass, client.job("a").data, client.job("a").is_call) == (klass, data, is_call)
+    (lease,) = leases(client)
+    assert (lease.jid, lease.klass, lease.data) == ("a", klass, data)
+
+
+def test_what_rq_stored_stays_as_it_was(client, server, to_rq, foreign):
+    to_rq({"a": call_of("shop.add", 1)})
+    client.doors.take("rq")
+    assert leases(client)[0].raw == server.redis.hget(f"{foreign}:job:a", "data")
+
+
+def test_rq_jobs_come_in_the_order_of_rq(client, to_rq, foreign, server):
+    to_rq({id: call_of("k") for id in "abc"})
+    server.redis.lpush(f"{foreign}:queue:default", "gone")
+    assert (client.doors.take("rq", 2).count, client.doors.take("rq").count) == (2, 2)
+    assert [lease.jid for lease in leases(client)] == ["a", "b", "c"]
+
+
+def test_options_of_an_rq_job_are_kept(client, server, to_rq, foreign, clock):
+    to_rq({"a": call_of("k")}, retries_left=3, timeout=7)
+    to_rq({"b": call_of("k")}, timeout=-1)
+    server.redis.expire(f"{foreign}:job:b", 100)
+    client.doors.take("rq")
+    assert client.job("a").start_by_unix is None
+    assert client.job("b").start_by_unix == pytest.approx(clock() + 100, abs=20)
+    first, second = leases(client)
+    assert (first.retries, first.timeout_s, second.retries, second.timeout_s) == (3, 7.0, None, 0.0)
+    assert server.redis.ttl(f"{foreign}:job:b") == -1, "it stays until its job ends"
+
+
+def test_the_end_of_an_rq_job_is_in_its_hash_its_result_and_a_registry(client, server, to_rq, foreign, clock):
+    clock.now = 1_700_000_000.0  # 2023-11-14T22:13:20Z
+    to_rq({id: call_of("k") for id in ("well", "nothing", "badly", "cancelled")})
+    client.doors.take("rq")
+    well, nothing, badly, cancelled = leases(client)
+    clock.tick(1.5)
+    well.complete({"sum": "ü" * 100})
+    nothing.complete()
+    badly.fail("ValueError", 'no "number"\n\\')
+    client.cancel(cancelled.jid)
+    redis = server.redis
+    job = redis.hgetall(f"{foreign}:job:well")
+    assert (job[b"status"], job[b"worker_name"]) == (b"finished", b"w")
+    assert (job[b"started_at"], job[b"ended_at"]) == (b"2023-11-14T22:13:20.000000Z", b"2023-11-14T22:13:21.500000Z")
+    ((_, result),) = redis.xrange(f"{foreign}:results:well")
+    assert (result[b"type"], json.loads(base64.b64decode(result[b"return_value"]))) == (b"1", {"sum": "ü" * 100})
+    assert b"return_value" not in redis.xrange(f"{foreign}:results:nothing")[0][1]
+    ((_, result),) = redis.xrange(f"{foreign}:results:badly")
+    assert result[b"type"] == b"2"
+    assert zlib.decompress(base64.b64decode(result[b"exc_string"])) == b'ValueError: no "number"\n\\'
+    states = redis.hget(f"{foreign}:job:badly", "status"), redis.hget(f"{foreign}:job:cancelled", "status")
+    assert states == (b"failed", b"canceled")
+    assert redis.zrange(f"{foreign}:finished:default", 0, -1, withscores=True) == [
+        (b"nothing", 1_700_000_501), (b"well", 1_700_000_501),
+    ]  # fmt: skip
+    assert redis.zrange(f"{foreign}:failed:default", 0, -1, withscores=True) == [(b"badly", 1_731_536_001)]
+    assert redis.zrange(f"{foreign}:canceled:default", 0, -1) == [b"cancelled"]
+    assert all(0 < redis.ttl(f"{foreign}:{key}:well") <= 500 for key in ("job", "results"))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1_000, 60_000])
+def test_a_result_of_any_size_is_one_of_rq(client, server, to_rq, foreign, size):
+    to_rq({"a": call_of("k")})
+    client.doors.take("rq")
+    leases(client)[0].complete("x" * size)
+    ((_, result),) = server.redis.xrange(f"{foreign}:results:a")
+    assert json.loads(base64.b64decode(result[b"return_value"], validate=True)) == "x" * size
+
+
+def test_times_to_keep_an_rq_job_are_its_own(client, server, to_rq, foreign):
+    to_rq({"gone": call_of("k")}, result_ttl=0)
+    to_rq({"stays": call_of("k")}, result_ttl=-1)
+    to_rq({"short": call_of("k")}, failure_ttl=9)
+    client.doors.take("rq")
+    gone, stays, short = leases(client)
+    gone.complete(1)
+    stays.complete(1)
+    short.fail("g", "m")
+    assert {key.decode().removeprefix(foreign) for key in server.redis.scan_iter(f"{foreign}*")} == {
+        ":job:stays", ":results:stays", ":finished:default", ":job:short", ":results:short", ":failed:default",
+    }  # fmt: skip
+    assert server.redis.zscore(f"{foreign}:finished:default", "stays") == float("inf")
+    assert (server.redis.ttl(f"{foreign}:job:stays"), server.redis.ttl(f"{foreign}:job:short") > 0) == (-1, True)
+
+
+def test_an_rq_job_that_is_put_back_leaves_the_failed_ones(client, server, to_rq, foreign):
+    to_rq({"a": call_of("k")})
+    client.doors.take("rq")
+    leases(client)[0].fail("g", "m")
+    client.unfail("g", "q")
+    leases(client)[0].complete(1)
+    assert server.redis.hget(f"{foreign}:job:a", "status") == b"finished"
+    assert server.redis.zcard(f"{foreign}:failed:default") == 0
+    assert [entry[b"type"] for _, entry in server.redis.xrange(f"{foreign}:results:a")] == [b"2", b"1"]
+
+
+def test_an_rq_job_that_its_producer_deletes_or_cancels_stays_so(client, server, to_rq, foreign):
+    to_rq({"deleted": call_of("k"), "cancelled": call_of("k")})
+    client.doors.take("rq")
+    server.redis.unlink(f"{foreign}:job:deleted")
+    server.redis.hset(f"{foreign}:job:cancelled", "status", "canceled")
+    assert [lease.complete() for lease in leases(client)] == [True, True]
+    assert server.redis.hget(f"{foreign}:job:cancelled", "status") == b"canceled"
+    assert list(server.redis.scan_iter(f"{foreign}*")) == [f"{foreign}:job:cancelled".encode()]
+
+
+@pytest.fixture
+def dependent(server, to_rq, foreign):
+    """Put a job that waits for others, as RQ does."""
+
+    def enqueue(id, *parents, **fields):
+        to_rq({id: call_of("k")}, to_list=False, status="deferred", **fields)
+        server.redis.zadd(f"{foreign}:deferred:default", {id: 1})
+        for parent in parents:
+            server.redis.sadd(f"{foreign}:job:{parent}:dependents", id)
+            server.redis.sadd(f"{foreign}:job::{id}:dependencies", parent)
+
+    return enqueue
+
+
+def test_rq_jobs_that_wait_for_others_follow_when_all_have_ended(client, server, to_rq, dependent, foreign):
+    to_rq({id: call_of("k") for id in ("first", "second", "fails")})
+    dependent("waits", "first", "second", "gone")
+    dependent("never", "fails")
+    dependent("whatever", "fails", allow_dependency_failures=1)
+    client.doors.take("rq")
+    first, second, fails = leases(client)
+    first.complete()
+    assert client.doors.take("rq").count == 0
+    client.settle([Completed(second)])
+    fails.fail("g", "m")
+    client.doors.take("rq")
+    assert sorted(lease.jid for lease in leases(client)) == ["waits", "whatever"]
+    assert server.redis.zrange(f"{foreign}:deferred:default", 0, -1) == [b"never"]
+    assert server.redis.smembers(f"{foreign}:queues") == {f"{foreign}:queue:default".encode()}
+
+
+def test_rq_job_follows_when_its_parents_end_in_one_call(client, to_rq, dependent):
+    to_rq({id: call_of("k") for id in ("first", "second")})
+    dependent("waits", "first", "second")
+    client.doors.take("rq")
+    client.settle([Completed(lease) for lease in leases(client)])
+    assert client.doors.take("rq").count == 1
+
+
+def test_due_jobs_of_the_rq_schedule_are_taken_unless_a_scheduler_runs(client, server, to_rq, foreign, clock):
+    to_rq({"due": call_of("k"), "later": call_of("k")}, to_list=False, status="scheduled")
+    server.redis.zadd(f"{foreign}:scheduled:default", {"due": clock() - 1, "later": clock() + 60})
+    server.redis.set(f"{foreign}:scheduler-lock:default", "x")
+    assert client.doors.take("rq").count == 0
+    server.redis.unlink(f"{foreign}:scheduler-lock:default")
+    taken = client.doors.take("rq")
+    assert (taken.count, taken.again_s) == (1, 5.0)
+    assert [lease.jid for lease in leases(client)] == ["due"]
+    assert server.redis.zrange(f"{foreign}:scheduled:default", 0, -1) == [b"later"]
+
+
+def test_rq_job_that_only_rq_can_run_is_broken_with_a_reason(client, to_rq):
+    refused = {
+        "a": (call_of("k"), {"success_callback_name": "shop.told"}, "callbacks and webhooks"),
+        "b": (call_of("k"), {"webhooks": "[]"}, "callbacks and webhooks"),
+        "c": (call_of("k"), {"repeats_left": 1}, "repeats"),
+        "d": (call_of("k"), {"rate_limit_key": "x"}, "rate limits"),
+        "e": (b"\x80\x04\x95", {}, "JSON serializer"),
+        "f": (call_of("k"), {"data": b"x\x9c" + b"\xff" * 100}, "JSON serializer"),
+        "g": (call_of("k"), {"data": b"no zlib"}, "JSON serializer"),
+        "h": (call_of("k" * 65), {}, "no name of 1 to 64 bytes"),
+        "i": (call_of("k"), {"data": b"x" * 1_100_000}, "too large"),
+    }
+    for id, (call, fields, _) in refused.items():
+        to_rq({id: call}, **fields)
+    client.doors.take("rq")
+    said = broken(client)
+    assert {id.decode() for id in said} == set(refused)
+    for id, why in said.items():
+        assert refused[id.decode()][2] in why
+
+
+def test_arguments_of_an_rq_job_that_inflate_without_end_are_no_data(client, to_rq):
+    to_rq({"a": call_of("k", "x" * 2_000_000), "b": b'["k", null, [1]'})
+    client.doors.take("rq")
+    for lease in leases(client):
+        with pytest.raises(ValueError):
+            _ = lease.data
+    assert client.job("a").is_bytes is True
+
+
+def test_a_door_to_rq_needs_the_right_to_its_jobs(server, namespace, foreign):
+    rules = f"reset on >PASSWORD +@all ~{{{namespace}}}:* ~{foreign}:queue:* &*"
+    server.redis.execute_command("ACL", "SETUSER", "no-jobs", *rules.split())
+    try:
+        with (
+            Client(server.url_with("no-jobs", "PASSWORD"), namespace) as client,
+            pytest.raises(LeaseholdError, match=f"may not change the keys {foreign}:job:"),
+        ):
+            client.doors.add("rq", format="rq-json", source=f"{foreign}:queue:default", queue="q")
+    finally:
+        server.redis.acl_deluser("no-jobs")
+
+
+# Lists of clients.
+
+
+@pytest.fixture
+def from_clients(client, server, foreign):
+    """Put messages as the clients of a queue do."""
+    client.doors.add("c", format="client-lists", source=f"{foreign}:mail", queue="q", klass="k")
+
+    def send(name, *messages, attempts=0):
+        texts = [json.dumps({"client_id": name, "msg": message, "attempts": attempts}) for message in messages]
+        server.redis.lpush(f"{foreign}:mail:{name}", *texts)
+        return texts
+
+    return send
+
+
+def test_messages_of_clients_are_jobs_in_their_lanes(client, from_clients, foreign):
+    from_clients("ada", {"n": 12345678901234567890}, [])
+    from_clients("x" * 65, "text")
+    client.doors.take("c")
+    found = {json.dumps(lease.data): (lease.lane, lease.retries, lease.klass) for lease in leases(client)}
+    long = hashlib.sha1(b"x" * 65).hexdigest()
+    assert found == {'{"n": 12345678901234567890}': ("ada", 5, "k"), "[]": ("ada", 5, "k"), '"text"': (long, 5, "k")}
+
+
+def test_lists_of_clients_are_found_kept_and_forgotten_with_the_door(client, server, namespace, from_clients, foreign):
+    from_clients("ada", 1)
+    server.redis.lpush(f"{foreign}:mail-2:kim", "of another queue")
+    server.redis.set(f"{foreign}:mail:no-list", "x")
+    client.doors.take("c", 1)
+    (door,) = client.doors.list()
+    assert (list(door.client_lists), door.waiting) == ([f"{foreign}:mail:ada"], 0)
+    from_clients("ada", 2, 3)
+    assert calls_of(client).run(doors.take(["c"], 10)).count == 2
+    client.doors.remove("c")
+    assert not server.redis.exists(f"{{{namespace}}}:doorlists:c")
+    assert calls_of(client).run(doors.remember(door, [b"late"])) == 0
+
+
+def test_each_client_gets_its_share_of_the_room(client, from_clients):
+    from_clients("many", *range(1_000))
+    for number in range(5):
+        from_clients(f"few-{number}", number)
+    taken = client.doors.take("c", 12)
+    lanes = [lease.lane for lease in leases(client)]
+    assert {f"few-{number}" for number in range(5)} < set(lanes)
+    assert (7 <= taken.count <= 12, taken.has_more) == (True, True)
+
+
+def test_a_dead_message_lies_in_the_dead_set_as_it_was_pushed(client, server, from_clients, foreign):
+    (text,) = from_clients("ada", 1, attempts=4)
+    client.doors.take("c")
+    (lease,) = leases(client)
+    assert lease.retries == 1
+    lease.fail("g", "m")
+    assert server.redis.smembers(f"{foreign}:dead:mail") == {text.encode()}
+
+
+def test_new_list_beyond_the_bound_takes_the_place_of_the_one_not_seen_for_longest(client, from_clients, clock):
+    (door,) = client.doors.list()
+    calls_of(client).run(doors.remember(door, [f"{n}".encode() for n in range(1_000)], now=clock.now))
+    clock.tick(100)
+    assert calls_of(client).run(doors.remember(door, [b"0", b"new"], now=clock.now)) == 1
+    (door,) = client.doors.list()
+    assert {"0", "new"} <= set(door.client_lists[:2])
+    assert calls_of(client).run(doors.remember(door, [b"1"], now=clock.now)) == 1, "it was forgotten"
+
+
+def test_broken_messages_of_clients_are_kept_as_they_were(client, server, from_clients, foreign):
+    entries = [b"{", b"[]", b'{"client_id":"a"}', b'{"msg":1}']
+    server.redis.lpush(f"{foreign}:mail:ada", *entries)
+    client.doors.take("c")
+    assert set(broken(client)) == set(entries)

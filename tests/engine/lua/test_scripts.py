@@ -152,7 +152,7 @@ def test_flags_allow_oom_and_mark_read_only_scripts():
     flags = {script.name: script.text.split("\n")[0] for script in scripts.ALL}
     assert {name for name, line in flags.items() if line == "#!lua"} == {
         "put", "log", "recur", "declare", "await", "signal", "stream", "batchopen", "door",
-        "describe",
+        "doorlists", "describe",
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "concerns", "timing", "names", "list", "peek", "tagged", "tags", "tracked",
@@ -760,6 +760,9 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "door": lambda stage: doors.add(door(stage, "rwq"), "rwq", "other", "fresh", "k", now=NOW),
     "door: removed": lambda stage: doors.remove(door(stage, "rwq"), now=NOW),
     "doors": lambda stage: door(stage, "rwq", "1") and doors.read(),
+    "doorlists": lambda stage: doors.remember(
+        (door(stage, "client-lists"), stage.client.doors.list())[1][0], [b"one", b"another"], now=NOW
+    ),
     "doortake": lambda stage: doors.take([door(stage, "rwq", "1", "held-0", "old-done", "2", "2")], 100, now=NOW),
     "doortake: broken": lambda stage: doors.take([door(stage, "celery", "{", "[]")], 100, now=NOW),
     "layouts": lambda _: upgrade.look(now=NOW),

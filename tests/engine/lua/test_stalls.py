@@ -9,6 +9,7 @@ import json
 import os
 import random
 import sys
+import zlib
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -473,6 +474,42 @@ def ends_of_items_among_many(stage):
     forget(stage.redis, f"{source}:*")
 
 
+def jobs_of_rq_behind_a_door(stage):
+    """Calls that are hard to inflate, results of the largest size, and many jobs that wait for one, and for others."""
+    rq, redis, draw = f"{stage.prefix}rq", stage.redis.pipeline(transaction=False), random.Random(1)
+    stage.client.doors.add("d", format="rq-json", source=f"{rq}:queue:mail", queue="q")
+    for i in range(MANY):
+        name = "".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=64))
+        call = zlib.compress(json.dumps([name, None, [draw.randbytes(500).hex()], {}]).encode())
+        state = "queued" if i % 2 else "deferred"
+        redis.hset(f"{rq}:job:{i}", mapping={"data": call, "status": state, "origin": "mail", "timeout": 180})
+        if i % 2:
+            redis.rpush(f"{rq}:queue:mail", i)
+        else:
+            redis.sadd(f"{rq}:job:1:dependents", i)
+            redis.sadd(f"{rq}:job::{i}:dependencies", 1, *(f"gone-{n}" for n in range(190)))
+    redis.execute()
+    for _ in range(2):
+        while stage.client.doors.take("d", MANY).count:
+            pass
+        while leases := stage.client.lease("w", ["q"], MANY):
+            stage.client.settle([Completed(lease, "x" * 60_000) for lease in leases])
+    assert stage.redis.zcard(f"{rq}:finished:mail") == MANY
+
+
+def messages_of_many_clients(stage):
+    source = f"{stage.prefix}foreign:mail"
+    stage.client.doors.add("d", format="client-lists", source=source, queue="q", klass="k")
+    redis = stage.redis.pipeline(transaction=False)
+    for i in range(3 * MANY):
+        redis.lpush(f"{source}:{i % MANY}", json.dumps({"client_id": f"{i % MANY}", "msg": "x" * 100, "attempts": 0}))
+    redis.execute()
+    while stage.client.doors.take("d", MANY).count:
+        pass
+    while leases := stage.client.lease("w", ["q"], MANY):
+        stage.client.settle([Failed(lease, "g", "m") for lease in leases])
+
+
 def handlers_with_schemas(stage):
     """A worker tells of as many handlers as it may, each with a schema of the largest size, in parts as a master's."""
     schemas = {f"{i:016x}": f"{i:x<16384}" for i in range(MANY)}
@@ -519,6 +556,8 @@ SHAPES = {
         tasks_behind_a_door,
         entries_of_many_spaces,
         ends_of_items_among_many,
+        jobs_of_rq_behind_a_door,
+        messages_of_many_clients,
         handlers_with_schemas,
     )
 }

@@ -1,6 +1,7 @@
 -- door_ends.lua: when a job that came by a door ends, leaves the keys of the other program as its own worker would.
 --- @module
 --- @include record
+--- @include rq_ends
 local MOST_FAILED = 1000 -- entries in hworker's list of failed jobs, its own default
 local RESULT_S = 86400 -- for which Celery keeps a result by default
 local STATS_S = 157680000 -- five years, for which Sidekiq keeps the numbers of a day
@@ -56,6 +57,7 @@ local function iso_of(ms)
   return string.format("%04d-%02d-%02dT%02d:%02d:%02d.%03d000+00:00", year + era * 400, month, day,
     math.floor(second / 3600), math.floor(second / 60) % 60, second % 60, ms % 1000)
 end
+door_ends.iso_of = iso_of
 
 -- An item that its producer has added anew is not ours. If its entry was dropped, as one of a living job, it comes back
 -- now. The oldest items are at the end of `processing`, and mostly end first: where many live here, to search all of it
@@ -126,6 +128,17 @@ function ends.celery(rec, state, _, id, said)
   foreign("SETEX", key, RESULT_S, meta)
   foreign("PUBLISH", key, meta)
 end
+
+-- Dead messages of clients lie in a set, as they were pushed. What is beyond its bound, or was edited, we list alone.
+ends["client-lists"] = function(rec, state, source)
+  if state ~= "failed" or rec.bytes ~= "client" or moves.told_bytes > moves.MOST_TOLD then return end
+  local main, name = string.match(source, "^(.*:)(.*)$")
+  local dead = (main or "") .. "dead:" .. (name or source)
+  local size = tonumber(redis.pcall("SCARD", dead)) or MOST_FAILED
+  if size < MOST_FAILED then foreign("SADD", dead, data_of(rec.jid)) end
+end
+
+ends["rq-json"] = function(...) rq_ends.tell(...) end
 
 -- A failed job may be put back, and ends again. Any other one is of no door any more.
 function door_ends.tell(rec, state, said)

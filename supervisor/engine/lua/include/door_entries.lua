@@ -1,10 +1,12 @@
 -- door_entries.lua: makes jobs of the entries in the list of another program. What an entry says depends on its format.
 --- @module
+--- @include rq_entries
 --- @include entries
 --- @include door_ends
 --- @include md5
 --- @include allowed
 local LOOK_MS = 5000 -- Sidekiq's own workers look as often at what is due
+local MOST_ATTEMPTS = 5 -- after which a message of a client is dead
 local MOST_DIGESTED = 65536 -- bytes
 local MOST_RETRIES = 1000000 -- that an entry may tell of
 -- As how many bytes an entry counts beside its own, also if it is only looked at, and one to decode or to digest: by
@@ -141,6 +143,26 @@ function READ.celery(_, entry)
   }
 end
 
+READ["client-lists"] = function(_, entry)
+  local found, why = entries.parsed(entry)
+  if not found then return nil, why end
+  if found.msg == nil then return nil, "it has no msg" end
+  local client, attempts = found.client_id, tonumber(found.attempts) or 0
+  if type(client) == "number" then client = string.match(entry, '"client_id"%s*:%s*([%w.+-]+)') end
+  if type(client) ~= "string" then return nil, "it has no client_id" end
+  return {
+    data = entry, kind = "client", told = "", options = {
+      lane = entries.is_name(client) and client or redis.sha1hex(client),
+      retries = string.format("%.0f", math.max(MOST_ATTEMPTS - attempts, 0)),
+    },
+  }
+end
+
+READ["rq-json"] = function(door, id)
+  local said, why = rq_entries.read(door.source, id)
+  return said == false and GONE or said, why
+end
+
 -- Each writes what the format's own worker writes when it takes an entry, as far as others look at it.
 local NOTE = {}
 
@@ -149,6 +171,9 @@ function NOTE.rwq(door, id)
   for _, lease in ipairs(door_ends.LEASES) do door_ends.plan("SET", door.source .. lease .. id, door_ends.LEASE) end
   door_ends.plan("LPUSH", door.source .. ":processing", id)
 end
+
+-- A job of RQ has left the queue in time, and stays until it ends.
+NOTE["rq-json"] = function(door, id) door_ends.plan("PERSIST", rq_entries.key_of(door.source, id)) end
 
 -- Return the door of a name; nil if there is none.
 function door_entries.door(name)
@@ -205,19 +230,39 @@ end
 
 local function may(...) return redis.acl_check_cmd(...) end
 
--- Take entries of a list, the oldest first. Return how many, and whether it has more.
+-- Take entries of a list, the oldest first, which RQ has at the left. Return how many, and whether it has more.
 local function take_list(door, key, most)
-  local n = 0
+  local n, is_reversed = 0, door.format == "rq-json"
   local length = may("LTRIM", key, "0", "-1") and redis.pcall("LLEN", key)
   if type(length) ~= "number" then return 0, false end
   while n < most and n < length and read_bytes < entries.MOST_BYTES do
-    local entry = redis.call("LINDEX", key, -n - 1)
+    local entry = redis.call("LINDEX", key, is_reversed and n or -n - 1)
     if read_bytes > 0 and read_bytes + #entry > entries.MOST_BYTES then break end
     take_one(door, key, entry)
     n = n + 1
   end
-  if n > 0 then shift(key, n) end
+  if n > 0 then shift(key, is_reversed and -n or n) end
   return n, length > n
+end
+
+local function at_random(below) return tonumber(string.sub(redis.sha1hex(now), 1, 8), 16) % below end
+
+-- Return the lists of a door, the most urgent one first. Those of clients come in a circle, another one first each
+-- time, and only those with entries.
+local function lists_of(door, name)
+  local lists = {}
+  if door.format ~= "client-lists" then
+    for list in string.gmatch(door.lists, "[^\t]+") do lists[#lists + 1] = list end
+    return lists
+  end
+  local filled = {}
+  for _, list in ipairs(redis.call("ZRANGE", P .. "doorlists:" .. name, 0, -1)) do
+    local length = redis.pcall("LLEN", list)
+    if type(length) == "number" and length > 0 then filled[#filled + 1] = list end
+  end
+  local first = #filled > 0 and at_random(#filled) or 0
+  for i = 1, #filled do lists[i] = filled[(first + i) % #filled + 1] end
+  return lists
 end
 
 -- Take this door's own entries out of the due ones of a sorted set, from a rank on, until enough bytes of all of them
@@ -244,8 +289,18 @@ local function take_due(door, key, most)
   if type(due) ~= "number" then return 0 end
   local n, rank = take_from(door, key, 0, due, most)
   if rank >= due then return n end
-  local at_random = tonumber(string.sub(redis.sha1hex(now), 1, 8), 16) % due
-  return n + take_from(door, key, math.max(at_random, rank), due, most - n)
+  return n + take_from(door, key, math.max(at_random(due), rank), due, most - n)
+end
+
+local function take_schedule_of_rq(door, most)
+  local ids, key = rq_entries.due(door.source, most)
+  local n = 0
+  while n < #ids and read_bytes < entries.MOST_BYTES do
+    n = n + 1
+    take_one(door, key, ids[n])
+    place(key, ids[n], false)
+  end
+  return n
 end
 
 -- Make jobs of up to `most` entries of a door. Return how many entries went, whether there are more, and when to look
@@ -260,8 +315,16 @@ function door_entries.take(name, most)
     n, look_at = n + take_due(door, prefix .. "schedule", most - n), now + LOOK_MS
     is_more = n == most or read_bytes >= entries.MOST_BYTES
   end
-  for list in string.gmatch(door.lists, "[^\t]+") do
-    local listed, has_more = take_list(door, list, most - n)
+  if door.format == "rq-json" then
+    n, look_at = take_schedule_of_rq(door, most), now + LOOK_MS
+    is_more = n == most or read_bytes >= entries.MOST_BYTES
+  end
+  local lists, has_clients = lists_of(door, name), door.format == "client-lists"
+  if has_clients then look_at = now + LOOK_MS end
+  for i, list in ipairs(lists) do
+    --   Each client has its share, and of what those before it have left.
+    local room = has_clients and math.ceil((most - n) / (#lists - i + 1)) or most - n
+    local listed, has_more = take_list(door, list, room)
     n, is_more = n + listed, is_more or has_more
   end
   return n, is_more, look_at

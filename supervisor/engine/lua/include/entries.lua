@@ -118,7 +118,7 @@ end
 local FIELDS = { on_parent_failure = "policy", at_most_once = "once" }
 local NOT_OPTIONS = { klass = true, jid = true, delay = true, at = true, data = true, data_b64 = true }
 
-entries.is_name, entries.MOST_BYTES = is_name, MOST_BYTES
+entries.is_name, entries.MOST_BYTES, entries.MOST_DECODED = is_name, MOST_BYTES, MOST_DECODED
 
 -- Return the object of a JSON text, or its array if `bracket` is "["; or nil, why not, and whether that is unclear.
 function entries.parsed(entry, bracket)

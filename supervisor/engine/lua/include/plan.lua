@@ -113,7 +113,7 @@ local function append(key, entry, from, ttl)
   entries[key] = stream
 end
 
--- Take the last `n` values off a list.
+-- Take the last `n` values off a list, or the first -`n`.
 local function shift(key, n) shifted[key] = n end
 
 -- Take one value out of a list that this script has read, the last of equal ones.
@@ -258,7 +258,7 @@ local function commit()
   for _, value in ipairs(struck) do redis.call("LREM", value[1], -1, value[2]) end
   for key, list in pairs(lists) do write_list(key, list) end
   for key, stream in pairs(entries) do write_stream(key, stream) end
-  for key, n in pairs(shifted) do redis.call("LTRIM", key, 0, -n - 1) end
+  for key, n in pairs(shifted) do redis.call("LTRIM", key, math.max(-n, 0), math.min(-n, 0) - 1) end
   for key, ttl in pairs(expiries) do redis.call("PEXPIRE", key, ttl) end
   for _, key in ipairs(pushed) do redis.call("RPUSH", key, "1") end
   --   Events, counters of times, and keys of other programs come last: nothing here depends on them, and an account may

@@ -157,8 +157,8 @@ local function all_data_of(jids)
   return found
 end
 
--- Give a job a payload, whose shape no worker has refused yet. `kind`: "json", "bytes", or "entry", "sidekiq" or
--- "celery" for what contains it.
+-- Give a job a payload, whose shape no worker has refused yet. `kind`: "json", "bytes", or "entry" or the
+-- name of a format for what contains it.
 local function set_data(rec, kind, data)
   rec.shapes, rec.collected = nil, nil
   rec.bytes = kind == "bytes" and 1 or kind ~= "json" and kind or nil
