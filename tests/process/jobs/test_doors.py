@@ -125,15 +125,28 @@ def test_entries_behind_a_door_run_once_each_while_all_is_killed(stage, measured
         pool.wait_ready()
     began_at = time.monotonic()
     every = JOBS // ROUNDS
+
+    def completed():
+        return stage.queue.stats().run.count
+
+    def kill():
+        killer.kill(killer.draw.choice(("child", "child", "master")))
+
     for number in range(JOBS):
         producer.put(number)
         if number % every == every // 2:
-            killer.kill(killer.draw.choice(("child", "child", "master")))
-    stage.wait_until_counted(lambda: stage.queue.stats().run.count >= JOBS, timeout_s=60 + JOBS / 100)
+            kill()
+    for number in range(every // 2, JOBS, every):  # what puts faster than jobs run meets too few kills
+        stage.wait_until_counted(lambda least=number: completed() >= least, timeout_s=60 + JOBS / 100)
+        if completed() < min(number + every, JOBS):
+            kill()
+    stage.wait_until_counted(lambda: completed() >= JOBS, timeout_s=60 + JOBS / 100)
     measured(f"{JOBS} jobs, {killer.counts()}, {time.monotonic() - began_at:.0f} s")
+    for pool in killer.pools:
+        pool.wait_ready()
     stage.client.doors.remove("d")
     assert [pool.drain() for pool in killer.pools] == [0, 0]
-    assert stage.queue.stats().run.count == JOBS
+    assert completed() == JOBS
     assert stage.client.failed() == {}
     producer.assert_done(JOBS)
     killer.forget_dead()
