@@ -22,7 +22,8 @@ from supervisor.cli.lib.bulk_words import (
 )
 from supervisor.cli.lib.terminal import counted
 from supervisor.engine.client.async_calls import calls_of
-from supervisor.engine.commands.bulk import BulkChange, BulkResult, Choice, found
+from supervisor.engine.commands.bulk import BulkChange, BulkResult
+from supervisor.engine.commands.choices import Choice, found
 from supervisor.engine.commands.command import Command
 from supervisor.engine.commands.steps import Steps, Told
 from supervisor.engine.model.errors import LeaseholdError

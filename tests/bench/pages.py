@@ -19,7 +19,7 @@ from tests.bench.web_server import WebServer
 
 FIRST, AGAIN, SIZE, SERVER = "first ms", "again ms", "KB", "server µs"
 SHARE = "% of the server's processor"
-ANY, SCAN, TABS = "any of them", "jobs of a klass that no job has", "50 tabs of the overview"
+ANY, TABS = "any of them", "50 tabs of the overview"
 #: Interval at which a page looks again, as in supervisor/web/static/page.js.
 LOOK_AGAIN_S = 3.0
 TIMES = 10
@@ -49,12 +49,12 @@ def filled(client: Client, on: Server, backlog: int, lanes: int) -> dict[str, st
         "queues": "/queues",
         "queue": "/queue?queue=default",
         "lanes": "/lanes?queue=laned",
-        "jobs that wait": "/jobs?queue=default",
-        "jobs that wait, the last ones": f"/jobs?queue=default&offset={backlog - lanes - 100}",
+        "jobs that wait": "/jobs?queue=default&state=waiting",
+        "jobs that have failed": "/jobs?state=failed",
         "jobs that have completed": "/jobs?state=complete",
         "jobs of a group": "/jobs?group=Broken",
         "jobs with a tag": "/jobs?tag=import",
-        SCAN: "/jobs?queue=default&klass=absent",
+        "jobs of a klass that no job has": "/jobs?queue=default&klass=absent",
         "job": f"/job?jid={jid}",
         "why": f"/why?jid={jid}",
         "failed": "/failed",
@@ -75,7 +75,7 @@ def all_pages(bench: Bench, on: Server, paths: Mapping[str, str]) -> Figures:
             first_s, server_s, size = web.timed(path)
             again_s = statistics.median(web.timed(path)[0] for _ in range(TIMES))
         found[name] = {FIRST: first_s * 1e3, AGAIN: again_s * 1e3, SIZE: size / 1e3, SERVER: server_s * 1e6}
-    slowest = max(figures[FIRST] for name, figures in found.items() if name != SCAN)
+    slowest = max(figures[FIRST] for figures in found.values())
     return {ANY: {FIRST: slowest}, **found}
 
 
@@ -110,11 +110,12 @@ def steps(bench: Bench) -> Iterator[Sequence[Step]]:
 PAGES = Benchmark(
     "pages",
     "Pages of `leasehold web` beside 1,000,000 jobs and 10,000 lanes. Each page is the first one of a new web server,"
-    " from the request to the last byte, and then once more. A klass has no index: that page ends after 250 ms.",
+    " from the request to the last byte, and then once more. A klass has no index: its first answer ends after 50 ms,"
+    " and says how far it is.",
     (FIRST, AGAIN, SIZE, SERVER, SHARE),
     steps,
     (
-        Compared("first answer of any page that has an index", ANY, FIRST, most=100),
+        Compared("first answer of any page", ANY, FIRST, most=100),
         Compared("50 tabs of the overview", TABS, SHARE, most=1),
     ),
 )

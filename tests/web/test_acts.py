@@ -26,7 +26,7 @@ FIELDS = {
     "ttl": 30, "order": "strict", "block": 0, "leases": [], "outcomes": [], "do": "retry", "tag": "vip",
     "group": "ValueError", "state": "failed", "into": "slow", "act": "x", "data_b64": None,
     "force": True, "tags": ["new"], "message": "why", "all": False, "into_group": "by-hand", "option": "heartbeat-mail",
-    "format": "sidekiq", "source": "queue:mail", "klasses": None,
+    "format": "sidekiq", "source": "queue:mail", "klasses": None, "since": "2001-01-01", "until": None, "text": "i",
 }  # fmt: skip
 
 

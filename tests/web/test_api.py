@@ -9,13 +9,12 @@ from urllib.parse import quote
 
 import pytest
 
-from supervisor.engine.commands.job_queries import STATES as ALL_STATES
 from supervisor.web.acts.table import ACTS
 from supervisor.web.export import as_csv
-from supervisor.web.pages.jobs import STATES
+from supervisor.web.pages import jobs as jobs_page
 from supervisor.web.pages.table import PAGES
 from tests.lengths import LONG
-from tests.web.conftest import HOSTILE, bearer
+from tests.web.conftest import HOSTILE, bearer, words
 
 NAMES = {"queue": "mail", "jid": "first", "key": "smtp", "worker": "w-1", "batch": "import"}
 
@@ -46,10 +45,6 @@ def test_the_document_names_each_route_its_token_and_its_refusals(site):
     assert put["limit"] == {"type": ["string", "null", "array"], "items": {"type": "string"}}
 
 
-def test_states_of_the_page_are_those_of_the_engine():
-    assert set(STATES) == set(ALL_STATES)
-
-
 def test_a_job_has_all_its_fields(filled, visitor):
     job = visitor.json("/jobs/first")["job"]
     assert (job["klass"], job["data"]["to"], job["dependents"]) == ("email.send", "ada@example.org", ["child"])
@@ -75,24 +70,83 @@ def test_values_of_any_depth_are_shown(server, namespace, jobs, visitor, depth):
         assert visitor.get(f"/api/v1/jobs?{'queue=q' if jid == 'deep' else 'state=complete'}").status_code == 200
 
 
-def test_lists_go_on_where_they_ended(jobs, visitor):
-    jobs.queue("q").put_many({"klass": "k", "jid": f"{n:03}"} for n in range(130))
-    seen, offset = [], 0
-    while offset is not None:
-        answer = visitor.json(f"/jobs?queue=q&count=40&offset={offset}")
+def listed(visitor, asked, between=lambda: None):
+    """Return the jids of a list to its end. `between` runs before each further answer."""
+    seen, answer = [], visitor.json(f"/jobs?{asked}")
+    while True:
         seen += [job["jid"] for job in answer["jobs"]]
-        offset = answer["next"]
-    assert seen == [f"{n:03}" for n in range(130)]
+        if answer["next"] is None:
+            return seen
+        between()
+        answer = visitor.json(f"/jobs?{asked}&cursor={answer['next']}")
 
 
-def test_a_choice_by_klass_looks_through_the_list(jobs, visitor):
+def test_lists_go_on_where_they_ended_while_jobs_leave(jobs, visitor):
+    queue = jobs.queue("q")
+    queue.put_many({"klass": "k", "jid": f"{n:03}"} for n in range(130))
+    assert listed(visitor, "queue=q&state=waiting&count=40", lambda: queue.lease("w", 35)) == [
+        f"{n:03}" for n in range(130)
+    ]
+
+
+def test_a_list_without_an_index_says_how_far_it_has_looked(jobs, visitor, monkeypatch):
+    monkeypatch.setattr(jobs_page, "_LONGEST_S", 0)
+    monkeypatch.setattr(jobs_page, "_FURTHER_S", 0)
     jobs.queue("q").put_many({"klass": "rare" if n % 700 == 5 else "k", "jid": f"{n:04}"} for n in range(2500))
-    seen, offset = [], 0
-    while offset is not None:
-        answer = visitor.json(f"/jobs?queue=q&klass=rare&count=2&offset={offset}")
-        seen += [job["jid"] for job in answer["jobs"]]
-        offset = answer["next"]
-    assert seen == ["0005", "0705", "1405", "2105"]
+    first = visitor.json("/jobs?queue=q&klass=rare&text=14")
+    assert (first["jobs"], first["looked_at"] < 1000, first["of"]) == ([], True, 2500)
+    assert "No such job so far" in words(visitor.page("/jobs?queue=q&klass=rare&text=14"))
+    rest = visitor.page(f"/jobs?queue=q&klass=rare&text=14&cursor={first['next']}")
+    assert "1405" in rest and re.search(r"Looked at 1,9\d\d jobs of 2,500", words(rest))
+    assert listed(visitor, "klass=rare&count=2") == ["0005", "0705", "1405", "2105"]
+
+
+@pytest.mark.sampled(2)
+def test_conditions_hold_in_any_combination(jobs, visitor):
+    """Compared with all jobs, of which each fits some."""
+    chance = random.Random(24)
+    with jobs.batch("b") as batch:
+        for n in range(60):
+            queue, klass = chance.choice("pq"), chance.choice("kl")
+            more = {"tags": ["red"]} if chance.random() < 0.5 else {}
+            more |= {"lane": "x"} if chance.random() < 0.5 else {"delay": 600} if chance.random() < 0.3 else {}
+            put = (
+                batch.put
+                if chance.random() < 0.5
+                else lambda queue, *args, **more: jobs.queue(queue).put(*args, **more)
+            )
+            put(queue, klass, jid=f"{klass}{n:02}", **more)
+    for lease in jobs.queue("p").lease("w", 9, ttl=600) + jobs.queue("q").lease("w", 9, ttl=600):
+        chance.choice([lambda lease: lease.fail("g", "m"), lambda lease: lease.complete(), lambda _: None])(lease)
+    every = visitor.json("/jobs?count=200")["jobs"]
+    assert len(every) == 60
+    of_batch = {job.jid for job in jobs.jobs(*(job["jid"] for job in every)) if job.batch}
+    middle = sorted(job["put_unix"] for job in every)[30]
+    conditions = {
+        "state=waiting": lambda job: job["state"] == "waiting",
+        "state=failed": lambda job: job["state"] == "failed",
+        "state=complete": lambda job: job["state"] == "complete",
+        "queue=p": lambda job: job["queue"] == "p",
+        "klass=k": lambda job: job["klass"] == "k",
+        "tag=red": lambda job: "red" in job["tags"],
+        "group=g": lambda job: job["state"] == "failed",
+        "lane=x": lambda job: job["lane"] == "x",
+        "batch=b": lambda job: job["jid"] in of_batch,
+        f"since={middle}": lambda job: job["put_unix"] >= middle,
+        f"until={middle}": lambda job: job["put_unix"] <= middle,
+        "text=1": lambda job: "1" in job["jid"],
+    }
+    for _ in range(300):
+        asked = chance.sample(sorted(conditions), chance.randrange(1, 5))
+        if sum(each.startswith("state") for each in asked) < 2:
+            wanted = {job["jid"] for job in every if all(conditions[each](job) for each in asked)}
+            found = listed(visitor, "&".join(asked) + "&count=7")
+            assert (set(found), len(found)) == (wanted, len(wanted)), asked
+
+
+@pytest.mark.parametrize("since", ["2031-07-01T12:00", "2031-07-01T14:00:00%2B02:00", "1940673600", "1940673600.0"])
+def test_a_time_is_in_utc_unless_it_says_otherwise(visitor, since):
+    assert visitor.json(f"/jobs?since={since}")["since"] == 1940673600
 
 
 def test_rows_can_be_had_as_a_table(filled, visitor):
@@ -117,9 +171,11 @@ def test_a_cell_is_never_a_formula(begin):
         ("/queues/nobody", 404, "there is no queue nobody"),
         ("/nothing", 404, "Not Found"),
         ("/jobs?state=sleeping&queue=q", 400, "state must be one of"),
-        ("/jobs?state=running", 400, "needs a queue"),
-        ("/jobs?tag=a&group=b", 400, "exclude one another"),
-        ("/jobs?queue=q&offset=-1", 400, "offset must be a whole number"),
+        ("/jobs?cursor=0-71", 400, "cursor must be the `next` of a list, not '0-71'"),
+        ("/jobs?cursor=x-", 400, "cursor must be the `next` of a list"),
+        ("/jobs?since=yesterday", 400, "since must be a time like 2031-07-01T12:00, or unix seconds, not 'yesterday'"),
+        ("/jobs?until=1e300", 400, "until must be a time"),
+        ("/jobs?until=99999999999999999999", 400, "until must be a time"),
         ("/jobs?queue=q&count=201", 400, "from 0 to 200"),
         ("/jobs/first?format=xml", 400, "json or csv"),
         (f"/queues/{'x' * 300}", 400, "queue"),

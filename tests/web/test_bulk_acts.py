@@ -1,5 +1,6 @@
 """Acts on all jobs that match: counted and shown first, done in steps, stopped where an operator says so."""
 
+import re
 import threading
 from contextlib import contextmanager
 from time import monotonic
@@ -97,6 +98,45 @@ def test_all_matching_jobs_are_changed(failed, site, fields, said, state):
     assert done(site, act) == [said]
     job = failed.job("mail-3")
     assert (job and job.state) == state
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["state=failed", "group=Broken&klass=mail", "queue=many&lane=x", "batch=b", "since={since}", "text=3&queue=many"],
+)
+def test_an_act_changes_what_its_list_shows(jobs, operator, asked):
+    queue = jobs.queue("many")
+    with jobs.batch("b") as batch:
+        for n in range(12):
+            put = batch.put if n % 2 else lambda queue, *args, **more: jobs.queue(queue).put(*args, **more)
+            put("many", "mail" if n < 8 else "sum", jid=f"j{n}", lane="x" if n % 3 else "y")
+    for lease in queue.lease("w", 12):
+        lease.fail("Broken" if lease.jid < "j5" else "Other", "boom")
+    asked = asked.format(since=jobs.job("j6").put_unix)
+    listed = [job["jid"] for job in operator.json(f"/jobs?{asked}")["jobs"] if job["state"] == "failed"]
+    text = operator.page(f"/jobs?{asked}")
+    [form] = re.findall(
+        r'<form class="act"[^>]*action="/act/bulk">(?:(?!</form>).)*value="retry".*?</form>', text, re.S
+    )
+    fields = {each["name"]: each["value"] for tag, each in tags(form) if tag == "input"}
+    act = operator.http.post("/act/bulk", data=fields).url.params["act"]
+    assert done(operator, act) == [f"put back {len(listed)} job{'s' * (len(listed) != 1)}"]
+    every = [f"j{n}" for n in range(12)] + ["broken", "lost-member"]
+    assert {job.jid for job in jobs.jobs(*every) if job.state == "waiting"} == set(listed) != set()
+
+
+def test_job_that_lost_its_tag_or_began_anew_meanwhile_is_left(failed, site):
+    jids = [f"mail-{n}" for n in range(4)]
+    for jid in jids:
+        failed.job(jid).tag("red")
+    until = max(job.put_unix for job in failed.jobs(*jids))
+    act = chosen(site, do="retry", tag="red", until=str(until))
+    failed.job("mail-0").untag("red")
+    while failed.job("mail-1").put_unix <= until:
+        failed.job("mail-1").move("other")
+    failed.queue("other").lease("w-1")[0].fail("Broken", "again")
+    assert done(site, act)[0] == "put back 2 of 4 jobs"
+    assert [job.state for job in failed.jobs(*jids)] == ["failed", "failed", "waiting", "waiting"]
 
 
 def test_priority_of_all_that_match_is_set(filled, site):
@@ -295,7 +335,7 @@ def test_few_acts_go_on_at_once(server, jobs, filled, site):
 def test_wrong_choice_is_named(site):
     for fields, sentence in (
         ({"do": "explode", "queue": "q"}, "do must be one of cancel, retry, move, priority, fail, not 'explode'"),
-        ({"do": "cancel"}, "queue, tag or group must be given"),
+        ({"do": "cancel"}, "one of state, queue, lane, klass, tag, group, batch, since, until, text must be given"),
         ({"do": "move", "queue": "q", "into": "x" * 65}, "queue must have 1 to 64 bytes"),
         ({"do": "priority", "queue": "q", "priority": 10**20}, "priority must be"),
         ({"do": "cancel", "queue": "q", "state": "complete"}, "state must be one of"),

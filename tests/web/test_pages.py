@@ -145,6 +145,26 @@ def test_a_job_that_was_cancelled_says_by_whom(filled, visitor):
     assert answer.status_code == 404 and "it was cancelled by kim@web-1" in words(answer.text)
 
 
+def test_a_batch_leads_to_its_jobs(filled, visitor):
+    text = visitor.page("/batch?batch=import")
+    links = {attributes["href"] for tag, attributes in tags(text) if tag == "a"}
+    assert {"/jobs?batch=import", "/jobs?batch=import&state=failed"} <= links
+    assert all(jid in words(visitor.page("/jobs?batch=import")) for jid in ("member", "lost-member"))
+    assert "lost-member" in words(visitor.page("/jobs?batch=import&state=failed"))
+
+
+def test_a_list_keeps_its_conditions_in_its_form_and_links(jobs, visitor):
+    jobs.queue("q").put_many({"klass": "k", "lane": "x"} for _ in range(60))
+    asked = "queue=q&lane=x&klass=k&since=2001-01-01T00:00&state=waiting"
+    text = visitor.page(f"/jobs?{asked}")
+    values = {
+        each["name"]: each["value"] for tag, each in tags(text) if tag == "input" and each.get("type") != "search"
+    }
+    assert values["lane"] == "x" and values["klass"] == "k" and values["since"] == "2001-01-01T00:00:00"
+    [following] = [each["href"] for tag, each in tags(text) if each.get("rel") == "next"]
+    assert "Looked at 60 jobs of 60" in words(visitor.page(following)) and "lane=x" in following
+
+
 def test_a_batch_shows_its_jobs_by_state_pause_and_callbacks(filled, visitor):
     assert "import running 1 2 1 0 1 0" in words(visitor.page("/batches"))
     filled.batch("import").pause(by="kim@web-1")

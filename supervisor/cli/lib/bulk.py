@@ -25,13 +25,14 @@ from supervisor.engine.client.sync_calls import calls_of
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
-    from supervisor.engine.commands.bulk import BulkResult, Choice
+    from supervisor.engine.commands.bulk import BulkResult
+    from supervisor.engine.commands.choices import Choice
     from supervisor.engine.commands.command import Command
 
 #: States that can be chosen. No operation touches complete jobs.
-STATES = ("waiting", "scheduled", "depends", "parked", "running", "failed")
+STATES = ("waiting", "scheduled", "depends", "parked", "running", "stalled", "failed")
 NOT_ENDED = STATES[:-1]
-NOT_BEGUN = STATES[:-2]
+NOT_BEGUN = STATES[:4]
 
 HELP = """\
 Jobs that match all given flags are counted first. On a terminal the command asks; --yes skips the question, --dry-run
@@ -52,7 +53,10 @@ def add_choice(parser: argparse.ArgumentParser, *kinds: str, queue: str, state: 
         parser.add_argument("--group", metavar="GROUP", help="all failed jobs of this group")
     if state:
         parser.add_argument(
-            "--state", metavar="STATE", action="append", help="only those in this state; repeat it for several"
+            "--state",
+            metavar="STATE",
+            action="append",
+            help="only those in this state (running has the stalled ones); repeat it for several",
         )
     parser.add_argument("--dry-run", action="store_true", help="only count the jobs")
     parser.add_argument("--yes", action="store_true", help="do not ask")
@@ -69,8 +73,11 @@ def is_choice(args: argparse.Namespace) -> bool:
 
 
 def choice(args: argparse.Namespace, states: Sequence[str]) -> "Choice":
-    """Return the choice that the flags describe, in `states` if --state is missing. Jobs of a group have failed."""
-    from supervisor.engine.commands.bulk import Choice
+    """Return the choice that the flags describe, in `states` if --state is missing.
+
+    Jobs of a group have failed. Running ones may be stalled.
+    """
+    from supervisor.engine.commands.choices import Choice
 
     group = getattr(args, "group", None)
     wanted = getattr(args, "state", None)
@@ -82,7 +89,10 @@ def choice(args: argparse.Namespace, states: Sequence[str]) -> "Choice":
     if group is not None:
         states = ("failed",)
     klass = getattr(args, "klass", None)
-    return Choice(args.queue, getattr(args, "tag", None), group, tuple(dict.fromkeys(wanted or states)), klass)
+    chosen = dict.fromkeys(wanted or states)
+    if "running" in chosen:
+        chosen["stalled"] = None
+    return Choice(args.queue, getattr(args, "tag", None), group, tuple(chosen), klass)
 
 
 def run_bulk(
@@ -98,7 +108,7 @@ def run_bulk(
 
     `passing` leaves out some of the chosen jobs.
     """
-    from supervisor.engine.commands.bulk import found
+    from supervisor.engine.commands.choices import found
 
     jobs = calls_of(client).follow(found(chosen, calls_of(client).clock))
     if passing is not None:

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from supervisor.cli.lib.terminal import counted
+from supervisor.cli.lib.terminal import counted, local_time
 
 if TYPE_CHECKING:
-    from supervisor.engine.commands.bulk import Choice
+    from supervisor.engine.commands.choices import Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,15 @@ def chosen_words(jobs: Mapping[str, str], chosen: "Choice") -> str:
 def choice_words(chosen: "Choice") -> str:
     """Return, for example, ` of queue emails with tag red`."""
     parts = (
-        ("of queue", chosen.queue), ("with tag", chosen.tag), ("of group", chosen.group), ("of klass", chosen.klass),
+        ("of queue", chosen.queue), ("in lane", chosen.lane), ("with tag", chosen.tag), ("of group", chosen.group),
+        ("of klass", chosen.klass), ("of batch", chosen.batch), ("put since", _moment(chosen.first_put_unix)),
+        ("put until", _moment(chosen.last_put_unix)), ("with a jid like", chosen.part),
     )  # fmt: skip
     return "".join(f" {words} {name}" for words, name in parts if name is not None)
+
+
+def _moment(unix: float | None) -> str | None:
+    return None if unix is None else local_time(unix)
 
 
 def past_words(done: int, total: int, operation: Operation) -> str:

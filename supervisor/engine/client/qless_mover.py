@@ -25,7 +25,7 @@ from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Job
 from supervisor.engine.commands import bulk, job_changes, qless, recurrences
-from supervisor.engine.commands.bulk import Choice
+from supervisor.engine.commands.choices import Choice
 from supervisor.engine.commands.qless import OldJob, OldRecurrence
 from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 

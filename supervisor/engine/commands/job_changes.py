@@ -78,7 +78,7 @@ def unfail(
     job stays failed. `by` names who asks.
     """
     name, most = checked_name("group", group, GROUP_BYTES), checked_int("count", count, 1, MOST)
-    return Command(scripts.UNFAIL, (now_ms(now), name, *_back(queue, most, klass, data, by), "", ""), int)
+    return Command(scripts.UNFAIL, (now_ms(now), name, *_back(queue, most, klass, data, by), ""), int)
 
 
 def unfail_job(
@@ -101,18 +101,17 @@ def unfail_jobs(
     group: str | None = None,
     klass: str | None = None,
     data: object = UNSET,
-    of_queue: str = "",
-    of_klass: str = "",
+    chosen: str = "",
     by: str | None = None,
     now: float | None = None,
 ) -> Command[int]:
     """Put those of up to 1,000 jobs back that have failed, as `unfail` does. Answers how many.
 
-    Only those of the group, of the queue `of_queue` and the klass `of_klass`, if given.
+    Only those of the group, and that match the choice with the lines `chosen`, if given.
     """
     of_group = "" if group is None else checked_name("group", group, GROUP_BYTES)
     back = _back(queue, MOST, klass, data, by)
-    args = now_ms(now), of_group, *back, of_queue, of_klass, *checked_jids("jids", jids)
+    args = now_ms(now), of_group, *back, chosen, *checked_jids("jids", jids)
     return Command(scripts.UNFAIL, args, int)
 
 

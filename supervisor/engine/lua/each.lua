@@ -7,14 +7,11 @@
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   verb: cancel, fail, move, priority
--- ARGV[3]   queue; "" = any
--- ARGV[4]   states, a comma around each, as in find.lua
--- ARGV[5]   group; "" = any
--- ARGV[6]   klass; "" = any
--- ARGV[7]   argument of the verb: "", group, queue, or priority
--- ARGV[8]   for fail: the failure as JSON
--- ARGV[9]   name of the actor; "" = unknown
--- ARGV[10..] jids
+-- ARGV[3]   choice, as in include/chosen.lua
+-- ARGV[4]   argument of the verb: "", group, queue, or priority
+-- ARGV[5]   for fail: the failure as JSON
+-- ARGV[6]   name of the actor; "" = unknown
+-- ARGV[7..] jids
 --
 -- Returns   array: how many jobs were changed, then the jids left: those not cancelled, because others wait for them,
 --           and those for another call, because the jobs before them have 5,000 parents and tags, or tell other
@@ -28,12 +25,12 @@
 --- @include chosen
 --- @include priorities
 --- @include acts
-local queue, states, group, klass, argument, failure = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local choice, argument, failure = choice_in(ARGV[3]), ARGV[4], ARGV[5]
 local MOST_CHILDREN = 5000 -- read within 20 ms; jobs may depend on the rest
 local chosen, order, needed, cancelled = {}, {}, {}, {}
-for i = 10, #ARGV do
+for i = 7, #ARGV do
   local rec = read_job(ARGV[i])
-  if rec and not chosen[rec.jid] and chosen_as(rec, queue, states, group, klass) then
+  if rec and not chosen[rec.jid] and chosen_as(rec, choice) then
     chosen[rec.jid], order[#order + 1] = true, rec
   end
 end
@@ -81,7 +78,7 @@ end
 local verbs = {}
 
 function verbs.cancel(rec)
-  retention.cancel(rec, ARGV[9])
+  retention.cancel(rec, ARGV[6])
   cancelled[#cancelled + 1] = rec
   return true
 end
@@ -110,6 +107,6 @@ for _, rec in ipairs(order) do
   if chosen[rec.jid] and verbs[ARGV[2]](rec) then done[#done + 1] = rec.jid end
 end
 retention.propagate(cancelled, "was cancelled")
-if #done > 0 then acts.note(ARGV[9], ARGV[2], "job", done, "", argument) end
+if #done > 0 then acts.note(ARGV[6], ARGV[2], "job", done, "", argument) end
 commit()
 return { #done, unpack(needed) }

@@ -13,9 +13,8 @@
 -- ARGV[6]   kind of new data, "json" or "bytes"; "" = unchanged
 -- ARGV[7]   the data
 -- ARGV[8]   name of the actor; "" = unknown
--- ARGV[9]   queue in which a job must have failed; "" = any
--- ARGV[10]  klass that it must have; "" = any
--- ARGV[11..] jids of the only jobs to move; none = those of the group
+-- ARGV[9]   choice that each job must match, as in include/chosen.lua; "" = any
+-- ARGV[10..] jids of the only jobs to move; none = those of the group
 --
 -- Returns   how many of the group's 1,000 oldest jobs were moved. An entry that is still no valid job stays failed, and
 --           so does a job whose claim another job holds by now.
@@ -25,9 +24,10 @@
 --- @include clock
 --- @include stage
 --- @include entries
+--- @include chosen
 --- @include acts
 local group, klass, kind, data, moved = ARGV[2], ARGV[5], ARGV[6], ARGV[7], {}
-local key, of_queue, of_klass = P .. "failed:" .. group, ARGV[9], ARGV[10]
+local key, choice = P .. "failed:" .. group, choice_in(ARGV[9])
 
 -- Return whether another job holds the claim of this one.
 local function is_claimed(rec, queue)
@@ -56,11 +56,11 @@ end
 -- Return whether a job has failed, and matches the choice.
 local function is_chosen(rec)
   if not rec or rec.state ~= "failed" or group ~= "" and rec.group ~= group then return false end
-  return (of_queue == "" or rec.queue == of_queue) and (of_klass == "" or rec.klass == of_klass)
+  return chosen_as(rec, choice) ~= nil
 end
 
 if ARGV[3] ~= "" then stage.check_room(ARGV[3]) end
-local named = { unpack(ARGV, 11) }
+local named = { unpack(ARGV, 10) }
 for _, jid in ipairs(#named > 0 and named or redis.call("ZRANGE", key, 0, 999)) do
   if #moved == tonumber(ARGV[4]) then break end
   local rec = read_job(jid)

@@ -9,35 +9,37 @@ from typing import Any, Final
 from supervisor.cli.lib.bulk import NOT_BEGUN, NOT_ENDED, STATES
 from supervisor.cli.lib.bulk_words import Operation
 from supervisor.engine.commands import bulk
+from supervisor.engine.commands.choices import NOT_COMPLETE, Choice
 from supervisor.engine.commands.command import checked_jids
 from supervisor.web.acts.act import ActCall, Field, Fields, WebAct
 from supervisor.web.acts.jobs import BY_HAND
 from supervisor.web.bulk_acts import Build
+from supervisor.web.choosing import CONDITIONS, choice_of
 from supervisor.web.pages.page import BadParameter
 
 #: Returns the words, and what makes the commands.
 _Prepared = tuple[Operation, Build]
 
 
-def _cancel(chosen: bulk.Choice | None, _fields: Fields) -> _Prepared:
+def _cancel(chosen: Choice, _fields: Fields) -> _Prepared:
     return Operation("cancel", "cancelled"), partial(bulk.cancel, chosen)
 
 
-def _retry(chosen: bulk.Choice | None, _fields: Fields) -> _Prepared:
+def _retry(chosen: Choice, _fields: Fields) -> _Prepared:
     return Operation("retry", "put back"), partial(bulk.retry, chosen)
 
 
-def _move(chosen: bulk.Choice | None, fields: Fields) -> _Prepared:
+def _move(chosen: Choice, fields: Fields) -> _Prepared:
     into = _needed(fields, "into")
     return Operation("move", "moved", f" into queue {into}"), partial(bulk.move, chosen, queue=into)
 
 
-def _give(chosen: bulk.Choice | None, fields: Fields) -> _Prepared:
+def _give(chosen: Choice, fields: Fields) -> _Prepared:
     number = _needed(fields, "priority")
     return Operation("give", "gave", f" priority {number}"), partial(bulk.set_priority, chosen, priority=number)
 
 
-def _fail(chosen: bulk.Choice | None, fields: Fields) -> _Prepared:
+def _fail(chosen: Choice, fields: Fields) -> _Prepared:
     group, message = fields.get("into_group", BY_HAND), fields.get("message", "")
     how = Operation("fail", "failed", f" in group {group}")
     return how, partial(bulk.fail, chosen, group=group, message=message)
@@ -50,7 +52,7 @@ def _needed(fields: Fields, name: str) -> Any:
 
 
 #: What can be done, with the states in which jobs are chosen for it, unless one is asked for.
-_OPERATIONS: Final[Mapping[str, tuple[Callable[[bulk.Choice | None, Fields], _Prepared], tuple[str, ...]]]] = {
+_OPERATIONS: Final[Mapping[str, tuple[Callable[[Choice, Fields], _Prepared], tuple[str, ...]]]] = {
     "cancel": (_cancel, NOT_ENDED),
     "retry": (_retry, ("failed",)),
     "move": (_move, NOT_BEGUN),
@@ -59,7 +61,7 @@ _OPERATIONS: Final[Mapping[str, tuple[Callable[[bulk.Choice | None, Fields], _Pr
 }
 
 
-def _operation(fields: Fields) -> tuple[Callable[[bulk.Choice | None, Fields], _Prepared], tuple[str, ...]]:
+def _operation(fields: Fields) -> tuple[Callable[[Choice, Fields], _Prepared], tuple[str, ...]]:
     if fields["do"] not in _OPERATIONS:
         raise BadParameter(f"do must be one of {', '.join(_OPERATIONS)}, not {fields['do']!r:.100}")
     return _OPERATIONS[fields["do"]]
@@ -69,13 +71,11 @@ async def choose(call: ActCall) -> dict[str, Any]:
     """Count the jobs that match, in order to act on all of them. `start` goes on."""
     fields = call.fields
     prepare, states = _operation(fields)
-    if "state" in fields:
-        if fields["state"] not in STATES:
-            raise BadParameter(f"state must be one of {', '.join(STATES)}, not {fields['state']!r:.100}")
-        states = (fields["state"],)
-    elif "group" in fields:
-        states = ("failed",)
-    chosen = bulk.Choice(fields.get("queue"), fields.get("tag"), fields.get("group"), states, fields.get("klass"))
+    if fields.get("state") and fields["state"] not in STATES:
+        raise BadParameter(f"state must be one of {', '.join(STATES)}, not {fields['state']!r:.100}")
+    if not any(fields.get(name) for name in ("state", *CONDITIONS)):
+        raise BadParameter(f"one of state, {', '.join(CONDITIONS)} must be given: this would be all jobs")
+    chosen = choice_of(fields, ("failed",) if fields.get("group") else states)
     return (await call.bulk.choose(call.client, call.visitor, chosen, *prepare(chosen, fields))).shown()
 
 
@@ -83,7 +83,7 @@ async def change(call: ActCall) -> dict[str, Any]:
     """Act on the marked jobs at once, in whichever state each is."""
     prepare, _states = _operation(call.fields)
     jids = checked_jids("jids", call.fields["jids"])
-    return (await call.bulk.change(call.client, call.visitor, jids, *prepare(None, call.fields))).shown()
+    return (await call.bulk.change(call.client, call.visitor, jids, *prepare(NOT_COMPLETE, call.fields))).shown()
 
 
 async def start(call: ActCall) -> dict[str, Any]:
@@ -107,9 +107,7 @@ ACTS: Final = (
     WebAct("stop_bulk", "/bulk/{act}/stop", stop, (_ACT,), page=("bulk", "act")),
     WebAct(
         "bulk", "/bulk", choose,
-        (_DO, Field("queue", "jobs of this queue"),
-         Field("tag", "jobs with this tag"), Field("group", "failed jobs of this group"),
-         Field("klass", "of these the jobs of this klass"), Field("state", "of these the jobs in this state"),
+        (_DO, Field("state", "jobs in this state"), *(Field(name, meaning) for name, meaning in CONDITIONS.items()),
          *_HOW),
         page=("bulk", "act"),
     ),

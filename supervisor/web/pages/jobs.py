@@ -1,106 +1,66 @@
 """Reads lists of jobs, in steps with a bound on time. Runs in the web server's process.
 
-What has an index answers at once. A choice by klass looks through a list, and says how far it has come.
+What has an index leads the list. The rest is compared job by job, and the list says how far it has looked.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from supervisor import clock
+from supervisor.engine.client.async_calls import calls_of
+from supervisor.engine.commands import choices, job_queries
+from supervisor.web.choosing import CONDITIONS, choice_of
+from supervisor.web.pages.cursor import Cursor, read_cursor
 from supervisor.web.pages.page import BadParameter, Parameter, Parameters, Site, WebPage, number
 
 if TYPE_CHECKING:
+    from supervisor.engine.client.async_client import AsyncClient
     from supervisor.engine.model.jobs import JobRecord
 
-STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "parked", "complete", "failed")
 _SHOWN: Final = 50
 MOST_SHOWN: Final = 200
-#: Jobs that one call reads when it looks for a klass.
-_STEP: Final = 1000
-#: An answer comes after this time, whether its list is full or not.
-_LONGEST_S: Final = 0.25
-_FARTHEST: Final = 2**53
-
-List = Callable[[int, int], Awaitable[Sequence["JobRecord"]]]
+#: No further step begins after this time, whether the list is full or not.
+_LONGEST_S: Final = 0.05
+#: The same where a visitor asks to look further.
+_FURTHER_S: Final = 0.5
 
 
 async def read(site: Site, asked: Parameters) -> dict[str, Any]:
-    """Return up to `count` jobs of a list from `offset` on, and where the next ones begin."""
-    offset, count = number(asked, "offset", 0, _FARTHEST), number(asked, "count", _SHOWN, MOST_SHOWN)
-    klass, what = asked.get("klass"), _list_of(site, asked)
-    if what is None:
-        return {"jobs": [], "offset": 0, "next": None, "looked_at": 0, "count": count, **_chosen(asked)}
-    jobs, next_offset = await _found(what, offset, max(count, 1), klass)
+    """Return up to `count` chosen jobs behind `cursor`, where the next ones begin, and how many were looked at."""
+    state, count = asked.get("state"), number(asked, "count", _SHOWN, MOST_SHOWN)
+    if state and state not in choices.STATES:
+        raise BadParameter(f"state must be one of {', '.join(choices.STATES)}, not {state!r:.100}")
+    choice, cursor = choice_of(asked), read_cursor(asked.get("cursor"))
+    jids, following, size = await _found(site.client, choice, cursor, max(count, 1))
+    jobs = await calls_of(site.client).call(job_queries.jobs, jids) if jids else []
     return {
-        "jobs": [row(job) for job in jobs],
-        "offset": offset,
-        "next": next_offset,
-        "looked_at": next_offset,
+        "jobs": [row(job) for job in jobs if job is not None],
+        "next": following.text() if following.place is not None else None,
+        "looked_at": following.looked_at,
+        "of": size,
         "count": count,
-        **_chosen(asked),
+        "state": state or None,
+        **{name: asked.get(name) or None for name in CONDITIONS},
+        "since": choice.first_put_unix,
+        "until": choice.last_put_unix,
     }
 
 
-def _chosen(asked: Parameters) -> dict[str, str | None]:
-    return {name: asked.get(name) or None for name in ("state", "queue", "tag", "group", "klass")}
-
-
-def _list_of(site: Site, asked: Parameters) -> List | None:
-    """Return the list that the parameters choose; None if they choose none yet."""
-    client, (state, queue, tag, group) = site.client, (asked.get(name) for name in ("state", "queue", "tag", "group"))
-    if state and state not in STATES:
-        raise BadParameter(f"state must be one of {', '.join(STATES)}")
-    if sum(map(bool, (queue or state, tag, group))) > 1:
-        raise BadParameter("tag, group, and state with queue exclude one another")
-    if tag:
-
-        async def tagged(offset: int, count: int) -> Sequence["JobRecord"]:
-            return (await client.tagged(tag, offset, count))[1]
-
-        return tagged
-    if group:
-
-        async def failed(offset: int, count: int) -> Sequence["JobRecord"]:
-            return (await client.failed(group, offset, count))[1]
-
-        return failed
-    if queue:
-
-        async def in_queue(offset: int, count: int) -> Sequence["JobRecord"]:
-            return cast("Sequence[JobRecord]", await client.queue(queue).jobs(state or "waiting", offset, count))
-
-        return in_queue
-    if state == "complete":
-        return client.completed
-    if state:
-        raise BadParameter(f"a list of {state} jobs needs a queue, or for failed ones a group")
-    return None
-
-
-async def _found(what: List, offset: int, count: int, klass: str | None) -> tuple[list["JobRecord"], int | None]:
-    """Return jobs, and the offset of the next ones; None at the list's end."""
-    if not klass:
-        jobs = list(await what(offset, count + 1))
-        return jobs[:count], offset + count if len(jobs) > count else None
-    found: list[JobRecord] = []
-    until_at = clock.monotonic() + _LONGEST_S
+async def _found(
+    client: "AsyncClient", choice: choices.Choice, cursor: Cursor, count: int
+) -> tuple[list[str], Cursor, int | None]:
+    """Return jids, where the next ones begin, and how many jobs there are to look at, if that is known."""
+    until_at = clock.monotonic() + (_FURTHER_S if cursor.place else _LONGEST_S)
+    jids: list[str] = []
     while True:
-        step = await what(offset, _STEP)
-        for i, job in enumerate(step):
-            if job.klass == klass:
-                found.append(job)
-                if len(found) == count:
-                    return found, offset + i + 1
-        offset += len(step)
-        if len(step) < _STEP:
-            return found, None
-        if clock.monotonic() >= until_at:
-            return found, offset
+        step = await calls_of(client).call(choices.find, choice, cursor.place, count - len(jids), as_shown=True)
+        jids += step.states
+        cursor = Cursor(step.cursor, cursor.looked_at + step.looked_at)
+        if cursor.place is None or len(jids) == count or clock.monotonic() >= until_at:
+            return jids, cursor, step.size
 
 
 def row(job: "JobRecord") -> dict[str, Any]:
-    """Return what a list shows of a job."""
-    # A property of a partial job raises for what a list has left out, so that only small fields may be read here.
+    """Return what a list shows of a job. Large values may have been left out of its record."""
     return {
         "jid": job.jid,
         "klass": job.klass,
@@ -122,7 +82,7 @@ def row(job: "JobRecord") -> dict[str, Any]:
 
 
 def _message(job: "JobRecord") -> str | None:
-    if job.state != "failed" or "failure" in job.left_out or not job.failure:
+    if job.state != "failed" or not job.failure:
         return None
     return f"{job.failure.get('group')}: {str(job.failure.get('message'))[:500]}"
 
@@ -133,12 +93,9 @@ PAGE = WebPage(
     "/jobs",
     read,
     (
-        Parameter("state", "the state; needs a queue, but for complete", allowed=STATES),
-        Parameter("queue", "jobs of this queue; without a state those that wait"),
-        Parameter("tag", "jobs with this tag, oldest tagged first"),
-        Parameter("group", "failed jobs of this group, newest first"),
-        Parameter("klass", "only jobs of this klass: looks through the list for up to 250 ms"),
-        Parameter("offset", "how many jobs of the list to skip", most=_FARTHEST),
+        Parameter("state", "jobs in this state; parked is not waiting, stalled not running", allowed=choices.STATES),
+        *(Parameter(name, meaning) for name, meaning in CONDITIONS.items()),
+        Parameter("cursor", "the `next` of the answer before"),
         Parameter("count", f"most jobs to return (default: {_SHOWN})", most=MOST_SHOWN),
     ),
     "jobs",

@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import bulk as engine
-from supervisor.engine.commands import job_changes
+from supervisor.engine.commands import choices, job_changes
 from supervisor.engine.model.errors import OutcomeUnknown, StoreUnavailable
 
 
@@ -186,14 +186,14 @@ def test_a_dependency_chain_is_cancelled_across_steps(shell, jobs, queue, monkey
 
 
 def test_jobs_that_changed_meanwhile_are_counted(shell, jobs, queue, filled, monkeypatch):
-    real = engine.found
+    real = choices.found
 
     def found(chosen, now):
         jids = yield from real(chosen, now)
         queue.lease("w", 1)
         return jids
 
-    monkeypatch.setattr(engine, "found", found)
+    monkeypatch.setattr(choices, "found", found)
     said = shell("cancel", "--queue", "q", "--state", "waiting", "--yes")
     assert (said.code, said.out) == (0, "cancelled 3 of 4 jobs\n")
     assert said.err == "leasehold: 1 job had become something else meanwhile, and is left\n"

@@ -65,6 +65,11 @@ except ImportError:  # an engine of before, where two modules have all calls
     MODULES, RENAMED = (writes, queries), {}
 
 try:
+    from supervisor.engine.commands import choices
+except ImportError:  # an engine of before, whose bulk commands find their jobs themselves
+    choices = bulk
+
+try:
     from supervisor.engine.client.sync_calls import calls_of
 except ModuleNotFoundError:  # an engine of before, whose client has the calls itself
 
@@ -385,8 +390,8 @@ class Player:
 
     def do_each(self, choice: dict[str, Any], call: str, args: list[Any]) -> Any:
         self.used.add("find")
-        chosen = bulk.Choice(**choice)
-        found = calls_of(self.client).follow(bulk.found(chosen, lambda: self.now))
+        chosen = choices.Choice(**choice)
+        found = calls_of(self.client).follow(choices.found(chosen, lambda: self.now))
         if call == "find" or not found:
             return found
         return self.run(getattr(bulk, call)(chosen, list(found)[: bulk.MOST_CHANGED], *args, now=self.now))

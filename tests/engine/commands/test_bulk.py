@@ -1,10 +1,11 @@
-"""Bulk operations: choices of jobs, and changes of those that still match."""
+"""Bulk operations: changes of chosen jobs that still match."""
 
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import bulk, job_changes
-from supervisor.engine.commands.bulk import BulkResult, Choice
+from supervisor.engine.commands import bulk, choices, job_changes
+from supervisor.engine.commands.bulk import BulkResult
+from supervisor.engine.commands.choices import NOT_COMPLETE, Choice
 from tests.engine.invariants import misplaced, read_namespace
 
 NOT_ENDED = ("waiting", "scheduled", "depends", "parked", "running")
@@ -16,74 +17,14 @@ def queue(client):
 
 
 def chosen(client, **choice):
-    return calls_of(client).follow(bulk.found(Choice(**choice), calls_of(client).clock))
+    return calls_of(client).follow(choices.found(Choice(**choice), calls_of(client).clock))
 
 
-@pytest.fixture
-def filled(client, queue):
-    """Put one job into each state, named after it, in two lanes and at the front."""
-    client.limit("used-up", running=0)
-    queue.put("k", jid="parked", limit="used-up")
-    assert queue.lease("w") == []
-    for jid in ("front", "running", "failed", "complete"):
-        queue.put("k", jid=jid, tags=["red"])
-    front, _, failed, complete = queue.lease("w", 4, ttl=3600)
-    front.release()
-    failed.fail("Broken", "boom")
-    complete.complete()
-    queue.put("k", jid="waiting", tags=["red"])
-    queue.put("k", jid="laned", lane="a")
-    queue.put("k", jid="scheduled", delay=600)
-    queue.put("k", jid="depends", depends=["waiting"])
-    client.queue("other").put("k", jid="elsewhere", tags=["red"])
-
-
-def test_choice_by_queue_finds_each_job_once(client, filled):
-    assert chosen(client, queue="q", states=NOT_ENDED) == {
-        "depends": "depends", "scheduled": "scheduled", "parked": "parked", "waiting": "waiting", "laned": "waiting",
-        "front": "waiting", "running": "running",
-    }  # fmt: skip
-    assert list(chosen(client, queue="q", states=["waiting"])) == ["waiting", "laned", "front"]
-    assert chosen(client, queue="q", states=["failed"]) == {"failed": "failed"}
-    assert chosen(client, queue="nowhere", states=NOT_ENDED) == {}
-
-
-def test_all_conditions_of_a_choice_must_hold(client, filled):
-    red = {"front": "waiting", "running": "running", "failed": "failed", "complete": "complete", "waiting": "waiting"}
-    assert chosen(client, tag="red", queue="q") == red
-    assert chosen(client, tag="red") == red | {"elsewhere": "waiting"}
-    assert chosen(client, tag="red", group="Broken") == {"failed": "failed"}
-    assert chosen(client, group="Broken", queue="other") == {}
-
-
-def test_choice_counts_due_as_waiting_and_stalled_as_running(client, queue, clock):
-    queue.put("k", jid="due", delay=10)
-    queue.put("k", jid="lost", priority=-1)
-    queue.lease("w", 1, ttl=5)
-    clock.now += 10
-    assert chosen(client, queue="q", states=NOT_ENDED) == {"due": "waiting", "lost": "running"}
-    assert chosen(client, queue="q", states=["scheduled"]) == {}
-
-
-def test_choice_of_thousands_is_complete(client, queue):
-    queue.put_many({"klass": "k", "jid": f"j{number}", "lane": "ab"[number % 2]} for number in range(2_500))
-    found = chosen(client, queue="q", states=["waiting"])
-    assert len(found) == 2_500 and [jid for jid in found if int(jid[1:]) % 2 == 0][:3] == ["j0", "j2", "j4"]
-
-
-def test_choice_by_klass_finds_and_changes_only_its_jobs(client, queue):
+def test_choice_by_klass_changes_only_its_jobs(client, queue):
     queue.put_many({"klass": klass, "jid": f"{klass}-{n}"} for n in range(2) for klass in ("mail", "sum"))
     choice = Choice("q", klass="mail")
-    assert list(chosen(client, queue="q", klass="mail")) == ["mail-0", "mail-1"]
     moved = calls_of(client).call(bulk.move, choice, ["mail-0", "sum-0"], "other")
     assert moved.number == 1 and client.job("sum-0").queue == "q"
-
-
-def test_choice_of_too_many_ends_with_some(client, queue):
-    queue.put_many({"klass": "k", "lane": "ab"[n % 2]} for n in range(3_500))
-    calls, told = calls_of(client), []
-    some = calls.follow(bulk.found(Choice("q"), calls.clock, 1_500, told.append))
-    assert 1_500 < len(some) <= 2_500 and told[-1] == len(some)
 
 
 def test_change_can_be_left_between_two_steps(client, queue, monkeypatch):
@@ -110,7 +51,7 @@ def test_change_can_be_left_between_two_steps(client, queue, monkeypatch):
 def test_changed_job_is_left_alone(client, queue, act, server, namespace):
     queue.put_many({"klass": "k", "jid": jid} for jid in ("runs", "waits", "moved"))
     choice = Choice("q", states=("waiting",))
-    jids = list(calls_of(client).follow(bulk.found(choice, calls_of(client).clock)))
+    jids = list(calls_of(client).follow(choices.found(choice, calls_of(client).clock)))
     (lease,) = queue.lease("w")
     client.job("moved").move("other")
     more = {"cancel": (), "fail": ("g", "m"), "move": ("p",), "set_priority": (7,)}[act]
@@ -147,7 +88,14 @@ def test_cancelled_parent_fails_or_frees_its_dependents_by_policy(client, queue)
     assert [client.job(jid).state for jid in ("fail", "run")] == ["failed", "waiting"]
 
 
-def test_moved_job_keeps_its_time_lane_and_parents(client, queue, filled, server, namespace):
+def test_moved_job_keeps_its_time_lane_and_parents(client, queue, server, namespace):
+    client.limit("used-up", running=0)
+    queue.put("k", jid="parked", limit="used-up")
+    assert queue.lease("w") == []
+    queue.put("k", jid="waiting")
+    queue.put("k", jid="laned", lane="a")
+    queue.put("k", jid="scheduled", delay=600)
+    queue.put("k", jid="depends", depends=["waiting"])
     before = {jid: client.job(jid) for jid in ("scheduled", "laned", "depends", "parked")}
     assert calls_of(client).call(bulk.move, Choice("q", states=NOT_ENDED), list(before), "p") == BulkResult(4, [])
     after = {jid: client.job(jid) for jid in before}
@@ -155,6 +103,26 @@ def test_moved_job_keeps_its_time_lane_and_parents(client, queue, filled, server
     assert after["scheduled"].state == "scheduled" and after["scheduled"].due_unix == before["scheduled"].due_unix
     assert (after["laned"].lane, after["depends"].dependencies) == ("a", ["waiting"])
     assert misplaced(read_namespace(server.redis, namespace)) == []
+
+
+def test_named_jobs_are_changed_in_any_state_but_complete(client, queue, clock):
+    client.limit("used-up", running=0)
+    queue.put("k", jid="parked", limit="used-up")
+    assert queue.lease("w") == []
+    queue.put_many({"klass": "k", "jid": jid} for jid in ("running", "failed", "complete", "stalled", "waiting"))
+    _, failed, complete = queue.lease("w", 3, ttl=3600)
+    failed.fail("Broken", "boom")
+    complete.complete()
+    queue.lease("w", 1, ttl=5)
+    clock.now += 10
+    queue.put("k", jid="scheduled", delay=600)
+    queue.put("k", jid="depends", depends=["scheduled"])
+    jids = ["depends", "scheduled", "parked", "waiting", "running", "stalled", "failed"]
+    assert [job.state for job in client.jobs(*jids)] == [state.replace("parked", "waiting") for state in jids]
+    moved = calls_of(client).call(bulk.set_priority, NOT_COMPLETE, [*jids, "complete", "nobody"], 7)
+    assert moved == BulkResult(len(jids), [])
+    assert [job.priority for job in client.jobs(*jids, "complete")] == [7] * len(jids) + [0]
+    assert calls_of(client).call(bulk.retry, NOT_COMPLETE, [*jids, "complete"]) == BulkResult(1, [])
 
 
 def test_failed_jobs_of_the_group_are_put_back_by_jid(client, queue):
@@ -172,16 +140,7 @@ def test_jobs_that_failed_elsewhere_meanwhile_stay_failed(client, queue):
     for jid, of, klass in (("here", queue, "k"), ("there", other, "k"), ("changed", queue, "new")):
         of.put(klass, jid=jid)
         of.lease("w")[0].fail("Broken", "boom")
-    choice = bulk.Choice(queue=queue.name, group="Broken", klass="k")
+    choice = Choice(queue=queue.name, group="Broken", klass="k")
     answer = calls_of(client).call(bulk.retry, choice, ["here", "there", "changed"])
     assert answer == (1, [])
     assert [client.job(jid).state for jid in ("here", "there", "changed")] == ["waiting", "failed", "failed"]
-
-
-def test_empty_or_unknown_choice_is_refused():
-    with pytest.raises(ValueError, match="queue, tag or group"):
-        Choice()
-    with pytest.raises(ValueError, match=r"states must be some of .*'lost'"):
-        Choice("q", states=("lost",))
-    with pytest.raises(ValueError, match="queue"):
-        Choice("q" * 65)

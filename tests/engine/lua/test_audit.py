@@ -4,7 +4,7 @@ import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
-from supervisor.engine.commands import bulk, settling
+from supervisor.engine.commands import bulk, choices, settling
 from supervisor.engine.model.bounds import Login
 
 DAY_S = 86400
@@ -31,7 +31,7 @@ def fail(queue, jid):
 
 
 def move_many(client, q):
-    calls_of(client).act(bulk.move, bulk.Choice("q"), ["x"], "r")
+    calls_of(client).act(bulk.move, choices.Choice("q"), ["x"], "r")
 
 
 def fail_many(client, q):

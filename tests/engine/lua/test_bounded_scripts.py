@@ -7,7 +7,7 @@ import pytest
 from supervisor.engine.client.answers import checked_many
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import bulk, job_changes, leasing, limits, maintenance, putting, settling
+from supervisor.engine.commands import bulk, choices, job_changes, leasing, limits, maintenance, putting, settling
 from supervisor.engine.model.errors import DependencyError, LeaseholdError
 from supervisor.engine.model.new_jobs import new_job
 from supervisor.engine.model.outcomes import LATER, REFUSED, Completed, Failed, Released
@@ -297,7 +297,7 @@ def test_cancel_reads_a_bounded_number_of_dependents(client):
         client.cancel(*(f"p{i}" for i in range(6)))
     assert client.job("p0").state == "waiting"
     done = calls_of(client).run(
-        bulk.cancel(bulk.Choice("q"), [f"p{i}" for i in range(6)], now=calls_of(client).clock())
+        bulk.cancel(choices.Choice("q"), [f"p{i}" for i in range(6)], now=calls_of(client).clock())
     )
     assert done == (5, ["p5"])
     client.sweep()

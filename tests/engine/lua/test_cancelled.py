@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import bulk, leasing
+from supervisor.engine.commands import bulk, choices, leasing
 from supervisor.engine.commands.job_queries import Cancelled
 from supervisor.engine.commands.leasing import GONE, Renewal
 
@@ -38,7 +38,7 @@ WAYS = {
     "data": lambda client, q: q.cancel({"n": 1}, by="kim"),
     "queue": lambda client, q: q.delete(by="kim"),
     "lane": lambda client, q: q.lane("l").delete(by="kim"),
-    "choice": lambda client, q: calls_of(client).call(bulk.cancel, bulk.Choice("q"), ["x"], by="kim"),
+    "choice": lambda client, q: calls_of(client).call(bulk.cancel, choices.Choice("q"), ["x"], by="kim"),
 }
 
 

@@ -10,7 +10,8 @@ import pytest
 from supervisor import Client, DependencyError, LeaseholdError
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import bulk, deleting, doors, leasing, maintenance, settling
-from supervisor.engine.commands.bulk import BulkChange, Choice
+from supervisor.engine.commands.bulk import BulkChange
+from supervisor.engine.commands.choices import Choice
 from supervisor.engine.model.outcomes import LATER, Completed
 from tests import clusters
 

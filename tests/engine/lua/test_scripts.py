@@ -19,6 +19,7 @@ from supervisor.engine.commands import (
     batches,
     bulk,
     check,
+    choices,
     concerns,
     course,
     data_schemas,
@@ -776,7 +777,7 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
         stage, upgrade.expand([b"held-0", b"lost-0", b"due", b"waiting-0", b"old-done", b"gone"], now=NOW)
     ),
 }  # fmt: skip
-EVERYTHING = bulk.Choice(tag="t")
+EVERYTHING = choices.Choice(tag="t")
 
 
 def special_streams(stage: Stage) -> Command[Any]:
@@ -886,8 +887,13 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "ask: all": lambda _: mailbox.ask("second", None, "stacks", now=NOW),
     "asks": lambda _: mailbox.requests("w", now=NOW),
     **{
-        f"find: {place}": lambda _, place=place: bulk.find(bulk.Choice("s"), place, now=NOW)
-        for place in ("waiting", "front", "scheduled", "depends", "parked", "running", "lane:a", "tag:t", "failed:g")
+        f"find: {name}": lambda _, choice=choice: choices.find(choice, as_shown=True, now=NOW)
+        for name, choice in {
+            "any": choices.Choice(), "of a queue": choices.Choice("s"), "in a lane": choices.Choice("s", lane="a"),
+            "in lanes": choices.Choice(lane="a"), "with a tag": EVERYTHING, "failed": choices.Choice(group="g"),
+            "of a batch": choices.Choice(batch="outer"), "parts": choices.Choice("s", klass="k", part="a"),
+            "put then": choices.Choice("s", first_put_unix=NOW - 9, last_put_unix=NOW),
+        }.items()
     },
     "each: cancel": lambda _: bulk.cancel(
         EVERYTHING, [*SPECIAL, "parent", "waits-for-special"], by="kim@web-1", now=NOW
@@ -919,7 +925,7 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "sweep: what nobody has any more": lambda _: maintenance.sweep(now=NOW + 99),
     "deregister: a peer": lambda _: workers.deregister("peer", now=NOW),
     "drop: apart": lambda _: deleting.drop("z", "apart", 0, now=NOW),
-    "find: apart": lambda _: bulk.find(bulk.Choice("z"), "apart", now=NOW),
+    "find: apart": lambda _: choices.find(choices.Choice("z"), now=NOW),
     "cancel: apart": lambda _: job_changes.cancel(["odd-0", "odd-1"], now=NOW),
     "priority: apart": lambda _: job_changes.set_priority("odd-1", 7, now=NOW),
     "retire": lambda _: workers.retire("idle", ["nothing"], 60, now=NOW),
@@ -988,7 +994,7 @@ def plain_streams(stage: Stage) -> Command[Any]:
 
 
 EVERY_PLAIN = [f"{place}-{i}" for place in PLAIN for i in range(3)]
-OF_Q, OF_HELD = bulk.Choice("q"), bulk.Choice("held")
+OF_Q, OF_HELD = choices.Choice("q"), choices.Choice("held")
 #: Calls of an operator that act on one job.
 ON_ONE: dict[str, Callable[[str], Command[Any]]] = {
     "move": lambda jid: job_changes.move(jid, "fresh", 5, now=NOW),
@@ -1048,8 +1054,8 @@ PLAIN_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "each: move plain": lambda _: bulk.move(OF_Q, EVERY_PLAIN, "p", now=NOW),
     "each: priority plain": lambda _: bulk.set_priority(OF_HELD, EVERY_PLAIN, -9, now=NOW),
     **{
-        f"find: plain {choice.queue} {place}": lambda _, of=choice, place=place: bulk.find(of, place, now=NOW)
-        for choice, place in ((OF_Q, "waiting"), (OF_Q, "lane:a"), (OF_HELD, "running"))
+        f"find: plain {choice.queue}": lambda _, choice=choice: choices.find(choice, now=NOW)
+        for choice in (OF_Q, OF_HELD)
     },
     **{
         f"list: plain {state}": lambda _, state=state, queue=queue: job_queries.listed(state, queue, 0, 100, now=NOW)

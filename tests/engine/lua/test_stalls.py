@@ -19,6 +19,7 @@ from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import (
     bulk,
     check,
+    choices,
     data_schemas,
     job_changes,
     job_queries,
@@ -29,7 +30,6 @@ from supervisor.engine.commands import (
     queue_counts,
     workers,
 )
-from supervisor.engine.commands.bulk import Choice
 from supervisor.engine.commands.deleting import delete
 from supervisor.engine.model.errors import DependencyError
 from supervisor.engine.model.new_jobs import new_job
@@ -179,13 +179,13 @@ def test_full_batches_with_everything_on_are_within_the_bound(judged, seed):
             calls_of(client).clock.tick(20 * turn)
             client.sweep(1_000)
         stage.meter.label = "many of everything"
-        jids = list(calls_of(client).follow(bulk.found(bulk.Choice("q"), calls_of(client).clock)))
+        jids = list(calls_of(client).follow(choices.found(choices.Choice("q"), calls_of(client).clock)))
         for act in (
-            lambda some: bulk.set_priority(bulk.Choice("q"), some, 7, now=calls_of(client).clock()),
-            lambda some: bulk.move(bulk.Choice("q"), some, "other", now=calls_of(client).clock()),
-            lambda some: bulk.fail(bulk.Choice("other"), some, "g", "m", now=calls_of(client).clock()),
+            lambda some: bulk.set_priority(choices.Choice("q"), some, 7, now=calls_of(client).clock()),
+            lambda some: bulk.move(choices.Choice("q"), some, "other", now=calls_of(client).clock()),
+            lambda some: bulk.fail(choices.Choice("other"), some, "g", "m", now=calls_of(client).clock()),
             lambda some: job_changes.unfail_jobs(some, "q", now=calls_of(client).clock()),
-            lambda some: bulk.cancel(bulk.Choice("q"), some, now=calls_of(client).clock()),
+            lambda some: bulk.cancel(choices.Choice("q"), some, now=calls_of(client).clock()),
         ):
             calls_of(client).run(act(jids[: bulk.MOST_CHANGED]))
         stage.meter.label = "delete a queue"
@@ -238,7 +238,7 @@ def failures_beside_a_full_history(stage):
     others = [f"j{i}" for i in range(10_000, 10_000 + MANY)]
     for first in range(0, MANY, bulk.MOST_CHANGED):
         some = others[first : first + bulk.MOST_CHANGED]
-        calls_of(stage.client).call(bulk.fail, bulk.Choice("o"), some, "g", "m")
+        calls_of(stage.client).call(bulk.fail, choices.Choice("o"), some, "g", "m")
     stage.configure(failed_history_count=1)
     all_leased(stage, lambda lease: Failed(lease, "g", "m" * 100))
     stage.client.sweep(1_000)
@@ -325,7 +325,7 @@ def a_cancel_of_what_many_wait_for(stage):
     put(stage, plain=True, n=5)
     for i in range(5):
         put(stage, queue="o", first=1_000 + i * 1_000, depends=[f"j{i}"], on_parent_failure="wait")
-    assert calls_of(stage.client).call(bulk.cancel, bulk.Choice("q"), NAMES[:5]).number == 0
+    assert calls_of(stage.client).call(bulk.cancel, choices.Choice("q"), NAMES[:5]).number == 0
 
 
 def a_failure_of_a_parent_whose_children_have_many_others(stage):
@@ -357,7 +357,7 @@ def jobs_that_wait_for_many(stage):
     while left:
         left = (
             calls_of(stage.client)
-            .run(bulk.fail(bulk.Choice("q"), left, "g", "m", now=calls_of(stage.client).clock()))
+            .run(bulk.fail(choices.Choice("q"), left, "g", "m", now=calls_of(stage.client).clock()))
             .needed
         )
     q.put_many({"klass": "k", "depends": NAMES[i % 90 * 10 :][:10]} for i in range(300))
@@ -459,7 +459,7 @@ def ends_of_items_among_many(stage):
         return names[::-1]
 
     for verb, more in ((bulk.cancel, ()), (bulk.fail, ("g", "m"))):
-        command = verb(Choice(queue="q"), take(verb.__name__)[:250], *more)
+        command = verb(choices.Choice("q"), take(verb.__name__)[:250], *more)
         calls_of(client).run(command)
         calls_of(client).follow(delete("q", None, "stop", calls_of(client).clock))
     with suppress(DependencyError):
@@ -594,7 +594,9 @@ def test_queries_of_long_queues_are_within_the_bound(judged):
         q.peek(1_000)
         calls_of(client).call(queue_counts.depths, (), 0)
         calls_of(client).call(lanes.names, "q")
-        calls_of(client).call(bulk.find, bulk.Choice("q"), "waiting", JOBS // 2)
+        middle = f"q\n\nwaiting\n\n0\n{JOBS // 2:013x}".encode()
+        calls_of(client).call(choices.find, choices.Choice("q", klass="absent"), middle)
+        calls_of(client).call(choices.find, choices.Choice(tag="t", part="absent"), as_shown=True)
         q.stats()
         client.workers()
         if JOBS <= 60_000:  # it makes many calls, of which none is longer with more
