@@ -1,5 +1,6 @@
 """Every page shows what is there, says what is not, and leads on."""
 
+import itertools
 import re
 
 import pytest
@@ -8,6 +9,9 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.client.sync_calls import calls_of
+from supervisor.engine.commands import leasing
+from supervisor.engine.commands.leasing import Renewal
 from supervisor.web import Loopback, app
 from supervisor.web.pages.table import BAR, PAGES
 from tests.cli.top.parts import status
@@ -132,17 +136,79 @@ def test_a_job_shows_its_life_data_and_relations(filled, visitor):
     assert "recurring, every 1h" in words(visitor.page("/job?jid=daily"))
 
 
-def test_a_job_tells_why_it_does_not_run(filled, visitor):
-    assert "/why?jid=child" in visitor.page("/job?jid=child")
-    why = visitor.json("/why/child")
-    assert why["sentence"] in words(visitor.page("/why?jid=child")) and why["reason"] and "first" in why["sentence"]
-    assert visitor.json("/why/nobody")["sentence"]
+@pytest.mark.parametrize("jid", ["first", "child", "runs", "later", "done", "broken"])
+def test_a_job_tells_why_in_one_sentence(filled, visitor, jid):
+    why = visitor.json(f"/why/{jid}")
+    assert why["sentence"] in words(visitor.page(f"/job?jid={jid}")) and why["reason"]
+    assert why["sentence"] in words(visitor.page(f"/why?jid={jid}"))
+    assert f"/why?jid={jid}" in visitor.page(f"/job?jid={jid}")
+
+
+def test_a_gone_job_tells_why_in_one_sentence(filled, visitor):
+    why = visitor.json("/why/nobody")["sentence"]
+    answer = visitor.get("/job?jid=nobody")
+    assert answer.status_code == 404 and why in words(answer.text)
+    assert visitor.refused("/jobs/nobody", 404) == why
 
 
 def test_a_job_that_was_cancelled_says_by_whom(filled, visitor):
     filled.cancel("later", by="kim@web-1")
     answer = visitor.get("/job?jid=later")
-    assert answer.status_code == 404 and "it was cancelled by kim@web-1" in words(answer.text)
+    assert answer.status_code == 404 and "job later was cancelled by kim@web-1" in words(answer.text)
+
+
+@pytest.mark.parametrize(
+    ("page", "is_live"),
+    [("job?jid=first", True), ("job?jid=runs", True), ("job?jid=daily", True), ("job?jid=done", False),
+     ("job?jid=broken", False), ("recurrences", True), ("limit?key=smtp", True)],
+)  # fmt: skip
+def test_what_goes_on_is_looked_at_again(filled, visitor, page, is_live):
+    assert any("data-live" in attributes for _, attributes in tags(visitor.page(f"/{page}"))) == is_live
+
+
+def test_a_running_job_shows_how_far_it_is(filled, visitor):
+    filled.queue("busy").put("k", jid="busy")
+    [lease] = filled.queue("busy").lease("w-2")
+    for fraction, percent in ((0.25, "25 %"), (0.75, "75 %")):
+        calls_of(filled).call(
+            leasing.renew, "w-2", [Renewal(lease.jid, lease.token, progress=(fraction, "half of it"))]
+        )
+        assert f"{percent} half of it" in words(visitor.page("/job?jid=busy"))
+
+
+def test_parents_and_dependents_are_drawn_two_steps_around(jobs, visitor):
+    queue = jobs.queue("q")
+    queue.put("k", jid="root")
+    queue.put("k", jid="parent", depends=["root"])
+    queue.put("middle", jid="middle", depends=["parent"])
+    queue.put_many({"klass": "k", "jid": f"child-{n:02}", "depends": ["middle"]} for n in range(14))
+    queue.put_many({"klass": "k", "jid": f"grandchild-{n}", "depends": ["child-00"]} for n in range(5))
+    queue.put("k", jid="too-far", depends=["grandchild-0"])
+    text = words(visitor.page("/job?jid=middle"))
+    assert "Waits for parent k depends root k waiting depends middle Needed by child-00" in text
+    assert "grandchild-3" in text and "grandchild-4" not in text and "and 1 more" in text
+    assert "child-11" in text and "child-12" not in text and "and 2 more" in text and "too-far" not in text
+    kin = visitor.json("/jobs/middle")["kin"]
+    assert [len(kin[way]["jobs"]) for way in ("dependencies", "dependents")] == [1, 12]
+    jobs.queue("q").put("k", jid="alone")
+    assert "Parents and dependents" not in visitor.page("/job?jid=alone")
+
+
+def test_a_parent_that_is_gone_is_drawn_as_gone(server, namespace, filled, visitor):
+    server.redis.delete(f"{{{namespace}}}:job:first")
+    assert "Waits for first gone" in words(visitor.page("/job?jid=child"))
+
+
+def test_recurring_jobs_show_their_next_three_times(filled, visitor):
+    filled.queue("mail").recur("k", {}, cron="0 12 * * *", jid="at-noon", tz="Europe/Berlin")
+    rows = {each["jid"]: each for each in visitor.json("/recurrences")["recurrences"]}
+    first = rows["daily"]["next_unix"]
+    assert rows["daily"]["times"] == [first, first + 3600, first + 7200]
+    noons = rows["at-noon"]["times"]
+    assert len(noons) == 3 and all(later - noon >= 82_800 for noon, later in itertools.pairwise(noons))
+    assert visitor.json("/jobs/at-noon")["times"] == noons
+    for page in ("/recurrences", "/job?jid=daily"):
+        assert re.search(r"in (1h59m|2h) ", words(visitor.page(page)))
 
 
 def test_a_batch_leads_to_its_jobs(filled, visitor):

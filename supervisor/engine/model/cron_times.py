@@ -9,6 +9,7 @@ import math
 import zoneinfo
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from supervisor.engine.model.errors import LeaseholdError
@@ -124,7 +125,13 @@ def time_after(cron: str, tz: str | None, unix: float) -> float | None:
     When the clock is put forward, a time in the gap comes at its end. When the clock is put back, a time of day comes
     once; `*` as minute or hour goes on.
     """
-    return next((time for time in _times(cron, tz, math.floor(unix)) if time > unix), None)
+    return next(iter(times_after(cron, tz, unix, 1)), None)
+
+
+def times_after(cron: str, tz: str | None, unix: float, count: int) -> list[float]:
+    """Return the first `count` times after a moment, fewer if there are no more. Raises CronMissing."""
+    times = (time for time in _times(cron, tz, math.floor(unix)) if time > unix)
+    return list(islice(times, count))
 
 
 def following(due: DueCron, now_unix: float) -> Following:

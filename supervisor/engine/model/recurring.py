@@ -7,7 +7,15 @@ from typing import Any, Final, Literal, TypedDict
 
 import orjson
 
-from supervisor.engine.model.cron_times import BACKLOG_MOST, SKIP, checked_cron, checked_tz, time_after
+from supervisor.engine.model.cron_times import (
+    BACKLOG_MOST,
+    SKIP,
+    CronMissing,
+    checked_cron,
+    checked_tz,
+    time_after,
+    times_after,
+)
 from supervisor.engine.model.jobs import DEFAULT_RETRIES, limits_in
 from supervisor.engine.model.keys import NAME_BYTES, checked_name
 from supervisor.engine.model.new_jobs import checked_options, claim_on, new_jid
@@ -86,6 +94,19 @@ class Recurring:
     def data(self) -> Any:
         """Return the decoded JSON, or the bytes. Raises ValueError for invalid JSON."""
         return self.raw if self.is_bytes else orjson.loads(self.raw)
+
+
+def next_times(job: Recurring, count: int) -> list[float]:
+    """Return the next times of a recurring job in unix seconds, at most `count`.
+
+    Where its cron cannot be computed, that is only the first one.
+    """
+    if job.every_s is not None:
+        return [job.next_unix + n * job.every_s for n in range(count)]
+    try:
+        return [job.next_unix, *times_after(job.cron or "", job.tz, job.next_unix, count - 1)]
+    except CronMissing:
+        return [job.next_unix]
 
 
 def parse_recurring(row: Sequence[Any]) -> Recurring:

@@ -5,12 +5,15 @@ from typing import Any, Final, cast
 
 from supervisor.cli.lib.shown import recurring_dict, rhythm_words
 from supervisor.cli.top.model import Pane
-from supervisor.engine.model.recurring import Recurring
+from supervisor.engine.model.recurring import Recurring, next_times
 from supervisor.web.pages.overview import row_dict
 from supervisor.web.pages.page import Missing, Parameter, Parameters, Site, WebPage, number, required
 
 _SHOWN: Final = 100
 _MOST: Final = 1000
+#: Times of a recurring job that are shown, and of how many: those of a cron take a while.
+_COMING: Final = 3
+_MOST_COMING: Final = 100
 
 
 async def read_failed(site: Site, _asked: Parameters) -> dict[str, Any]:
@@ -28,14 +31,23 @@ async def read_tags(site: Site, asked: Parameters) -> dict[str, Any]:
 
 
 async def read_recurrences(site: Site, _asked: Parameters) -> dict[str, Any]:
-    """Return the recurring jobs of all queues, the next one first."""
+    """Return the recurring jobs of all queues, the next one first. The first 100 have their next three times."""
     found: list[Recurring] = []
     for name, depths in (await site.client.queues()).items():
         if depths.recurring and len(found) < _MOST:
             count = min(depths.recurring, _MOST - len(found))
             found += cast("list[Recurring]", await site.client.queue(name).jobs("recurring", 0, count))
     found.sort(key=lambda each: each.next_unix)
-    return {"recurrences": [{**recurring_dict(each), "rhythm": rhythm_words(each)} for each in found]}
+    return {
+        "recurrences": [
+            {
+                **recurring_dict(each),
+                "rhythm": rhythm_words(each),
+                "times": next_times(each, _COMING if i < _MOST_COMING else 1),
+            }
+            for i, each in enumerate(found)
+        ]
+    }
 
 
 async def read_limits(site: Site, _asked: Parameters) -> dict[str, Any]:
@@ -77,9 +89,11 @@ async def read_supervisor(site: Site, asked: Parameters) -> dict[str, Any]:
 
 FAILED = WebPage("failed", "Failed", "/failed", read_failed, rows="groups", is_live=True)
 TAGS = WebPage("tags", "Tags", "/tags", read_tags, (Parameter("offset", "how many tags to skip", most=2**53),), "tags")
-RECURRENCES = WebPage("recurrences", "Recurring", "/recurrences", read_recurrences, rows="recurrences")
+RECURRENCES = WebPage("recurrences", "Recurring", "/recurrences", read_recurrences, rows="recurrences", is_live=True)
 LIMITS = WebPage("limits", "Limits", "/limits", read_limits, rows="limits", is_live=True)
-LIMIT = WebPage("limit", "Limit", "/limits/{key}", read_limit, (Parameter("key", "its key", True),), "holders")
+LIMIT = WebPage(
+    "limit", "Limit", "/limits/{key}", read_limit, (Parameter("key", "its key", True),), "holders", is_live=True
+)
 SUPERVISORS = WebPage("supervisors", "Supervisors", "/supervisors", read_supervisors, rows="supervisors", is_live=True)
 SUPERVISOR = WebPage(
     "supervisor", "Supervisor", "/supervisors/{worker}", read_supervisor,
