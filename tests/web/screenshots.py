@@ -55,7 +55,8 @@ def resize(job):
     time.sleep(random.uniform(0.1, 0.6))
 """
 #: The pages that the manual shows, by the name of the file.
-PAGES = {"overview": "/overview", "job": "/job?jid=report-july", "queue": "/queue?queue=emails"}
+PAGES = {"overview": "/overview", "job": "/job?jid=report-july", "queue": "/queue?queue=emails", "phone": "/overview"}
+_DESK, _PHONE = (1280, 880), (390, 844)
 #: The line of jobs per second has some points after that.
 _LOOKS = 40
 _PAUSE_S = 1.0
@@ -117,10 +118,13 @@ def shown() -> Iterator[tuple[Browser, str, Client]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "handlers").mkdir()
+        (folder / "handlers/__init__.py").touch()
         (folder / "handlers/work.py").write_text(HANDLERS)
         url = f"unix://{stack.enter_context(servers.running(program))}"
         command = [sys.executable, "-m", "supervisor"]
-        environment = {**os.environ, "LEASEHOLD_REDIS_URL": url}
+        # The repository has a package of this name as well.
+        path = os.pathsep.join((str(folder), str(ROOT)))
+        environment = {**os.environ, "LEASEHOLD_REDIS_URL": url, "PYTHONPATH": path}
         live(url)
         client = stack.enter_context(Client(url, actor="kim"))
         client.limit("smtp", running=3)
@@ -153,17 +157,18 @@ def shown() -> Iterator[tuple[Browser, str, Client]]:
 
 def main() -> None:
     """Take the pictures."""
-    ways = [("light", 1280, 880)]
-    if len(sys.argv) > 1:
-        ways = [(theme, *size) for theme in ("light", "dark") for size in ((1280, 900), (390, 1400))]
+    is_to_be_looked_at = len(sys.argv) > 1
     with shown() as (browser, address, client):
         for number, (name, path) in enumerate(PAGES.items(), _LOOKS):
             put(client, 25 * number)
+            ways = [("light", *(_PHONE if name == "phone" else _DESK))]
+            if is_to_be_looked_at:
+                ways = [(theme, *size) for theme in ("light", "dark") for size in ((1280, 900), (390, 1400))]
             for theme, width, height in ways:
                 browser.prefer(theme)
                 browser.resize(width, height)
                 browser.open(address + path)
-                if len(sys.argv) > 1:
+                if is_to_be_looked_at:
                     (Path(sys.argv[1]) / f"{name}-{width}-{theme}.png").write_bytes(browser.picture("png"))
                 else:
                     (PICTURES / f"web-{name}.webp").write_bytes(browser.picture("webp"))

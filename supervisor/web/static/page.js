@@ -19,6 +19,9 @@ document.addEventListener("keydown", (event) => {
   document.querySelector("[data-search]")?.focus();
 });
 
+// On a phone the bar is wider than the screen.
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 function isEdited(field) {
   if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
   if (!field.options) return field.value !== field.defaultValue;
