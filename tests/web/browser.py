@@ -9,18 +9,28 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from supervisor.clock import monotonic
-from tests.lengths import PATIENCE
+from tests.lengths import LONG, PATIENCE
 
 PROGRAM = shutil.which("chromium") or shutil.which("google-chrome")
 _AXE = importlib.util.find_spec("axe_playwright_python")
 #: The script that looks for what keeps people out. The package is asked for nothing else, and needs none of its own.
 AXE = Path(_AXE.origin).with_name("axe.min.js") if _AXE and _AXE.origin else None
+#: The marks of tests that drive a browser.
+MARKS = [
+    pytest.mark.skipif(not LONG, reason="takes a browser: TEST_FULL=1"),
+    pytest.mark.skipif(PROGRAM is None, reason="this machine has no Chromium"),
+    pytest.mark.slow,
+]
 _LONGEST_S = 60.0 * PATIENCE
+#: Keys with their code, and the text that they type.
+_KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), " ": (32, " "), "/": (191, "/")}
 
 
 class Browser:
@@ -68,14 +78,30 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def submit(self, selector: str) -> None:
-        """Press the button of a form, and wait for the page that it leads to."""
+    def submit(self, selector: str, button: str = "null") -> None:
+        """Press the button of a form, and wait for the page that it leads to. `button` is an expression."""
         with self._loading():
-            self.value(f"document.querySelector({json.dumps(selector)}).requestSubmit()")
+            self.value(f"document.querySelector({json.dumps(selector)}).requestSubmit({button})")
+
+    def fill(self, selector: str, value: str) -> None:
+        """Write into a field."""
+        self.value(f"document.querySelector({json.dumps(selector)}).value = {json.dumps(value)}")
+
+    def type(self, text: str) -> None:
+        """Type into the field with the focus."""
+        self._ask("Input.insertText", text=text)
+
+    def press(self, key: str, *, loads: bool = False) -> None:
+        """Press a key. `loads`: it leads to another page, which is waited for."""
+        code, text = _KEYS[key]
+        about = {"key": key, "windowsVirtualKeyCode": code}
+        with self._loading() if loads else nullcontext():
+            self._ask("Input.dispatchKeyEvent", type="keyDown", text=text, **about)
+            self._ask("Input.dispatchKeyEvent", type="keyUp", **about)
 
     def log_in(self, address: str, token: str) -> None:
         self.open(f"{address}/login")
-        self.value(f"document.querySelector('#token').value = {json.dumps(token)}")
+        self.fill("#token", token)
         self.submit("form.login")
 
     def wait_for_address(self, url: str) -> None:

@@ -1,6 +1,10 @@
 """A visitor of the page: the whole application on a real server, without a socket."""
 
+import os
 import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
@@ -14,6 +18,7 @@ from supervisor.engine.client.sync_client import Client
 from supervisor.web import Loopback, Tokens, app
 from supervisor.web.auth import ROLES
 from tests.lengths import LONG, SOON_S
+from tests.web.browser import Browser, browsing
 
 #: A text by which a job's author may try to harm the people who look at the job.
 HOSTILE = """"'><script>a()</script><img src=x onerror=b()>{{7*7}}"""
@@ -21,6 +26,7 @@ HOSTILE = """"'><script>a()</script><img src=x onerror=b()>{{7*7}}"""
 
 TOKENS = {role: role[0] * 20 for role in ROLES}
 LINES = [f"{role}:{role}-1:{token}" for role, token in TOKENS.items()]
+SECOND_OPERATOR = "s" * 20
 
 
 def bearer(role: str) -> dict[str, str]:
@@ -149,6 +155,30 @@ def operator(site):
     """A browser in which an operator has logged in."""
     site.http.post("/login", data={"token": TOKENS["operator"]})
     return site
+
+
+@pytest.fixture
+def address(server, namespace, tmp_path) -> Iterator[str]:
+    """Serve the page in a process of its own, and return its address."""
+    (tmp_path / "tokens").write_text("\n".join([*LINES, f"operator:operator-2:{SECOND_OPERATOR}"]))
+    environment = {**os.environ, "LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace}
+    command = [sys.executable, "-m", "supervisor", "web", "--http", "127.0.0.1:0", "--allow-actions"]
+    command += ["--token-file", str(tmp_path / "tokens")]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        said = re.search(r"http://\S+", process.stderr.readline())
+        assert said
+        yield said[0]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SOON_S) == 0
+
+
+@pytest.fixture
+def browser(address: str) -> Iterator[Browser]:
+    """A browser in which an operator has logged in."""
+    with browsing() as browser:
+        browser.log_in(address, TOKENS["operator"])
+        yield browser
 
 
 @pytest.fixture

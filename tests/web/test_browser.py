@@ -1,46 +1,14 @@
 """A browser drives every page, at the widths of a desk and of a phone, and acts."""
 
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
 
 import pytest
 
-from tests.lengths import LONG, SOON_S
-from tests.web.browser import AXE, PROGRAM, browsing
-from tests.web.conftest import HOSTILE, LINES, TOKENS
+from tests.web.browser import AXE, MARKS, browsing
+from tests.web.conftest import HOSTILE, TOKENS
 from tests.web.test_pages import PATHS
 
-pytestmark = [
-    pytest.mark.skipif(not LONG, reason="takes a browser: TEST_FULL=1"),
-    pytest.mark.skipif(PROGRAM is None, reason="this machine has no Chromium"),
-    pytest.mark.slow,
-]
-
-
-@pytest.fixture
-def address(server, namespace, filled, tmp_path):
-    """Serve the page in a process of its own, and return its address."""
-    (tmp_path / "tokens").write_text("\n".join(LINES))
-    environment = {**os.environ, "LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace}
-    command = [sys.executable, "-m", "supervisor", "web", "--http", "127.0.0.1:0", "--allow-actions"]
-    command += ["--token-file", str(tmp_path / "tokens")]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        said = process.stderr.readline()
-        yield re.search(r"http://\S+", said)[0]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(SOON_S) == 0
-
-
-@pytest.fixture
-def browser(address):
-    """A browser in which an operator has logged in."""
-    with browsing() as browser:
-        browser.log_in(address, TOKENS["operator"])
-        yield browser
+pytestmark = MARKS
 
 
 def test_every_page_fits_and_says_no_error(filled, address, browser):
@@ -78,7 +46,7 @@ def test_axe_finds_nothing(filled, address, browser, width, theme):
     browser.wait_for("just-put")
     found += axe(browser)
     browser.open(f"{address}/jobs?queue=mail")
-    browser.value("document.querySelector('.acts [name=into]').value = 'other'")
+    browser.value("document.querySelector('.acts form [name=into]').value = 'other'")
     browser.submit(".acts form:has([name=into])")
     browser.wait_for("Nothing is changed yet.")
     found += axe(browser)
@@ -112,7 +80,7 @@ def test_a_token_can_be_seen_while_it_is_typed(address):
 
 
 @pytest.mark.parametrize("path", ["/job?jid=first", "/overview", "/events"])
-def test_a_logout_leaves_nothing_on_the_screen(address, browser, path):
+def test_a_logout_leaves_nothing_on_the_screen(filled, address, browser, path):
     """Neither on the way back, nor in another tab, which here is this page while its session ends elsewhere."""
     browser.open(address + path)
     assert "Log out" in browser.value("document.body.innerText")
@@ -131,7 +99,7 @@ def test_a_logout_leaves_nothing_on_the_screen(address, browser, path):
 def test_an_operator_acts_on_all_that_match(filled, address, browser):
     filled.queue("many").put_many({"klass": "k"} for _ in range(300))
     browser.open(f"{address}/jobs?queue=many")
-    browser.value("document.querySelector('.acts [name=into]').value = 'other'")
+    browser.value("document.querySelector('.acts form [name=into]').value = 'other'")
     browser.submit(".acts form:has([name=into])")
     browser.wait_for("300 jobs. Nothing is changed yet.")
     browser.submit("form[action$=start_bulk]")
