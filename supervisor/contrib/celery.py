@@ -15,7 +15,7 @@ import orjson
 
 from supervisor import clock
 from supervisor.child.handlers import Fail, Retry, handler
-from supervisor.messages import MAX_RESULT_BYTES
+from supervisor.engine.model.outcomes import RESULT_BYTES
 
 try:
     from celery import Task
@@ -134,8 +134,8 @@ def _kept(result: Any) -> Any:
         size = len(orjson.dumps(value))
     except TypeError as error:
         raise Fail("result", f"the result cannot be kept: {error}") from error
-    if size > MAX_RESULT_BYTES:
-        raise Fail("result", f"the result has {size} bytes as JSON, of at most {MAX_RESULT_BYTES}: leave it elsewhere")
+    if size > RESULT_BYTES:
+        raise Fail("result", f"the result has {size} bytes as JSON, of at most {RESULT_BYTES}: leave it elsewhere")
     return value
 
 
