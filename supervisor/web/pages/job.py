@@ -9,8 +9,6 @@ from supervisor.web.pages.page import Missing, Parameter, Parameters, Site, WebP
 
 #: Data and results up to this size are shown.
 _MOST_BYTES: Final = 262_144
-#: A page asks workers for so long why a job does not run. The page of the reason has more time.
-_PATIENCE_S: Final = 0.05
 #: Times of a recurring job that are shown.
 _COMING: Final = 3
 
@@ -26,7 +24,7 @@ async def read(site: Site, asked: Parameters) -> dict[str, Any]:
         return {
             "job": shown,
             "words": state_words(job),
-            "why": (await client.why(jid, timeout=_PATIENCE_S)).sentence,
+            "why": (await client.why(jid)).sentence,
             "kin": await kin.read(client, job),
             "history": job.history,
             "is_live": job.state not in ("complete", "failed"),
