@@ -46,7 +46,7 @@ def completed(capsys, tmp_path):
         (["run", "--order", "r"], ["random", "round-robin"]),
         (["put", "--on-parent-failure", ""], ["fail", "run", "wait"]),
         (["jobs", "st"], ["stalled"]),
-        (["cancel", "--queue", "q", "--state", "s"], ["scheduled"]),
+        (["cancel", "--queue", "q", "--state", "s"], ["scheduled", "stalled"]),
         (["config", "heart"], ["heartbeat"]),
         (["completion", ""], ["bash", "tcsh", "zsh"]),
         (
