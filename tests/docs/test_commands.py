@@ -43,7 +43,9 @@ NOT_FOR_A_SHELL_HERE = {
     ("deploy/docs", "ACL SETUSER leasehold on"): _ACCOUNT,
     ("deploy/docs", "ACL SETUSER leasehold ~orders"): _ACCOUNT,
     ("deploy/docs", "ACL SETUSER leasehold ~hworker"): _ACCOUNT,
+    ("deploy/docs", "ACL SETUSER leasehold ~bqueues"): _ACCOUNT,
     ("deploy/docs", "ACL SETUSER leasehold ~queue"): _ACCOUNT,
+    ("deploy/docs", "ACL SETUSER leasehold ~rq"): _ACCOUNT,
     ("deploy/docs", "ACL SETUSER leasehold ~celery"): _ACCOUNT,
     ("deploy/docs", "ACL SETUSER producer"): _ACCOUNT,
 }

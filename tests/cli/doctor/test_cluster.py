@@ -43,7 +43,7 @@ def at(shell, monkeypatch):
 
 
 def test_commands_work_at_the_node_that_holds_the_namespace(at, right):
-    jid = at(right).good("put", "k").strip()
+    jid = at(right)("put", "k").out.strip()
     assert at(right).line("job", jid, "--json")
     assert at(right).good("check") == "nothing is wrong\n"
 

@@ -555,7 +555,7 @@ def test_commands_ask_the_function_for_the_account(shell, own_server, tmp_path, 
     own_server.redis.config_set("requirepass", "geheim")
     monkeypatch.setenv("LEASEHOLD_REDIS_URL", own_server.url)
     monkeypatch.setenv("LEASEHOLD_REDIS_CREDENTIALS", "vault:token")
-    shell.good("put", "k", "--queue", "q")
+    assert shell("put", "k", "--queue", "q").code == 0
     words = {"redis-url": own_server.url, "redis-credentials": "vault:token", "namespace": namespace}
     found = list(server.examine(RunConfig.load(words, {}, terminal=False)))
     assert findings.exit_code(found) == 0 and found[0].message.endswith(f" at {own_server.url}")

@@ -52,5 +52,6 @@ def test_warning_made_an_error_starts_no_server(tmp_path):
 def test_command_announces_the_embedded_server_in_one_line(tmp_path):
     done = run(tmp_path, "-m", "supervisor", "put", "k")
     assert done.returncode == 0
-    (line,) = done.stderr.splitlines()
+    line, hint = done.stderr.splitlines()
     assert line.startswith("leasehold: no LEASEHOLD_REDIS_URL: using the embedded server")
+    assert "no supervisor is running" in hint

@@ -442,6 +442,12 @@ def test_a_way_back_that_was_undone_meanwhile_does_not_end(server, namespace, ol
 # Killed.
 
 
+def jobs_of(server, namespace):
+    """Return what lies in the namespace without what counts sweeps, of which a way back that goes on makes more."""
+    found = read_namespace(server.redis, namespace)
+    return {key: value for key, value in found.items() if not key.startswith("course:")}
+
+
 def killed_at(client, steps, number, is_carried_out):
     """Follow the steps up to one, which is carried out, or not, before the process ends. Return whether they ended."""
     answer = None
@@ -478,7 +484,7 @@ def test_killed_at_any_step_the_way_back_goes_on(server, namespace, old, new, mo
     fill_by_this_version(server, namespace, kind)
     before = [(key, value, max(server.redis.pttl(key), 0)) for key, value in snapshot(server, namespace).items()]
     to_first(new)
-    wanted = read_namespace(server.redis, namespace)
+    wanted = jobs_of(server, namespace)
     for number in itertools.count():
         server.redis.delete(*(key for key in server.redis.scan_iter(f"{old.prefix}*")))
         for key, value, ttl_ms in before:
@@ -494,6 +500,6 @@ def test_killed_at_any_step_the_way_back_goes_on(server, namespace, old, new, mo
             else:
                 assert new.check() == []
         to_first(new)
-        assert read_namespace(server.redis, namespace) == wanted
+        assert jobs_of(server, namespace) == wanted
     assert number > 8
     assert check_by_0_1(old) == set()

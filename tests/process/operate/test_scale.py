@@ -90,8 +90,8 @@ def test_a_range_grows_to_its_maximum_under_a_backlog(stage, measured):
     first, last = stage.ledger.starts(*jids)[0], stage.ledger.starts(*jids)[31]
     measured(f"from 1 to 32 jobs at once: {last.unix - first.unix:.2f} s")
     assert last.unix - first.unix < 25
+    pool.wait_for("master.scaled", processes=32)
     steps = scaled(pool)
-    assert steps[-1][1] == 32
     stage.open_gate(gate)
     stage.wait_until_ended(jids)
     assert len(running(stage, jids)) == 40 and scaled(pool) == steps
