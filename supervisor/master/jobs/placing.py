@@ -51,8 +51,8 @@ class Placing:
     def place(self, reports_starts: bool = False) -> None:
         """Send the ready jobs to the children that may have them.
 
-        `reports_starts`: their lease has told Redis of no start, so that of each idle child is to be reported. Raises
-        LinkLost: then a job that was to be reported first is still ready.
+        `reports_starts`: their lease has told Redis of no start, so that of each idle child is to be reported. Only then
+        it raises LinkLost.
         """
         ready, is_moving = self._ledger.ready, False
         if ready and self._look_at_code is not None:
@@ -107,8 +107,8 @@ class Placing:
                     break
                 continue
             is_start = not child.sent or child.shared is not None
-            if is_start:
-                self._starts.before(held)
+            if is_start and not self._starts.before(held):
+                break
             try:
                 child.send(held)
             except BrokenPipeError:

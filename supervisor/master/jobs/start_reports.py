@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from supervisor.engine.model.jobs import LeaseRecord
+from supervisor.engine.transport.link import LinkLost
 from supervisor.master.model.held_lease import HeldLease
 
 #: One report has at most so many starts: to send that many jobs takes less than half a millisecond.
@@ -23,15 +24,22 @@ class StartReports:
         self._unreported: list[HeldLease] = []
         self.are_first = False  # all jobs of the lease may have started before
 
-    def before(self, held: HeldLease) -> None:
-        """The job is about to be sent to an idle child. Raises LinkLost: it must not be sent then."""
+    def before(self, held: HeldLease) -> bool:
+        """The job is about to be sent to an idle child. Return False if it must not be: its report finds Redis lost.
+
+        While Redis is away nothing is reported, and the job may start.
+        """
         lease = held.lease
         may_have_started = lease.was_lost or lease.deaths or lease.interruptions
         if held.start_reported or not (self.are_first or lease.at_most_once or may_have_started):
-            return
+            return True
         self._unreported.append(held)
-        self.finish()
+        try:
+            self.finish()
+        except LinkLost:  # the loop meets it, too: no part of a turn that places jobs may be left undone
+            return False
         held.start_reported = True
+        return True
 
     def after(self, held: HeldLease) -> bool:
         """The job was sent to an idle child. `finish` is to follow within a millisecond: at once if this is True."""

@@ -66,7 +66,7 @@ class Grants:
 
     def forget_fresh(self) -> None:
         """The connection was lost before the fresh jobs were placed: the loop places them like all that are ready."""
-        self.fresh = 0
+        self.fresh, self._starts.are_first = 0, False
 
     @property
     def are_many(self) -> bool:
@@ -81,8 +81,10 @@ class Grants:
     def place(self) -> None:
         """Place the fresh jobs. After a wake-up `report_starts` is to follow soon. Raises LinkLost."""
         self.fresh = 0
-        self._placing.place(self._reports_starts)
-        self._starts.are_first = False
+        try:
+            self._placing.place(self._reports_starts)
+        finally:
+            self._starts.are_first = False
 
     def report_starts(self) -> None:
         """Report to Redis which of the jobs just placed have started. Raises LinkLost."""
