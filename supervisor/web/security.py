@@ -71,7 +71,7 @@ class Gate:
     def _refusal(self, connection: HTTPConnection) -> Response | None:
         base = str(connection.scope.get("root_path", ""))
         path = str(connection.scope["path"]).removeprefix(base)
-        if path == PROBE:
+        if path == PROBE and connection.scope.get("method") in ("GET", "HEAD"):
             return None
         host = connection.headers.get("host", "").lower()
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host

@@ -336,6 +336,7 @@ def test_wrong_choice_is_named(site):
     for fields, sentence in (
         ({"do": "explode", "queue": "q"}, "do must be one of cancel, retry, move, priority, fail, not 'explode'"),
         ({"do": "cancel"}, "one of state, queue, lane, klass, tag, group, batch, since, until, text must be given"),
+        ({"do": "cancel", "queue": "q", "batch": ""}, "batch is empty: leave it out if it does not matter"),
         ({"do": "move", "queue": "q", "into": "x" * 65}, "queue must have 1 to 64 bytes"),
         ({"do": "priority", "queue": "q", "priority": 10**20}, "priority must be"),
         ({"do": "cancel", "queue": "q", "state": "complete"}, "state must be one of"),

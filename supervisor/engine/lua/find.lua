@@ -133,7 +133,7 @@ local function lanes_from(queue, lane)
     for _, name in ipairs(names) do
       if not (pivot < name) then lower[#lower + 1] = name end
     end
-    if #lower < STEP or #lower == #names then break end
+    if #lower <= STEP or #lower == #names then break end -- else lanes behind them would count as looked at
     names = lower
   end
   table.sort(names)

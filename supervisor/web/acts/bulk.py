@@ -73,8 +73,12 @@ async def choose(call: ActCall) -> dict[str, Any]:
     prepare, states = _operation(fields)
     if fields.get("state") and fields["state"] not in STATES:
         raise BadParameter(f"state must be one of {', '.join(STATES)}, not {fields['state']!r:.100}")
-    if not any(fields.get(name) for name in ("state", *CONDITIONS)):
-        raise BadParameter(f"one of state, {', '.join(CONDITIONS)} must be given: this would be all jobs")
+    conditions = ("state", *CONDITIONS)
+    for name in conditions:
+        if fields.get(name) == "":
+            raise BadParameter(f"{name} is empty: leave it out if it does not matter, or more jobs would be chosen")
+    if not any(fields.get(name) for name in conditions):
+        raise BadParameter(f"one of {', '.join(conditions)} must be given: this would be all jobs")
     chosen = choice_of(fields, ("failed",) if fields.get("group") else states)
     return (await call.bulk.choose(call.client, call.visitor, chosen, *prepare(chosen, fields))).shown()
 
