@@ -19,7 +19,7 @@ PANELS = {
     "workers live on": tuple(name for name in NAMES if name not in (FORKED, "tasktiger", "rq")),
     "a fork per job": (FORKED, "tasktiger", "rq"),
 }
-COMMAND = "leasehold bench peers --peers DIR --out report"
+COMMAND = "leasehold bench peers --peers DIR --python DIR/ours/bin/python --out report"
 WIDTH, MARGIN, LINE, BAR = 760, 12, 22, 13
 NAME_X, TIME_X, RATE_X, LONGEST = 140, 150, 470, 210
 #: Grey that can be read on white and on black, better where the reader's preference is known. The reader's own font.

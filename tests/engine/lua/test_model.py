@@ -1,7 +1,7 @@
 """The engine against the model: equal random operations under a clock that jumps.
 
 A failing example is printed as a program of steps. Each round has a seed, so that it repeats at every run. `.ci/run
---full` runs six times as many rounds, TEST_FULL=1 fifteen times as many. TEST_FULL=1 also runs the engine's own check
+--full` runs twelve times as many rounds, TEST_FULL=1 thirty times as many. TEST_FULL=1 also runs the engine's own check
 after every step, not after every fifth.
 """
 
