@@ -42,7 +42,10 @@ def test_bars_are_as_long_as_their_figures():
 def test_picture_says_what_was_measured_and_how_to_repeat_it():
     _, picture = drawn()
     caption = " ".join(texts(picture)[-4:])
-    assert "rounds: 7. To repeat it: leasehold bench peers --peers DIR --python DIR/ours/bin/python --out report" in caption
+    assert (
+        "rounds: 7. To repeat it: leasehold bench peers --peers DIR --python DIR/ours/bin/python --out report"
+        in caption
+    )
     for fact in ("2026-11-23", "code 2f5f99a", HEADER["interpreter"], HEADER["server"], HEADER["kernel"]):
         assert fact in caption
     assert "2 processors, AMD EPYC" in caption

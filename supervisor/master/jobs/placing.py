@@ -51,8 +51,8 @@ class Placing:
     def place(self, reports_starts: bool = False) -> None:
         """Send the ready jobs to the children that may have them.
 
-        `reports_starts`: their lease has told Redis of no start, so that of each idle child is to be reported. Only then
-        it raises LinkLost.
+        `reports_starts`: their lease has told Redis of no start, so that of each idle child is to be reported. Raises
+        LinkLost only then.
         """
         ready, is_moving = self._ledger.ready, False
         if ready and self._look_at_code is not None:

@@ -56,6 +56,8 @@ def test_results_of_nested_batches_are_joined_once_under_random_kills(stage, mea
         for when in ("on_complete", "on_success")
     )
     stage.wait_until_counted(lambda: len(told(stage)) >= len(wanted), 120)
+    for pool in killer.pools:
+        pool.wait_for("master.started")  # until then a signal has its default effect
     assert [pool.drain() for pool in killer.pools] == [0] * len(killer.pools)
 
     assert told(stage) == wanted
