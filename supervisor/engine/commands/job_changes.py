@@ -147,19 +147,22 @@ def set_priority(jid: str, priority: int, *, by: str | None = None, now: float |
 
 def tag(jid: str, tags: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[list[str] | None]:
     """Add tags to a job. Answers all its tags; None if there is no such job. `by` names who asks."""
-    return _tag("add", jid, tags, by, now)
+    return retag(scripts.TAG, "add", jid, tags, by, now)
 
 
 def untag(
     jid: str, tags: Sequence[str], *, by: str | None = None, now: float | None = None
 ) -> Command[list[str] | None]:
     """Remove tags from a job. Answers the tags left; None if there is no such job. `by` names who asks."""
-    return _tag("remove", jid, tags, by, now)
+    return retag(scripts.TAG, "remove", jid, tags, by, now)
 
 
-def _tag(verb: str, jid: str, tags: Sequence[str], by: str | None, now: float | None) -> Command[list[str] | None]:
+def retag(
+    script: scripts.Script, verb: str, jid: str, tags: Sequence[str], by: str | None, now: float | None
+) -> Command[list[str] | None]:
+    """Change tags by the script for jobs, or by that for recurring jobs. `verb`: add or remove."""
     args = now_ms(now), verb, checked_name("jid", jid), checked_by(by), *checked_names("tags", tags, MOST_TAGS)
-    return Command(scripts.TAG, args, parse_names_or_none)
+    return Command(script, args, parse_names_or_none)
 
 
 def track(jid: str, *, by: str | None = None, now: float | None = None) -> Command[bool | None]:

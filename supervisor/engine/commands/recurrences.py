@@ -9,23 +9,20 @@ from itertools import islice
 from typing import Any, Final
 
 from supervisor import clock
-from supervisor.engine.commands import job_queries
+from supervisor.engine.commands import job_changes, job_queries
 from supervisor.engine.commands.command import (
     Argument,
     Command,
     checked_batch,
     checked_by,
-    checked_names,
     checked_page,
     now_ms,
-    parse_names_or_none,
 )
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.cron_times import DueCron
 from supervisor.engine.model.keys import checked_name
-from supervisor.engine.model.new_jobs import MOST_TAGS
 from supervisor.engine.model.recurring import Declared, Recurring, changes_of, new_recurrence, parse_recurring
 from supervisor.engine.model.validation import milliseconds
 
@@ -95,19 +92,14 @@ def tag(jid: str, tags: Sequence[str], *, by: str | None = None, now: float | No
 
     `by` names who asks.
     """
-    return _tag("add", jid, tags, by, now)
+    return job_changes.retag(scripts.RECURTAG, "add", jid, tags, by, now)
 
 
 def untag(
     jid: str, tags: Sequence[str], *, by: str | None = None, now: float | None = None
 ) -> Command[list[str] | None]:
     """Remove tags from a recurring job. Answers the tags left; None if there is none. `by` names who asks."""
-    return _tag("remove", jid, tags, by, now)
-
-
-def _tag(verb: str, jid: str, tags: Sequence[str], by: str | None, now: float | None) -> Command[list[str] | None]:
-    args = now_ms(now), verb, checked_name("jid", jid), checked_by(by), *checked_names("tags", tags, MOST_TAGS)
-    return Command(scripts.RECURTAG, args, parse_names_or_none)
+    return job_changes.retag(scripts.RECURTAG, "remove", jid, tags, by, now)
 
 
 def spawn(due: DueCron, times: Sequence[float], next_unix: float | None, *, now: float | None = None) -> Command[bool]:
