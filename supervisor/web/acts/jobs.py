@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 JID: Final = Field("jid", "the job", is_required=True)
 _TAGS: Final = Field("tags", "the tags, at most 100", "names", is_required=True)
-_GROUP: Final = Field("group", "the kind of failure (default: by-hand)")
-_MESSAGE: Final = Field("message", "why, in words")
 #: The group of jobs that a person has failed.
 BY_HAND: Final = "by-hand"
+_GROUP: Final = Field("group", f"the kind of failure (default: {BY_HAND})")
+_MESSAGE: Final = Field("message", "why, in words")
 
 
 async def _job(call: ActCall) -> "AsyncJob":

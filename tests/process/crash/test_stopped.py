@@ -104,6 +104,29 @@ def let_child_win(pool):
         os.sched_setscheduler(child, os.SCHED_FIFO, os.sched_param(1))
 
 
+def living(pools):
+    return [pool for pool in pools if pool.process.poll() is None]
+
+
+def await_two_counted_deaths(stage, pools, jid, measured):
+    """Wait until the job has failed by its second death. It has killed one more master at the most."""
+    stage.wait_until_counted(lambda: not living(pools) or stage.client.job(jid).state == "failed")
+    job, killed = stage.client.job(jid), len(pools) - len(living(pools))
+    measured(f"{killed} masters killed, {job.deaths} deaths counted")
+    assert (job.state, job.deaths) == ("failed", 2), job.history
+    assert job.failure["group"] == "died:lost"
+    assert killed in (2, 3)
+
+
+def finish_the_living(stage, pools):
+    left = living(pools)
+    for pool in pools:
+        if pool not in left:
+            stage.client.deregister(pool.worker)
+    assert {pool.drain() for pool in left} == {0}
+    stage.assert_nothing_left()
+
+
 @pytest.mark.sampled(2)
 def test_job_that_kills_masters_fails_after_its_deaths(stage, measured):
     """The first start may stay unknown, because the master reports a start once the child has the job."""
@@ -114,20 +137,8 @@ def test_job_that_kills_masters_fails_after_its_deaths(stage, measured):
         let_child_win(pool.wait_ready())
     stage.wait_until_idle(4)
     jid = stage.queue.put("bad.kill_the_master", 0.05, max_deaths=2)
-
-    def living():
-        return [pool for pool in pools if pool.process.poll() is None]
-
-    stage.wait_until_counted(lambda: not living() or stage.client.job(jid).state == "failed")
-    job, killed = stage.client.job(jid), [pool for pool in pools if pool not in living()]
-    measured(f"{len(killed)} masters killed, {job.deaths} deaths counted")
-    assert (job.state, job.deaths) == ("failed", 2), job.history
-    assert job.failure["group"] == "died:lost"
-    assert len(killed) in (2, 3)
-    for pool in killed:
-        stage.client.deregister(pool.worker)
-    assert {pool.drain() for pool in living()} == {0}
-    stage.assert_nothing_left()
+    await_two_counted_deaths(stage, pools, jid, measured)
+    finish_the_living(stage, pools)
 
 
 @pytest.mark.sampled(2)
@@ -139,23 +150,12 @@ def test_job_of_a_quick_klass_kills_one_busy_master_uncounted_at_most(stage, mea
     others = stage.queue.put_many({"klass": "bad.kill_the_master"} for _ in range(2_000))
     jid = stage.queue.put("bad.kill_the_master", 0.0, max_deaths=2)
     others += stage.queue.put_many({"klass": "bad.kill_the_master"} for _ in range(2_000))
-
-    def living():
-        return [pool for pool in pools if pool.process.poll() is None]
-
-    stage.wait_until_counted(lambda: not living() or stage.client.job(jid).state == "failed")
-    job, killed = stage.client.job(jid), [pool for pool in pools if pool not in living()]
-    measured(f"{len(killed)} masters killed, {job.deaths} deaths counted")
-    assert (job.state, job.deaths) == ("failed", 2), job.history
-    assert len(killed) in (2, 3)
+    await_two_counted_deaths(stage, pools, jid, measured)
     stage.wait_until_counted(lambda: not stage.queue.counts().total)
     assert {
         each.state for first in range(0, 4_000, 1_000) for each in stage.client.jobs(*others[first : first + 1_000])
     } == {"complete"}
-    for pool in killed:
-        stage.client.deregister(pool.worker)
-    assert {pool.drain() for pool in living()} == {0}
-    stage.assert_nothing_left()
+    finish_the_living(stage, pools)
 
 
 def test_short_stop_costs_nothing(stage):
