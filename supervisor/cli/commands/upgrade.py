@@ -67,6 +67,11 @@ def _convert(args: argparse.Namespace, client: "Client") -> None:
     if found.layout in (wanted, "new"):
         say(_nothing_to_do(found))
         return
+    if found.layout in ("sharded", "moving"):
+        raise Refusal(
+            f"the namespace has several shards (its mark is {found.mark}), so it has this version's layout, from which"
+            " no way leads back to layout 1"
+        )
     if found.layout in ("newer", "lost"):
         client.queues()  # raises LayoutError with what is to be done
     words = _words(args, client, found)

@@ -28,6 +28,7 @@ from supervisor.engine.model.errors import (
     code_and_reason,
 )
 from supervisor.engine.model.keys import Namespace
+from supervisor.engine.model.shards import OtherShards
 from supervisor.engine.model.validation import Duration, checked_poll
 from supervisor.engine.transport.account import NoAccount, without_arguments
 
@@ -320,4 +321,5 @@ _REFUSALS: dict[str, type[LeaseholdError]] = {
     "DEPENDENCY": DependencyError,
     "LAYOUT": LayoutError,
     "REFUSED": LeaseholdError,
+    "SHARDED": OtherShards,
 }

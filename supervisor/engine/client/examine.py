@@ -121,7 +121,7 @@ class Examiner:
             reply = self._ask("SCRIPT", "LOAD", script.text)
             if isinstance(reply, Exception):
                 return str(reply)
-        reply = self._ask(*settings.timing(("*",)).wire(self._namespace.prefix))
+        reply = self._ask(*settings.timing(("*",)).wire(*self._namespace.keys))
         if isinstance(reply, redis_py.exceptions.AskError):
             return f"in this cluster the keys of the namespace are at {reply.host}:{reply.port}; name that node"
         self.holds_namespace = not isinstance(reply, Exception)

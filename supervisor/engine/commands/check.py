@@ -117,7 +117,7 @@ SCAN: Final = Script("scan", "#!lua flags=no-writes\n")  # a stand-in for messag
 class _Walk(Command[ScanPage]):
     """A SCAN of the namespace's keys, or a ZSCAN or HSCAN of one of them. Scripts cannot call these."""
 
-    def wire(self, prefix: str) -> tuple[Argument, ...]:
+    def wire(self, prefix: str, *_known: str) -> tuple[Argument, ...]:
         verb, cursor, name, count = self.args
         if verb == "SCAN":
             return (verb, cursor, "MATCH", prefix.encode() + bytes(name) + b"*", "COUNT", count)  # type: ignore[arg-type]

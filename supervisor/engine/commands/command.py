@@ -44,13 +44,16 @@ class Command(Generic[T]):
     parse: Callable[[Any], T]
     left_out: Callable[[str, Any], SentBehind] | None = None
 
-    def wire(self, prefix: str) -> tuple[Argument, ...]:
-        """Return the whole Redis command. NOSCRIPT means that it was not run: load `script.text` and send it again."""
-        return ("EVALSHA", self.script.sha, 1, prefix, *self.args)
+    def wire(self, prefix: str, *known: str) -> tuple[Argument, ...]:
+        """Return the whole Redis command. `prefix` and `known`: Namespace.keys.
 
-    def wire_with_script(self, prefix: str) -> tuple[Argument, ...]:
+        NOSCRIPT means that it was not run: load `script.text` and send it again.
+        """
+        return ("EVALSHA", self.script.sha, 1 + len(known), prefix, *known, *self.args)
+
+    def wire_with_script(self, prefix: str, *known: str) -> tuple[Argument, ...]:
         """Return the same with the script itself, for a proxy that passes no SCRIPT LOAD on."""
-        return ("EVAL", self.script.text, 1, prefix, *self.args)
+        return ("EVAL", self.script.text, 1 + len(known), prefix, *known, *self.args)
 
 
 def checked_by(by: str | None, argument: str = "by") -> str:

@@ -69,7 +69,7 @@ def take(names: Sequence[str], most: int, *, now: float | None = None) -> Comman
 
 
 class _Find(Command[ScanPage]):
-    def wire(self, prefix: str) -> tuple[Argument, ...]:
+    def wire(self, prefix: str, *_known: str) -> tuple[Argument, ...]:
         return self.args
 
 

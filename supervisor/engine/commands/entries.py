@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 
 
 class _EntryPage(Command[list[Entry]]):
-    def wire(self, prefix: str) -> tuple[Argument, ...]:
+    def wire(self, prefix: str, *_known: str) -> tuple[Argument, ...]:
         name, offset = self.args
         key = prefix.encode() + _LISTS + bytes(name)  # type: ignore[arg-type]  # a name is bytes
         return ("LRANGE", key, -int(offset) - _PAGE, -int(offset) - 1)

@@ -45,7 +45,7 @@ _WHEN_DUE: Final = "of which a door takes those of its queue when they are due"
 
 
 class _Raw(Command[Any]):
-    def wire(self, prefix: str) -> tuple[Argument, ...]:
+    def wire(self, prefix: str, *_known: str) -> tuple[Argument, ...]:
         return self.args
 
 

@@ -35,7 +35,7 @@ def read(jid: str, first: int, most: int) -> Command[ParentResults]:
 
 
 class _Reading(Command[ParentResults]):
-    def wire(self, prefix: str) -> tuple[Argument, ...]:
+    def wire(self, prefix: str, *_known: str) -> tuple[Argument, ...]:
         jid = self.args[0]
         assert isinstance(jid, str)
         return "MGET", f"{prefix}parents:{jid}"

@@ -44,7 +44,8 @@ class LivingWorker(NamedTuple):
 class NamespaceLayout(NamedTuple):
     """The layout of a namespace, and how much a conversion would find in its indexes."""
 
-    layout: str  # "1", "2", "new", "back" (on the way to 1), "newer", or "lost" (2 without its mark)
+    # "1", "2", "new", "back" (on the way to 1), "newer", "lost" (2 without its mark), "sharded", or "moving" (to shards)
+    layout: str
     mark: str
     now_unix: float
     living: list[LivingWorker]
@@ -103,7 +104,7 @@ def next_jobs(cursor: int, *, dense_only: bool = False) -> Command[ScanPage]:
 class _JobScan(Command[ScanPage]):
     """A SCAN of the jobs' records. Scripts cannot call it."""
 
-    def wire(self, prefix: str) -> tuple[Argument, ...]:
+    def wire(self, prefix: str, *_known: str) -> tuple[Argument, ...]:
         cursor, dense_only = self.args
         kind = ("TYPE", "string") if dense_only else ()
         return ("SCAN", cursor, "MATCH", f"{prefix}job:*", "COUNT", _SCANNED, *kind)

@@ -13,6 +13,7 @@
 -- Returns   1, or 0 if the request has ended: nothing has changed then.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include while_moving
 --- @include this_layout
 --- @include clock
 --- @include plan

@@ -11,6 +11,7 @@
 -- Returns   array, oldest first, of arrays: id, what is asked for, argument as JSON | "".
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include while_moving
 --- @include this_layout
 --- @include clock
 local asks = {}

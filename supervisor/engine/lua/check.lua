@@ -413,7 +413,9 @@ local OF_THE_JOB = { ["job:"] = true, ["data:"] = true, ["tags:"] = true }
 local MARKS = { config = true, tracked = true, tags = true, workers = true }
 
 local function mark_of(name)
-  return name == "config" and redis.call("EXISTS", P .. "options") == 1 and "2+" or "2"
+  if name ~= "config" then return "2" end
+  layout.has_options = redis.call("EXISTS", P .. "options") == 1
+  return layout.mark()
 end
 
 -- Without these, clients of Leasehold 0.1 could write here.

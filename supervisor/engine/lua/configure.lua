@@ -36,7 +36,7 @@ end
 local will_have_options = value ~= "" or has_others()
 if will_have_options ~= layout.has_options then
   layout.has_options = will_have_options
-  store(P .. "config", layout.has_options and "2+" or "2")
+  store(P .. "config", layout.mark())
 end
 
 if option == "paused" then

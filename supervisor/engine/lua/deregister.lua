@@ -13,6 +13,7 @@
 -- Returns   how many jobs were handed back.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include while_moving
 --- @include this_layout
 --- @include clock
 --- @include moves

@@ -9,8 +9,8 @@
 -- ARGV[2]   number of workers to skip; -1 = all
 -- ARGV[3]   number of queues to skip; -1 = all
 --
--- Returns   array: the layout: "1", "2", "new", "back" (on the way to 1), "newer", or "lost" (2 without its mark); its
---           mark | ""; now in ms; an array of the workers that live or hold leases that run, each an array: name, when
+-- Returns   array: the layout: "1", "2", "new", "back" (on the way to 1), "newer", "lost" (2 without its mark),
+--           "sharded" (2 in several shards) or "moving" (on the way to these); its mark | ""; now in ms; an array of the workers that live or hold leases that run, each an array: name, when
 --           it was seen in ms, number of its leases, when the last of the first 100 ends in ms | 0; the numbers of
 --           options, tracked jobs, tags, workers and queues; both numbers for the next call; the numbers of jobs apart,
 --           of jobs that wait for a signal without a time limit, and of batches that have not ended.
@@ -38,7 +38,9 @@ local function count_unknown_to_1()
   return apart, waits, #names == MOST_QUEUES and skipped_queues + MOST_QUEUES or -1
 end
 
-if layout.state == "newer" then return { layout.state, layout[1], now, {}, 0, 0, 0, 0, 0, -1, -1, 0, 0, 0 } end
+if layout.state == "newer" or layout.state == "sharded" or layout.state == "moving" then
+  return { layout.state, layout[1], now, {}, 0, 0, 0, 0, 0, -1, -1, 0, 0, 0 }
+end
 local workers, living, next_worker = is_first and "workers" or "workers-seen", {}, -1
 if skipped == 0 then living = workers_since(workers, now - LIVES) end
 if skipped >= 0 then

@@ -19,6 +19,7 @@
 --           longer exists, followed by ":" if it was cancelled, and by whom, if known.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include while_moving
 --- @include this_layout
 --- @include clock
 --- @include config

@@ -17,6 +17,7 @@
 -- Errors    SUPERSEDED if the number is not above the last one: the call comes from a dead connection. DEREGISTERED if
 --           a worker that had a number is unknown. WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
+--- @include while_moving
 --- @include this_layout
 --- @include clock
 --- @include config

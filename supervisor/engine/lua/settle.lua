@@ -38,6 +38,7 @@
 --           empty answer for a stale retry, died, unknown or misfit.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include while_moving
 --- @include this_layout
 --- @include clock
 --- @include quick_settle

@@ -13,6 +13,7 @@
 -- Returns   one string: "1" for each lease that is held, "0" for each that is lost.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include while_moving
 --- @include this_layout
 --- @include clock
 --- @include streams

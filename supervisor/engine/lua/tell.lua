@@ -10,6 +10,7 @@
 -- Returns   how many messages lie in the mailbox now.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
+--- @include while_moving
 --- @include this_layout
 --- @include plan
 local mail = P .. "mail:" .. ARGV[1]

@@ -11,6 +11,7 @@
 --           for replicas, all in ms, and for how many.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include while_moving
 --- @include this_layout
 --- @include config
 local heartbeat, longest_grace, shortest_grace = math.huge, 0, math.huge

@@ -10,6 +10,7 @@
 -- Returns   array: number of the last request, 0 = none; order, "" = unchanged; the queues, none = unchanged.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
+--- @include while_moving
 --- @include this_layout
 --- @include keys
 local wish = redis.call("HMGET", P .. "worker:" .. ARGV[1], "wish", "order", "queues")

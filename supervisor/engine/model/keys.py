@@ -3,8 +3,11 @@
 The scripts derive most keys themselves; lua/README.md lists them.
 """
 
+import re
 import unicodedata
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
 
 NAME_BYTES = 64
 
@@ -33,21 +36,34 @@ def checked_name(argument: str, value: object, most_bytes: int = NAME_BYTES) -> 
     return value
 
 
-@dataclass(frozen=True, slots=True)
+#: The hash tag of a shard but the first ends like this.
+_SHARD: Final = re.compile(r"#[0-9]+\Z")
+
+
+@dataclass(frozen=True)
 class Namespace:
-    """A prefix of keys, with its own Cluster slot, token counter and configuration."""
+    """A prefix of keys, with its own Cluster slot, token counter and configuration: one of the shards of a name."""
 
     name: str
+    shard: int = 0
+    shards: int = 1
 
     def __post_init__(self) -> None:
         checked_name("namespace", self.name)
         if set(self.name) & set("{}*?[]\\"):
             raise ValueError(f"namespace must not contain any of {{}}*?[]\\: {self.name!r}")
+        if _SHARD.search(self.name):
+            raise ValueError(f"namespace must not end in # and a number, as shards do: {self.name!r}")
 
-    @property
+    @cached_property
     def prefix(self) -> str:
         """Return the beginning of every key: KEYS[1] of every script."""
-        return f"{{{self.name}}}:"
+        return f"{{{self.name}#{self.shard}}}:" if self.shard else f"{{{self.name}}}:"
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """Return KEYS of every script. The second one says how many shards the caller knows, if they are several."""
+        return (self.prefix,) if self.shards == 1 else (self.prefix, f"{self.prefix}{self.shards}")
 
     def wakeup(self, queue: str) -> str:
         """Return the wake-up key: a list that an idle worker waits on.

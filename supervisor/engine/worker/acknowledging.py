@@ -31,9 +31,13 @@ _PART_OF_TTL: Final = 1 / 6
 
 
 class Acknowledging:
-    def __init__(self, own_replicas: int | None, times: LeaseTimes) -> None:
-        """`own_replicas`: how many must have each outcome; None: as Redis has it configured."""
+    def __init__(self, own_replicas: int | None, times: LeaseTimes, known: Sequence[str] = ()) -> None:
+        """`own_replicas`: how many must have each outcome; None: as Redis has it configured.
+
+        `known`: the keys of each script behind the prefix, of Namespace.keys.
+        """
         self._own_replicas = own_replicas
+        self._known = known
         self._times = times
         self._lacking: list[Part] = []  # parts that were carried out, and that too few replicas have
         self.is_short = False  # the latest exchange has left some
@@ -137,7 +141,7 @@ class Acknowledging:
         """Return the lease with a wait for replicas behind it, if it gives jobs that must not start twice."""
         if not self.replicas:
             return lease
-        return _OnceAcknowledged(lease, partial(self._starts, worker), lambda: self.wanted).command
+        return _OnceAcknowledged(lease, partial(self._starts, worker), lambda: self.wanted, self._known).command
 
     def _starts(self, worker: str, jobs: Sequence[tuple[str, int]]) -> Command[Renewals]:
         starts = [Renewal(jid, token, started=True) for jid, token in jobs]
@@ -156,8 +160,10 @@ class _OnceAcknowledged:
         lease: Command[Grant],
         starts: Callable[[Sequence[tuple[str, int]]], Command[Renewals]],
         wanted: Callable[[], Acknowledgement],
+        known: Sequence[str],
     ) -> None:
         """`starts(jobs)` makes the command that tells their starts, by jid and token."""
+        self._known = known
         self._lease = lease
         self._starts = starts
         self._wanted = wanted
@@ -173,7 +179,7 @@ class _OnceAcknowledged:
         if not jobs:
             return self._payloads
         self._asked = self._wanted()
-        self.commands = (*self._payloads.commands, self._starts(jobs).wire(prefix), self._asked.command)
+        self.commands = (*self._payloads.commands, self._starts(jobs).wire(prefix, *self._known), self._asked.command)
         return self
 
     def fill(self, replies: Sequence[Any]) -> None:

@@ -65,7 +65,7 @@ class Pipeline:
         watcher: Watcher,
         timers: DeadlineTimers,
     ) -> None:
-        self._prefix = namespace.prefix
+        self._keys = namespace.keys
         self._identity = identity
         self._times = times
         self._acknowledging = acknowledging
@@ -116,7 +116,7 @@ class Pipeline:
         """
         assert not self.parts
         self._identity.number += 1
-        wires: list[Wire] = [(partial(self._take, part), part.command.wire(self._prefix)) for part in parts]
+        wires: list[Wire] = [(partial(self._take, part), part.command.wire(*self._keys)) for part in parts]
         self._wait_for_replicas(wires, self._acknowledging.command_behind(parts))
         self.parts = [*self._acknowledging.take_lacking(), *parts]
         self.sent_at = clock.boottime()
@@ -125,7 +125,7 @@ class Pipeline:
 
     def send_aside(self, command: Command[Any]) -> None:
         """Send a command that is no part of an exchange and whose reply says nothing. Raises LinkLost."""
-        self._send([(partial(self._take, Part(command)), command.wire(self._prefix))])
+        self._send([(partial(self._take, Part(command)), command.wire(*self._keys))])
 
     def send_plain(self, *command: Any) -> None:
         """Send a Redis command that needs no script and whose reply says nothing. Raises LinkLost."""
@@ -183,7 +183,7 @@ class Pipeline:
             if str(reply).startswith("NOSCRIPT"):
                 self._send_with_script(part)
         elif part.command.left_out is not None:
-            self._read_behind(part.command.left_out(self._prefix, reply))
+            self._read_behind(part.command.left_out(self._keys[0], reply))
 
     def _read_behind(self, behind: SentBehind) -> None:
         replies: list[Any] = []
@@ -199,12 +199,12 @@ class Pipeline:
     def _send_with_script(self, part: Part) -> None:
         """The server has lost its scripts (restart, failover, SCRIPT FLUSH) and has not carried out the command."""
         load = ("SCRIPT", "LOAD", part.command.script.text)
-        self._send_again(part, [(None, load), (partial(self._take_again, part), part.command.wire(self._prefix))])
+        self._send_again(part, [(None, load), (partial(self._take_again, part), part.command.wire(*self._keys))])
 
     def _take_again(self, part: Part, reply: Any) -> None:
         """Take the reply to a part whose script was loaded. A proxy may have refused to load it."""
         if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
-            self._send_again(part, [(partial(self._take, part), part.command.wire_with_script(self._prefix))])
+            self._send_again(part, [(partial(self._take, part), part.command.wire_with_script(*self._keys))])
         else:
             self._take(part, reply)
 

@@ -63,7 +63,7 @@ class Session:
         self.identity = Identity()
         self.serving = ServedQueues(queues)
         self.times = LeaseTimes(ttl_s, self.serving, dialer.patience)
-        self.acknowledging = Acknowledging(acknowledge, self.times)
+        self.acknowledging = Acknowledging(acknowledge, self.times, namespace.keys[1:])
         self.leaser = Leaser(self.identity, self.serving, self.times, self.acknowledging)
         self.pipeline = Pipeline(namespace, self.identity, self.times, self.acknowledging, watcher, timers)
         self.wakeups: Wait
@@ -139,7 +139,7 @@ class Session:
 
     def _connect(self, _now_at: float) -> None:
         greeting: list[tuple[Any, ...]] = [("SCRIPT", "LOAD", script.text) for script in scripts.OF_A_WORKER]
-        greeting += [("INFO", "server"), self.times.query().wire(self._namespace.prefix)]
+        greeting += [("INFO", "server"), self.times.query().wire(*self._namespace.keys)]
         self._connector = Connector(self._dialer, 1 + self.wakeups.links, greeting, CONNECT_S)
         self._watcher.watch(self._connector, self._on_connection)
 

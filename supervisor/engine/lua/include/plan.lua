@@ -142,6 +142,7 @@ local function raise(counter, by)
       refuse("REFUSED", counter .. " is no number: leasehold check --repair mends it")
     end
     state = { last = tonumber(value), raised = 0 }
+    if counter == "token" and layout.first_token then state.last, state.verb = layout.first_token, "SET" end
     counters[counter] = state
   end
   state.raised = state.raised + by
@@ -230,7 +231,7 @@ local function commit()
       for _, score in pairs(members) do is_write = is_write or score end
     end
     for _, name in ipairs(is_write and { "tracked", "tags", "workers" } or {}) do store(P .. name, "2") end
-    if is_write then store(P .. "config", layout.has_options and "2+" or "2") end
+    if is_write then store(P .. "config", layout.mark()) end
   end
   local pushed = wakeups_to_push()
   --   A key of a wrong type must raise here, not half-way.
@@ -246,7 +247,12 @@ local function commit()
   --   From here on nothing is read. An account may lack the right to rename.
   for from, to in pairs(renamed) do redis.call("RENAME", from, to) end
   for counter, state in pairs(counters) do
-    if state.raised ~= 0 and state.last + state.raised ~= 0 then redis.call("INCRBY", P .. counter, state.raised) end
+    local value = state.last + state.raised
+    if state.verb and state.raised ~= 0 then
+      redis.call("SET", P .. counter, digits(value))
+    elseif state.raised ~= 0 and value ~= 0 then
+      redis.call("INCRBY", P .. counter, state.raised)
+    end
   end
   in_chunks("UNLINK", dropped)
   in_chunks("MSET", values)

@@ -1,0 +1,35 @@
+"""Builds the command that says how many shards a namespace has. Runs in every process that speaks to Redis.
+
+Must not do I/O.
+"""
+
+from supervisor.engine.commands.command import Command
+from supervisor.engine.model import scripts
+from supervisor.engine.model.errors import LeaseholdError
+from supervisor.engine.model.shards import OtherShards, ShardCount, checked_shards
+
+
+def divide(shards: int | None = None) -> Command[ShardCount]:
+    """Give a new namespace its number of shards, 1 to 64; None: only read it. Answers how many it has.
+
+    Raises LeaseholdError if it has another number, and OtherShards while its jobs are being moved. It goes to the first
+    shard, by a caller that knows of none.
+    """
+    wanted = None if shards is None else checked_shards("shards", shards)
+
+    def parse(reply: bytes) -> ShardCount:
+        found = OtherShards(reply.decode())
+        if found.count is None:
+            raise found
+        if wanted not in (None, found.count.number):
+            raise LeaseholdError(
+                f"the namespace has {_shards(found.count.number)}, and --shards {wanted} asks for another number: say"
+                f" the one it has, or none; `leasehold reshard {wanted}` moves its jobs from 1 shard to several"
+            )
+        return found.count
+
+    return Command(scripts.DIVIDE, ("" if wanted is None else wanted,), parse)
+
+
+def _shards(number: int) -> str:
+    return "1 shard" if number == 1 else f"{number} shards"

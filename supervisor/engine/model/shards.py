@@ -1,0 +1,117 @@
+"""Says in which shard of a namespace a job lies. Runs in every process that speaks to Redis. Must not do I/O.
+
+A namespace of several shards is as many namespaces of the engine, each with a hash tag of its own, so that a Cluster
+can spread them over its primaries. A job lies in the shard that follows from its jid, and a lease in the one that
+follows from its token. What must be one atomic step has one key, and so lies in one shard.
+"""
+
+import re
+from binascii import crc_hqx
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from supervisor.engine.model.errors import LeaseholdError
+
+MOST_SHARDS: Final = 64
+#: Each shard draws its tokens from a range of its own. lua/include/layout.lua has the same figure.
+_TOKENS: Final = 2**46
+#: A jid has at most 64 bytes: 22 of its own, two braces, and the key.
+KEY_BYTES: Final = 40
+_COUNT: Final = re.compile(r"([0-9]+)(<?)")
+
+
+def key_of(name: str) -> str:
+    """Return from what the shard of a jid, a limit, a unique key or a batch follows.
+
+    Redis does the same with its keys: what stands between the first pair of braces, if anything does, else all of it.
+    """
+    first = name.find("{")
+    if first >= 0:
+        last = name.find("}", first + 1)
+        if last > first + 1:
+            return name[first + 1 : last]
+    return name
+
+
+def shard_of(name: str, shards: int) -> int:
+    """Return the shard of a jid, a limit, a unique key or a batch in a namespace of so many shards."""
+    return crc_hqx(key_of(name).encode(), 0) % shards
+
+
+def shard_of_token(token: int) -> int:
+    """Return the shard that has granted a lease with this token."""
+    return token // _TOKENS
+
+
+def checked_shards(argument: str, shards: object) -> int:
+    """Return a number of shards, 1 to 64. Raises TypeError or ValueError naming the argument."""
+    if not isinstance(shards, int) or isinstance(shards, bool):
+        raise TypeError(f"{argument} must be an int, not {type(shards).__name__}: {shards!r:.100}")
+    if not 1 <= shards <= MOST_SHARDS:
+        raise ValueError(f"{argument} must be 1 to {MOST_SHARDS}: {shards}")
+    return shards
+
+
+class ShardCount(NamedTuple):
+    """How many shards a namespace has, as the mark of its layout says.
+
+    `has_strays`: shard 0 has jobs whose jids belong to other shards, since the namespace was divided.
+    """
+
+    number: int = 1
+    has_strays: bool = False
+
+
+class OtherShards(LeaseholdError):
+    """The namespace has another number of shards than the caller knows. Nothing has changed.
+
+    `count`: how many; None while its jobs are being moved.
+    """
+
+    def __init__(self, why: str) -> None:
+        said = why.partition(" ")[0]
+        counted = _COUNT.fullmatch(said)
+        self.count = None if counted is None else ShardCount(int(counted[1]), bool(counted[2]))
+        if self.count is None:
+            before, _, after = said.partition(">")
+            super().__init__(
+                f"the namespace is being moved from {before} shards to {after}: nothing has changed, try again; if the"
+                f" move was broken off, `leasehold reshard {after}` goes on with it"
+            )
+        else:
+            super().__init__(f"the namespace has {self.count.number} shards, not as many as this caller knows")
+
+
+class Tie(NamedTuple):
+    """A thing that must be in one step with the job, and its key: they must lie in one shard."""
+
+    what: str
+    key: str
+
+
+def tied_jid(jid: str, own: bool, ties: Iterable[Tie]) -> str:
+    """Return the jid that lies where all that the job is tied to does. `own`: it was given, and cannot be changed.
+
+    Raises ValueError if there is none.
+    """
+    wanted: Tie | None = None
+    for tie in (*((Tie("its jid", key_of(jid)),) if own else ()), *ties):
+        if wanted is not None and tie.key != wanted.key:
+            raise ValueError(
+                f"{wanted.what} and {tie.what} may lie in different shards ({wanted.key!r:.100}, {tie.key!r:.100}), and"
+                " one step cannot reach both: give both names the same part in braces, like {customer-7}"
+            )
+        wanted = tie
+    if own or wanted is None or key_of(jid) == wanted.key:
+        return jid
+    return with_key(jid, wanted)
+
+
+def with_key(jid: str, tie: Tie) -> str:
+    """Return a fresh jid that ends in the key, in braces. Raises ValueError for a key that no jid has room for."""
+    if len(tie.key.encode()) > KEY_BYTES or "{" in tie.key or "}" in tie.key:
+        raise ValueError(
+            f"{tie.what} must have at most {KEY_BYTES} bytes and no odd brace, or a part in braces that has, to lie in"
+            f" one shard with its jobs: {tie.key!r:.100}"
+        )
+    return f"{jid}{{{tie.key}}}"
