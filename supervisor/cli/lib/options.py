@@ -124,6 +124,7 @@ PUT_OPTIONS: Mapping[str, Reader] = {
     "throttle": parse_duration,
     "collect": parse_duration,
     "most": whole,
+    "together": str,
 }
 #: Those of a recurring job.
 RECUR_OPTIONS: Mapping[str, Reader] = {

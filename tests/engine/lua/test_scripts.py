@@ -24,6 +24,7 @@ from supervisor.engine.commands import (
     course,
     data_schemas,
     deleting,
+    dividing,
     doors,
     facts,
     job_changes,
@@ -153,13 +154,13 @@ def test_flags_allow_oom_and_mark_read_only_scripts():
     flags = {script.name: script.text.split("\n")[0] for script in scripts.ALL}
     assert {name for name, line in flags.items() if line == "#!lua"} == {
         "put", "log", "recur", "declare", "await", "signal", "stream", "batchopen", "door",
-        "doorlists", "describe",
+        "doorlists", "describe", "divide",
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "concerns", "timing", "names", "list", "peek", "tagged", "tags", "tracked",
         "workers", "worker", "stats", "recent", "course", "recurring", "settings", "limits", "limited", "lanes", "wish",
         "asks", "find", "data", "cancelled", "audit", "layouts", "why", "batch", "batches", "doors",
-        "schemas",
+        "schemas", "strays",
     }  # fmt: skip
 
 
@@ -768,6 +769,10 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "doortake": lambda stage: doors.take([door(stage, "rwq", "1", "held-0", "old-done", "2", "2")], 100, now=NOW),
     "doortake: broken": lambda stage: doors.take([door(stage, "celery", "{", "[]")], 100, now=NOW),
     "layouts": lambda _: upgrade.look(now=NOW),
+    "divide": lambda _: dividing.divide(1),
+    "strays": lambda _: dividing.strays(
+        [("job", "held-0"), ("batch", "open"), ("recurrence", "cron"), ("limit", "l"), ("unique", "q\nkey")]
+    ),
     "convert": lambda _: upgrade.begin_back(NOW + 9 * DAY, now=NOW + 9 * DAY),
     "convert: end of the way back": lambda stage: on_the_way_back(stage, upgrade.end_back(now=NOW + 9 * DAY)),
     "convert: broken off": lambda stage: on_the_way_back(stage, upgrade.up(NOW + 9 * DAY, now=NOW + 9 * DAY)),
@@ -1076,7 +1081,8 @@ PLAIN_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
 }  # fmt: skip
 SCENES |= SPECIAL_SCENES | PLAIN_SCENES
 READING = {script.name for script in scripts.ALL if script.reads_only}
-WRITING = [name for name in SCENES if name.partition(":")[0] not in READING]
+#: A namespace in use is not divided.
+WRITING = [name for name in SCENES if name.partition(":")[0] not in READING | {"divide"}]
 #: The worlds of the scenes of each stage.
 PLAYED_IN = {"ready": ("heard", "paused", "limited"), "special": ("heard",), "plain": ("heard", "unheard")}
 IN_WORLDS = [(scene, world) for scene in SCENES for world in PLAYED_IN[stage_of(scene)]]
