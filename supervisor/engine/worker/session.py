@@ -20,6 +20,7 @@ from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.transport.dialer import Dialer
 from supervisor.engine.transport.link import CONNECT_S, Connector, LayoutRefused, LinkLost
+from supervisor.engine.worker import known_leases
 from supervisor.engine.worker.acknowledging import Acknowledging
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
@@ -117,7 +118,7 @@ class Session:
         Raises LinkLost.
         """
         if self._resumed:
-            starts = [leasing.Renewal(lease.jid, lease.token, started=True) for lease in leases]
+            starts = [known_leases.started(lease) for lease in leases]
             self.pipeline.send_aside(leasing.renew(self.worker, starts, ttl_s=self.times.own_ttl_s))
 
     def read(self) -> None:
@@ -183,11 +184,7 @@ class Session:
         def deregistered(_message: str) -> None:
             on_deregistered()
 
-        identity = self.identity
-        resume = leasing.resume(
-            identity.name, identity.next_number, [(lease.jid, lease.token) for lease in known],
-            highest=identity.highest_token, ttl_s=self.times.own_ttl_s,
-        )  # fmt: skip
+        resume = known_leases.resume(self.identity, self.times, known)
         # The parts keep their order: a job's last checkpoint comes before its outcome.
         again, self._unanswered = self._unanswered, []
         self.pipeline.exchange([*again, Part(resume, resumed, {"DEREGISTERED": deregistered}, must=True)])
