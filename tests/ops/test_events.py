@@ -465,7 +465,7 @@ def test_a_pipe_that_cannot_be_reopened_never_blocks(pipe, monkeypatch):
     def refuse(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("supervisor.ops.events.os.open", refuse)
+    monkeypatch.setattr("supervisor.ops.log_sink.os.open", refuse)
     events = Events(writing, "json", "info")
     for number in range(2_000):
         events.emit("job.completed", **{**DONE, "attempt": number})
