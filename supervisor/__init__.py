@@ -7,16 +7,9 @@ if TYPE_CHECKING:
     from supervisor.child.around import Ending, around_job
     from supervisor.child.context import JobBatch, JobContext
     from supervisor.child.handler import Handler
-    from supervisor.child.handlers import (
-        Fail,
-        Interrupted,
-        Retry,
-        SoftTimeout,
-        after_fork,
-        before_fork,
-        handler,
-        on_exit,
-    )
+    from supervisor.child.handlers import handler
+    from supervisor.child.hooks import after_fork, before_fork, on_exit
+    from supervisor.child.orders import Fail, Interrupted, Retry, SoftTimeout
     from supervisor.child.typed_put import HandlerOptions, TypedPut
     from supervisor.engine.client.around_put import Put, around_put
     from supervisor.engine.client.async_batches import AsyncBatch
@@ -106,12 +99,12 @@ _HOMES = {
     "Ending": "child.around",
     "Event": "engine.client.event_stream",
     "EventStream": "engine.client.event_stream",
-    "Fail": "child.handlers",
+    "Fail": "child.orders",
     "Failed": "engine.model.outcomes",
     "Handler": "child.handler",
     "HandlerOptions": "child.typed_put",
     "HandlerSettings": "messages",
-    "Interrupted": "child.handlers",
+    "Interrupted": "child.orders",
     "Job": "engine.client.sync_handles",
     "JobBatch": "child.context",
     "JobContext": "child.context",
@@ -147,8 +140,8 @@ _HOMES = {
     "Released": "engine.model.outcomes",
     "Retried": "engine.model.outcomes",
     "ServerMemory": "engine.commands.concerns",
-    "Retry": "child.handlers",
-    "SoftTimeout": "child.handlers",
+    "Retry": "child.orders",
+    "SoftTimeout": "child.orders",
     "Spread": "engine.commands.statistics",
     "Stats": "engine.commands.statistics",
     "TakenEntries": "engine.commands.doors",
@@ -162,12 +155,12 @@ _HOMES = {
     "Worker": "in_process.worker",
     "WorkerInfo": "engine.commands.workers",
     "WorkerJobs": "engine.commands.workers",
-    "after_fork": "child.handlers",
+    "after_fork": "child.hooks",
     "around_job": "child.around",
     "around_put": "engine.client.around_put",
-    "before_fork": "child.handlers",
+    "before_fork": "child.hooks",
     "handler": "child.handlers",
-    "on_exit": "child.handlers",
+    "on_exit": "child.hooks",
 }
 
 __all__ = [

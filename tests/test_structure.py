@@ -219,8 +219,8 @@ def test_zygote_and_child_reach_no_module_that_speaks_to_redis(module):
     [
         "import supervisor.zygote.zygote",
         "from supervisor import handler, Retry, Fail, Interrupted",
-        "from supervisor.child import handlers; handlers.load('handlers')",
-        "from supervisor.child import handlers; handlers.load('supervisor.cli.demo.handlers')",
+        "from supervisor.child import loading; loading.load('handlers')",
+        "from supervisor.child import loading; loading.load('supervisor.cli.demo.handlers')",
     ],
 )
 def test_zygote_child_and_handlers_never_load_redis(code):
@@ -230,7 +230,7 @@ def test_zygote_child_and_handlers_never_load_redis(code):
 
 def test_process_tests_do_not_load_what_only_typed_handlers_need():
     """Nearly a thousand zygotes load the menu, and pydantic would make each twice as expensive."""
-    code = "import sys; sys.path.insert(0, 'tests/process'); import supervisor.child.handlers as h; h.load('menu')"
+    code = "import sys; sys.path.insert(0, 'tests/process'); from supervisor.child import loading; loading.load('menu')"
     assert "pydantic" not in python(f"{code}; print(*sys.modules)").split()
 
 

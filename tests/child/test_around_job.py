@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.child import around
 from supervisor.child.around import Ending, around_job
-from supervisor.child.handlers import Interrupted, SoftTimeout
+from supervisor.child.orders import Interrupted, SoftTimeout
 from supervisor.messages import Trouble
 
 

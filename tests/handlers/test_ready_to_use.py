@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from handlers import files, text
-from supervisor.child.handlers import Fail
+from supervisor.child.orders import Fail
 
 
 def test_words_are_counted():

@@ -23,7 +23,7 @@ from supervisor import (
     handler,
 )
 from supervisor.child import around
-from supervisor.child.handlers import HandlersError
+from supervisor.child.handler import HandlersError
 from supervisor.engine.embedded import embedded
 from supervisor.engine.embedded.embedded import EmbeddedError
 from supervisor.engine.embedded.private_server import PrivateServer

@@ -11,7 +11,8 @@ import orjson
 import pytest
 
 from supervisor.child.context import JobCalls, JobContext
-from supervisor.child.handlers import Retry, handler
+from supervisor.child.handlers import handler
+from supervisor.child.orders import Retry
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.messages import JobMessage
 
