@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from supervisor.child.handler import Handler
 from supervisor.child.orders import Fail, Interrupted, Retry
-from supervisor.config import parse_duration, parse_size
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.new_jobs import checked_options
 from supervisor.engine.model.rhythm import checked_rhythm
 from supervisor.engine.model.unique_modes import MODES, checked_mode
 from supervisor.engine.model.validation import Duration
 from supervisor.messages import MAX_DELAY_S, MOST_BESIDE, HandlerSettings
+from supervisor.units import parse_duration, parse_size
 
 if TYPE_CHECKING:
     from supervisor.child.context import JobContext

@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from supervisor.child.handler import Handler
-from supervisor.config import LONGEST_LEASE_S, SHORTEST_LEASE_S
 from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.model.validation import Duration, checked_int, checked_seconds
@@ -38,6 +37,7 @@ from supervisor.in_process.skills import Skills
 from supervisor.in_process.status_answers import StatusAnswers
 from supervisor.in_process.upkeep import Upkeep
 from supervisor.in_process.waits import Waits
+from supervisor.setting_values import LONGEST_LEASE_S, SHORTEST_LEASE_S
 
 log = logging.getLogger("leasehold")
 

@@ -12,7 +12,8 @@ import redis
 import yaml
 
 from supervisor.cli.lib import parser
-from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, RunConfig, parse_duration, parse_size
+from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, RunConfig
+from supervisor.units import parse_duration, parse_size
 from supervisor.web import Tokens
 from tests import servers
 from tests.deploy import dockerfile

@@ -7,8 +7,9 @@ import subprocess
 import pytest
 
 from supervisor.cli.lib import parser
-from supervisor.config import FROM_KUBERNETES, IN_POOL, SETTINGS, VARIABLES, Exit
+from supervisor.config import FROM_KUBERNETES, IN_POOL, SETTINGS, VARIABLES
 from supervisor.engine.model.options import OPTIONS
+from supervisor.exit_codes import Exit
 from supervisor.master.model.environment import BASICS
 from tests.docs.pages import OPERATIONS, PAGES, RECIPES, blocks, path_of, rows
 

@@ -9,9 +9,9 @@ import os
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
-from supervisor.config import megabytes
 from supervisor.master.model import memory
 from supervisor.master.model.memory import Usage
+from supervisor.units import megabytes
 
 V = TypeVar("V")
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from supervisor.cli.commands.web import listening
-from supervisor.config import ListenAddress
+from supervisor.setting_values import ListenAddress
 from tests.lengths import SOON_S
 
 

@@ -17,8 +17,9 @@ import pytest
 
 from supervisor.cli.doctor import findings, handlers, machine, server
 from supervisor.cli.lib.terminal import local_time
-from supervisor.config import Exit, RunConfig
+from supervisor.config import RunConfig
 from supervisor.engine.client.sync_client import Client
+from supervisor.exit_codes import Exit
 from supervisor.messages import Ready
 from tests import clusters, sentinels, servers
 from tests.environment import without_settings

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from supervised import Stage
 
-from supervisor.config import Exit
+from supervisor.exit_codes import Exit
 from tests import sentinels
 
 
