@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from supervisor.engine.commands.job_queries import Cancelled, Tracked
     from supervisor.engine.commands.lanes import LaneCounts
     from supervisor.engine.commands.limits import Limit, LimitHolder, LimitJobs, ParkedJob
-    from supervisor.engine.commands.mailbox import Wish
+    from supervisor.engine.commands.mailbox import ServeRequest
     from supervisor.engine.commands.queue_counts import Counts, Depths
     from supervisor.engine.commands.recent import Percentiles, Period, Recent
     from supervisor.engine.commands.statistics import Spread, Stats
@@ -139,6 +139,7 @@ _HOMES = {
     "RecurringJob": "engine.client.sync_handles",
     "Released": "engine.model.outcomes",
     "Retried": "engine.model.outcomes",
+    "ServeRequest": "engine.commands.mailbox",
     "ServerMemory": "engine.commands.concerns",
     "Retry": "child.orders",
     "SoftTimeout": "child.orders",
@@ -151,7 +152,6 @@ _HOMES = {
     "TypedPut": "child.typed_put",
     "Violation": "engine.commands.check",
     "Why": "engine.why.record",
-    "Wish": "engine.commands.mailbox",
     "Worker": "in_process.worker",
     "WorkerInfo": "engine.commands.workers",
     "WorkerJobs": "engine.commands.workers",
@@ -237,6 +237,7 @@ __all__ = [
     "Released",
     "Retried",
     "Retry",
+    "ServeRequest",
     "ServerMemory",
     "SoftTimeout",
     "Spread",
@@ -248,7 +249,6 @@ __all__ = [
     "TypedPut",
     "Violation",
     "Why",
-    "Wish",
     "Worker",
     "WorkerInfo",
     "WorkerJobs",

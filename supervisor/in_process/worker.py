@@ -137,7 +137,7 @@ class Worker:
         )  # fmt: skip
         demand = self._demand = LeaseDemand(jobs, serving, skills.once, news.set)
         renewals = LeaseRenewals(identity, times, book, jobs)
-        mail = MailReader(serving, demand.ask, renewals.on_hint_of_loss)
+        mail = MailReader(serving, demand.lease_soon, renewals.on_hint_of_loss)
         waits = self._waits = Waits(calls, identity, mail, demand, news.set)
         upkeep = self._upkeep = Upkeep(calls, identity, serving, demand)
         answers = StatusAnswers(identity, serving, demand, jobs, book)

@@ -168,7 +168,7 @@ class Session:
         self.times.spare_peers()
         # Mail may have been lost with the connection.
         self.serving.look_for_queues()
-        self.serving.look_for_wish()
+        self.serving.look_for_requests()
         self._resume(known, on_resumed, on_deregistered)
         self.has_begun = True
 
@@ -196,7 +196,7 @@ class Session:
         # Renewals and mail to itself may have made another record of the worker meanwhile.
         self.pipeline.send_aside(workers.deregister(self.identity.name, own=True))
         self.identity.rename()
-        self.serving.forget_wish()
+        self.serving.forget_requests()
         self._resumed = self._lost_grant = False
         self._unanswered.clear()
         self._resume((), on_resumed, on_deregistered)

@@ -38,12 +38,12 @@ class JobReports:
         elif not self._reports.add_checkpoint(running, checkpoint):
             self._count(running)
 
-    def question(self, running: HeldLease, body: bytes) -> None:
-        """The job asks for results of its parents, and waits. Raises ValueError for nonsense, and for too many of them.
+    def results_wanted(self, running: HeldLease, body: bytes) -> None:
+        """The job wants results of its parents, and waits. Raises ValueError for nonsense, and for too many of them.
 
         A handler that was interrupted while it waited may ask again.
         """
-        if not self._reports.add_question(running, unpack_wanted(body)):
+        if not self._reports.add_wanted(running, unpack_wanted(body)):
             self._count(running)
 
     def chunk(self, running: HeldLease, body: bytes) -> None:

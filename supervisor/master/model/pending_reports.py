@@ -32,7 +32,7 @@ class PendingReports:
         self._checkpointed: dict[int, HeldLease] = {}  # by token
         # By token, with the last checkpoint's number: in the exchange under way, or in one that got no answer.
         self._storing: dict[int, tuple[HeldLease, int]] = {}
-        self._questions: dict[int, tuple[HeldLease, ResultsWanted]] = {}  # by token
+        self._wanted: dict[int, tuple[HeldLease, ResultsWanted]] = {}  # by token
 
     @property
     def any(self) -> bool:
@@ -130,23 +130,23 @@ class PendingReports:
         storing, self._storing = self._storing, {}
         return list(storing.values())
 
-    # questions for results of parents
+    # wanted results of parents
 
-    def add_question(self, held: HeldLease, wanted: ResultsWanted) -> bool:
-        """Replace the job's last question. Return False if that has not been taken."""
-        is_first = held.lease.token not in self._questions
-        self._questions[held.lease.token] = held, wanted
+    def add_wanted(self, held: HeldLease, wanted: ResultsWanted) -> bool:
+        """Replace what the job wanted last. Return False if that has not been taken."""
+        is_first = held.lease.token not in self._wanted
+        self._wanted[held.lease.token] = held, wanted
         return is_first
 
-    def keep_question(self, held: HeldLease, wanted: ResultsWanted) -> None:
-        """The exchange that took the question got no answer. A later question of the job stays."""
-        self._questions.setdefault(held.lease.token, (held, wanted))
+    def keep_wanted(self, held: HeldLease, wanted: ResultsWanted) -> None:
+        """The exchange that took it got no answer. What the job has wanted since stays."""
+        self._wanted.setdefault(held.lease.token, (held, wanted))
 
-    def take_questions(self, now_at: float, most: int) -> list[tuple[HeldLease, ResultsWanted]]:
-        """Take at most so many questions of jobs that may read by now."""
-        due = (token for token, (held, _wanted) in self._questions.items() if held.next_results_at <= now_at)
-        return [self._questions.pop(token) for token in list(islice(due, most))]
+    def take_wanted(self, now_at: float, most: int) -> list[tuple[HeldLease, ResultsWanted]]:
+        """Take what at most so many jobs want that may read by now."""
+        due = (token for token, (held, _) in self._wanted.items() if held.next_results_at <= now_at)
+        return [self._wanted.pop(token) for token in list(islice(due, most))]
 
-    def next_question_at(self) -> float:
-        """When the first waiting question may be asked (monotonic s). Infinity: none waits."""
-        return min((held.next_results_at for held, _wanted in self._questions.values()), default=math.inf)
+    def next_wanted_at(self) -> float:
+        """When the first job may read results (monotonic s). Infinity: none wants any."""
+        return min((held.next_results_at for held, _ in self._wanted.values()), default=math.inf)

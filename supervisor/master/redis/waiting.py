@@ -41,7 +41,7 @@ class Waiting:
         self._listeners = listeners
         self._doors = doors
         self._idle_exit = idle_exit
-        self._mail = MailReader(serving, leasing.ask, renewing.on_hint_of_loss, doors.look_for_doors)
+        self._mail = MailReader(serving, leasing.lease_soon, renewing.on_hint_of_loss, doors.look_for_doors)
         self._full_since_at: float | None = None  # no child could take a job since then
 
     def prepare(self, now_at: float) -> None:
@@ -51,12 +51,12 @@ class Waiting:
         if self._wakeups.waiting and not self._may_go_on:
             self._wakeups.end_wait()
         if self._listeners.take_pushed():
-            self._leasing.ask()
+            self._leasing.lease_soon()
         self._doors.hear()
         if self._renewing.is_hinted:  # this renewal answers all mail that has come until now
             self._wakeups.drop_mail()
             self._serving.look_for_queues()
-            self._serving.look_for_wish()
+            self._serving.look_for_requests()
             self._doors.look_for_doors()
 
     @property
@@ -107,6 +107,6 @@ class Waiting:
         if self._wakeups.timed_out:
             self._serving.look_for_queues()  # mail may be lost, too
         if self._wakeups.woken:
-            self._leasing.ask()
+            self._leasing.lease_soon()
         if granted is not None:
             self._leasing.on_waited(granted)

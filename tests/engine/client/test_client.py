@@ -516,13 +516,15 @@ def test_a_job_is_unfailed_with_other_data_or_another_klass(client):
     assert client.failed() == {}
 
 
-def test_a_wish_to_serve_other_queues_lies_there_and_its_worker_is_told(client, server, namespace):
+def test_a_request_to_serve_other_queues_is_stored_and_its_worker_is_told(client, server, namespace):
     calls_of(client).call(leasing.resume, "w", 1, [])
-    assert calls_of(client).run(mailbox.wish("w")) == mailbox.Wish(0, [], None)
+    assert calls_of(client).run(mailbox.serve_request("w")) == mailbox.ServeRequest(0, [], None)
     client.serve("w", ["high", " email-* ", "!email-bulk"])
-    assert calls_of(client).run(mailbox.wish("w")) == mailbox.Wish(1, ["high", "email-*", "!email-bulk"], None)
+    assert calls_of(client).run(mailbox.serve_request("w")) == mailbox.ServeRequest(
+        1, ["high", "email-*", "!email-bulk"], None
+    )
     client.serve("w", ["high:3", "low"], order="weighted")
-    assert calls_of(client).run(mailbox.wish("w")) == mailbox.Wish(2, ["high:3", "low"], "weighted")
+    assert calls_of(client).run(mailbox.serve_request("w")) == mailbox.ServeRequest(2, ["high:3", "low"], "weighted")
     assert server.redis.lrange(f"{{{namespace}}}:mail:w", 0, -1) == [b"serve"]
 
 
@@ -597,7 +599,7 @@ def test_the_async_client_does_what_the_sync_one_does(server, namespace, clock):
             assert await q.put("k", jid="u", unique="key") == await q.put("k", jid="v", unique="key") == "u"
             await calls_of(client).call(leasing.resume, "master", 1, [])
             await client.serve("master", ["q"])
-            assert (await calls_of(client).run(mailbox.wish("master"))).queues == ["q"]
+            assert (await calls_of(client).run(mailbox.serve_request("master"))).queues == ["q"]
             assert await (await client.job("c")).unfail(data=5) is True
             assert (await client.job("c")).data == 5
 

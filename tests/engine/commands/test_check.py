@@ -628,7 +628,7 @@ DAMAGES: dict[str, Damage] = {
         {("no-expiry", "schema:bf21a9e8fbc5a384"), ("foreign-value", "schema:a")},
         lambda ns: ns.redis.ttl(ns.key("schema:bf21a9e8fbc5a384")) > 0 == ns.redis.exists(ns.key("schema:a")),
     ),
-    "a question and an answer that would stay": Damage(
+    "a request and an answer that would stay": Damage(
         lambda ns: (ns.redis.rpush(ns.key("asks:w"), "1"), ns.redis.rpush(ns.key("answer:x"), "1")),
         {("no-expiry", "asks:w"), ("no-expiry", "answer:x")},
         lambda ns: ns.redis.ttl(ns.key("asks:w")) > 0 < ns.redis.ttl(ns.key("answer:x")),

@@ -166,12 +166,12 @@ def test_jobs_held_back_do_not_keep_the_worker(client, q, idle, watchers, retire
     assert retire() == ""
 
 
-def test_mail_and_questions_keep_the_worker(client, q, retire, server, namespace):
+def test_mail_and_requests_keep_the_worker(client, q, retire, server, namespace):
     calls_of(client).call(leasing.resume, "me", 1, [])
     server.redis.rpush(f"{{{namespace}}}:mail:me", "queues")
     assert retire() == "mail"
     server.redis.delete(f"{{{namespace}}}:mail:me")
-    calls_of(client).call(mailbox.ask, "question", ["me"], "status", stands_s=60)
+    calls_of(client).call(mailbox.ask, "request", ["me"], "status", stands_s=60)
     server.redis.delete(f"{{{namespace}}}:mail:me")
     assert retire() == "asked"
 

@@ -233,7 +233,7 @@ def test_paused_master_leaves_jobs_and_their_wakeup(played, live, server, namesp
     master.turn_until(lambda: master.session.wakeups.waiting)  # for mail alone
     assert (live.job("a").state, server.redis.llen(f"{{{namespace}}}:bell:q")) == ("waiting", 1)
     master.desk.placing.resume()
-    master.leasing.ask()
+    master.leasing.lease_soon()
     assert running(master).jid == "a"
 
 
