@@ -152,10 +152,12 @@ class PlayedWorker:
             self._on_wakeup()
 
     def _on_wakeup(self) -> None:
-        _ended, granted = self.session.wakeups.read()
-        if granted is not None:
-            self.granted += granted.grant.leases
-        if b"ask" in self.session.wakeups.take_mail():
+        end = self.session.wakeups.read()
+        if end is None:
+            return
+        if end.granted is not None:
+            self.granted += end.granted.grant.leases
+        if b"ask" in end.mail:
             self.session.serving.look_for_requests()
 
     def rename(self) -> None:

@@ -30,7 +30,7 @@ from supervisor.engine.worker.looks import Looks
 from supervisor.engine.worker.pipeline import DeadlineTimers, Pipeline, Refusal, Watcher
 from supervisor.engine.worker.push_listeners import MOST_LISTENERS, PushListeners
 from supervisor.engine.worker.served_queues import ServedQueues
-from supervisor.engine.worker.wait import Wait
+from supervisor.engine.worker.wait import LeaseBehind, Wait
 from supervisor.engine.worker.wakeups import Wakeups
 
 OnResumed = Callable[[Sequence[LeaseRecord], ResumeResult], None]
@@ -236,7 +236,7 @@ class Session:
     @property
     def may_hold_more(self) -> bool:
         """True if a lease is unanswered: the server may have granted jobs that this worker does not know of."""
-        return self._lost_grant or self.wakeups.may_lease or self.pipeline.is_leasing
+        return self._lost_grant or self.wakeups.lease_behind is not LeaseBehind.NONE or self.pipeline.is_leasing
 
     def lose(self) -> float:
         """The connection is lost: keep what must be sent again. Return in how many seconds to connect anew."""

@@ -9,7 +9,7 @@ from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.worker.exchange import Granted, Part, Wanted
 from supervisor.engine.worker.leaser import Leaser
 from supervisor.engine.worker.pipeline import Pipeline
-from supervisor.engine.worker.wait import Wait
+from supervisor.engine.worker.wait import LeaseBehind, Wait
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.grants import Grants
 from supervisor.master.redis.maintenance import Maintenance
@@ -66,7 +66,7 @@ class Leasing(TimedSpeaker):
             # A lease of no job only passes a wake-up on: once a child is free, the master must ask for jobs.
             self._is_due, self._due_at = not self.wanted.count, math.inf
         elif (wanted := self._demand.for_freed_slots()) is not None:
-            self.wanted = wanted if self._leaser.queues and not self._wakeups.leases_at_end else None
+            self.wanted = wanted if self._leaser.queues and not self._wakeups.lease_behind.is_own else None
 
     def _wanted_now(self, now_at: float, coming: int) -> Wanted | None:
         if now_at >= self._due_at:
@@ -80,9 +80,9 @@ class Leasing(TimedSpeaker):
         wanted = self._demand.now(wakeups.woken, coming)
         if wanted is None:
             return None
-        if wakeups.leases_at_end:
-            if not wakeups.is_ending:  # else the wait was ended before there was a reason to ask
-                self._is_due = not wakeups.leases_all_at_end
+        if (behind := wakeups.lease_behind).is_own:
+            if not wakeups.is_ending:  # else the wait was ended before there was a reason to lease
+                self._is_due = behind is not LeaseBehind.ALL
                 wakeups.end_wait()
             return None
         wakeups.forget_wakeup()
