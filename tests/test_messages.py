@@ -288,7 +288,7 @@ def test_a_hostile_completion_is_a_value_error_or_a_type_error(body):
         messages.unpack_completion(body)
 
 
-def test_a_head_that_is_too_long_is_refused_before_it_is_decoded(monkeypatch):
+def test_a_head_that_is_too_long_is_refused_undecoded(monkeypatch):
     whole = b"".join(messages.pack_completion(FOLLOWED[2]))
     head_bytes = int.from_bytes(whole[:4], "little")
     monkeypatch.setattr(messages.completions, "MAX_HEAD_BYTES", head_bytes)
@@ -298,7 +298,7 @@ def test_a_head_that_is_too_long_is_refused_before_it_is_decoded(monkeypatch):
         messages.unpack_completion(whole)
 
 
-def test_a_head_of_too_many_values_is_refused_before_it_is_decoded(monkeypatch):
+def test_a_head_of_too_many_values_is_refused_undecoded(monkeypatch):
     head = b"[" + b"{}," * 500_000 + b"1]"
     monkeypatch.setattr(messages.completions.orjson, "loads", lambda _head: pytest.fail("it was decoded"))
     with pytest.raises(ValueError, match="1000001 values"):

@@ -298,7 +298,7 @@ def modules_that_say(words: str) -> set[str]:
     return {module for module in FILES if re.search(words, ast.get_docstring(tree_of(module)) or "")}
 
 
-def test_modules_run_only_in_the_process_that_they_name():
+def test_modules_run_only_in_their_named_process():
     in_master, in_children = (
         modules_that_say(r"Runs in (the )?master\b(?!,)"),
         modules_that_say(r"Runs in (the )?(zygote|child)"),

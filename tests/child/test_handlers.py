@@ -321,7 +321,7 @@ def test_traceback_begins_with_foreign_code():
         ({"cron": "* * * * *", "tz": "Nowhere"}, "tz must be a time zone"),
     ],
 )
-def test_rhythm_is_checked_where_it_is_declared(options, words):
+def test_rhythm_is_checked_at_its_declaration(options, words):
     with pytest.raises(ValueError, match=words):
         handlers.handler(**options)
 

@@ -102,7 +102,7 @@ def test_collected_data_that_are_no_list_are_broken(index, client):
         index.parameters.taken_list(job.raw, job.data)
 
 
-def test_only_the_handler_says_whether_it_collects(index, welcome):
+def test_only_the_handler_decides_about_collecting(index, welcome):
     with pytest.raises(ValueError, match="collect belongs to @handler"):
         index.with_options(collect=None, most=None).put([7])
     with pytest.raises(ValueError, match="collect belongs to @handler"):
@@ -390,7 +390,7 @@ def test_put_in_a_handlers_process_names_the_way(welcome, monkeypatch):
         ({"retry_on": Retry}, "retry_on"),
     ],
 )
-def test_wrong_declarations_are_refused_where_they_stand(options, match):
+def test_wrong_declarations_are_refused_at_the_decorator(options, match):
     with pytest.raises(ValueError, match=match):
         handler(**options)
 

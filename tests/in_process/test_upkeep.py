@@ -32,7 +32,7 @@ class Calls:
         return bool(due)
 
 
-def test_sweep_goes_on_until_it_has_visited_all(monkeypatch):
+def test_sweep_goes_on_until_all_is_visited(monkeypatch):
     monkeypatch.setattr(module, "next_sweep_s", lambda: 0.0)
 
     async def main():

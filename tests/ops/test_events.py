@@ -193,7 +193,7 @@ def test_many_events_at_once_are_written_as_each_alone(pipe, monkeypatch, format
     assert written[0] == written[1] != b""
 
 
-def test_fields_of_many_events_are_made_only_if_they_are_written(pipe):
+def test_fields_of_many_events_are_made_only_for_written_events(pipe):
     reading, writing = pipe
     events = Events(writing, "json", "info")
     events.emit_each("job.started", pytest.fail, ["a", "b"])

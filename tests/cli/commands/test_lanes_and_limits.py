@@ -30,7 +30,7 @@ def test_put_takes_lane_limit_expiry_and_at_most_once(shell, jobs):
     assert jobs.job("p").persistent
 
 
-def test_put_and_recur_take_a_trace_and_job_shows_it(shell, jobs):
+def test_put_and_recur_take_a_trace_that_job_shows(shell, jobs):
     trace = f"00-{'ab' * 16}-{'cd' * 8}-01"
     shell.put("k", "--jid", "j", "--trace", trace)
     shell.line("recur", "k", "--every", "1h", "--offset", "1h", "--jid", "r", "--trace", trace)

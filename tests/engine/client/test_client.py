@@ -153,7 +153,7 @@ def test_bad_input_is_named_and_changes_nothing(server, bench, row):
     ],
 )
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_client_names_what_it_cannot_be_made_of(kind, arguments, error, name):
+def test_a_client_names_its_wrong_argument(kind, arguments, error, name):
     with pytest.raises(error, match=name):
         kind(**arguments)
 
@@ -645,7 +645,7 @@ def test_leases_are_returned_when_a_due_cron_job_cannot_be_put(
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-def test_cancelled_lease_hands_back_what_it_has(server, namespace, client, clock, monkeypatch, caplog, is_away):
+def test_cancelled_lease_hands_back_its_jobs(server, namespace, client, clock, monkeypatch, caplog, is_away):
     def away(*_args, **_options):
         raise StoreUnavailable("failover")
 

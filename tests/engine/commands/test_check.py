@@ -959,7 +959,7 @@ def test_a_check_names_what_is_wrong_and_changes_nothing(ns, what):
 @pytest.mark.parametrize("slices", [SLICE, 1] if LONG else [SLICE], indirect=True)
 @pytest.mark.usefixtures("slices")
 @pytest.mark.parametrize("what", DAMAGES)
-def test_repair_reports_what_it_did_and_leaves_nothing(ns, what):
+def test_repair_reports_its_acts_and_leaves_no_violation(ns, what):
     damage = DAMAGES[what]
     damage.do(ns)
     found = ns.check(repair=True)

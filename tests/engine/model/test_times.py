@@ -198,7 +198,7 @@ def test_results_and_checkpoints_name_what_json_has_not(client):
         lease.complete({"at": datetime(2031, 7, 1)})
 
 
-def test_clients_take_a_duration_wherever_they_wait(live):
+def test_clients_take_a_duration_for_each_wait(live):
     assert live.lease("w", ["q"], ttl="10s", block="10ms") == []
     jid = live.queue("q").put("k")
     (lease,) = live.queue("q").lease("w", ttl=timedelta(minutes=1), block=timedelta(0))

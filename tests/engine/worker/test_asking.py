@@ -208,7 +208,7 @@ def test_pending_request_is_not_repeated_after_an_outage(live, play):
     assert len(worker.asked) == 1
 
 
-def test_request_made_during_an_outage_arrives_after_it(live, play, server, namespace):
+def test_request_made_during_an_outage_arrives_afterwards(live, play, server, namespace):
     worker = play()
     live.ask(None, "stacks", timeout=0)
     server.redis.delete(f"{{{namespace}}}:mail:{worker.name}")

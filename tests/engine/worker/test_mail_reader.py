@@ -22,7 +22,7 @@ from supervisor.engine.worker.served_queues import ServedQueues
         (b"", []),
     ],
 )
-def test_mail_brings_about_what_it_hints_at(message, expected):
+def test_mail_has_its_subject_looked_up(message, expected):
     done = []
     serving = ServedQueues(Queues(["*"]))
     assert serving.asks_for_names(leasing=False, now_at=0.0)

@@ -91,7 +91,7 @@ def test_recurrence_due_soon_keeps_the_worker(q, clock, idle, retire):
     assert retire(soon_s=20) == ""
 
 
-def test_a_limit_that_lets_the_next_one_start_soon_keeps_it(client, q, clock, retire):
+def test_a_limit_that_soon_lets_a_job_start_keeps_the_worker(client, q, clock, retire):
     client.limit("slow", rate="1/30s")
     q.put_many([{"klass": "k", "limit": "slow"}] * 2)
     (lease,) = q.lease("me", 2)
@@ -176,7 +176,7 @@ def test_mail_and_requests_keep_the_worker(client, q, retire, server, namespace)
     assert retire() == "asked"
 
 
-def test_only_the_queues_that_it_serves_count(client, idle, retire):
+def test_only_queues_that_the_worker_serves_keep_the_worker(client, idle, retire):
     client.queue("others").put("k")
     assert retire(queues=("q", "more")) == ""
     assert retire(queues=("q", "others")) == "work"

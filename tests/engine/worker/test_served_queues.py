@@ -17,7 +17,7 @@ def globbing():
     return ServedQueues(Queues(["mail-*", "!mail-bulk", "z"]))
 
 
-def test_plain_names_are_served_as_they_are_and_never_asked_for(plain):
+def test_plain_names_are_served_and_never_looked_up(plain):
     assert (plain.names, plain.patterns, plain.order, plain.weights) == (("a", "b"), ("a", "b"), "strict", None)
     plain.look_for_queues()
     assert not plain.looks_due

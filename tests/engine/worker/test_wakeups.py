@@ -29,7 +29,7 @@ def jids(worker):
     return [lease.jid for lease in worker.granted]
 
 
-def test_a_job_is_leased_with_the_end_of_the_wait_for_it(waiting, live):
+def test_a_job_is_leased_with_the_end_of_its_wait(waiting, live):
     exchanges = waiting.exchanges
     live.queue("q").put("k", jid="a")
     waiting.wait_to_end()
@@ -191,7 +191,7 @@ def test_silence_in_an_exchange_loses_the_connection(worker, server):
         server.redis.client_unpause()
 
 
-def test_lost_session_connects_again_when_it_is_time(worker):
+def test_lost_session_connects_again_after_its_pause(worker):
     wait_s = worker.session.lose()
     worker.timers.run_due(clock.monotonic())
     assert not worker.session.connected

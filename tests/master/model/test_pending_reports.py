@@ -129,7 +129,7 @@ def test_job_has_at_most_a_megabyte_of_steps_on_their_way(ledger):
         ledger.reports.add_checkpoint(held, Checkpoint(16, b"1", "one more"))
 
 
-def test_jobs_ask_in_their_order_and_when_they_may(ledger):
+def test_results_are_read_in_the_order_of_the_jobs_and_when_due(ledger):
     first, second, third = add(ledger, 1, 2, 3)
     first.next_results_at = 10.0
     wanted = ResultsWanted(1, 0, 64)

@@ -50,7 +50,7 @@ def reported(master, monkeypatch):
     return reports
 
 
-def test_start_of_a_returned_job_is_reported_before_the_child_has_it(played, live, monkeypatch):
+def test_start_of_a_returned_job_is_reported_before_the_child_gets_the_job(played, live, monkeypatch):
     know_queue(live)
     live.queue("q").put("k", jid="a")
     assert calls_of(live).run(leasing.lease("other", ["q"], starting=0)).leases
