@@ -53,6 +53,6 @@ class JobReports:
             self._chunks.add(running, body)
 
     def _count(self, running: HeldLease) -> None:
-        running.report_count += 1
-        if running.report_count > _REPORTS + _REPORTS_PER_S * (clock.monotonic() - running.started_at):
+        running.reports.count += 1
+        if running.reports.count > _REPORTS + _REPORTS_PER_S * (clock.monotonic() - running.started_at):
             raise ValueError("it reports too often")

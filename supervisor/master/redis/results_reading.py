@@ -41,5 +41,5 @@ class ResultsReading(TimedSpeaker):
 
     def _answer(self, held: HeldLease, wanted: ResultsWanted, found: ParentResults) -> None:
         read_bytes = sum(len(each.result or b"") for each in found.results)
-        held.next_results_at = clock.monotonic() + read_bytes / _BYTES_PER_S
+        held.reports.next_results_at = clock.monotonic() + read_bytes / _BYTES_PER_S
         self._answers.results(held, ResultsPage(wanted.number, *found))

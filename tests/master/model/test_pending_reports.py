@@ -131,7 +131,7 @@ def test_job_has_at_most_a_megabyte_of_steps_on_their_way(ledger):
 
 def test_results_are_read_in_the_order_of_the_jobs_and_when_due(ledger):
     first, second, third = add(ledger, 1, 2, 3)
-    first.next_results_at = 10.0
+    first.reports.next_results_at = 10.0
     wanted = ResultsWanted(1, 0, 64)
     assert all(ledger.reports.add_wanted(held, wanted) for held in (first, second, third))
     assert ledger.reports.take_wanted(5.0, 1) == [(second, wanted)]
