@@ -158,8 +158,8 @@ def test_flags_allow_oom_and_mark_read_only_scripts():
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "concerns", "timing", "names", "list", "peek", "tagged", "tags", "tracked",
-        "workers", "worker", "stats", "recent", "course", "recurring", "settings", "limits", "limited", "lanes", "wish",
-        "asks", "find", "data", "cancelled", "audit", "layouts", "why", "batch", "batches", "doors",
+        "workers", "worker", "stats", "recent", "course", "recurring", "settings", "limits", "limited", "lanes",
+        "served", "asks", "find", "data", "cancelled", "audit", "layouts", "why", "batch", "batches", "doors",
         "schemas", "strays",
     }  # fmt: skip
 
@@ -885,7 +885,7 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "follow": lambda _: waits.follow("awaited-1", now=NOW),
     "stream: of special ones": special_streams,
     "serve": lambda _: mailbox.serve("w", ["q", "s"], "round-robin", now=NOW),
-    "wish": lambda _: mailbox.wish("w"),
+    "served": lambda _: mailbox.serve_request("w"),
     "cancelled": lambda _: job_queries.cancelled("x"),
     "audit": lambda _: audit.read("held-0"),
     "why": lambda _: facts.of_job("x"),
