@@ -113,9 +113,11 @@ class Placing:
                 child.send(held)
             except BrokenPipeError:
                 self._interrupter.kill(child, "it has shut down the socket that its jobs come by")
+                child = None
                 continue
             except PermissionError:  # SO_PASSRIGHTS is off, from Linux 6.16 on
                 self._interrupter.kill(child, "it lets no descriptors through the socket that its jobs come by")
+                child = None
                 continue
             except BlockingIOError:  # a shared child whose loop is blocked does not read
                 break

@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from supervisor import messages
-from supervisor.engine.model.outcomes import Released, Unknown
+from supervisor.engine.model.outcomes import Died, Released, Unknown
 from supervisor.linux import kernel
 from supervisor.master.jobs.unstarted import HAND_BACK
 from supervisor.master.model.states import ChildState
@@ -75,6 +75,26 @@ def test_a_child_that_shuts_its_job_socket_is_killed(desk):
     assert (first.state, second.running.lease.token) == (ChildState.DOOMED, 1)
     desk.reap(first)
     assert desk.outcomes() == []
+
+
+def test_busy_child_that_shuts_its_job_socket_is_killed(desk):
+    def shut(ends):
+        ends.talk.send(messages.pack_ready())
+        ends.next_job()
+        ends.jobs.shutdown(socket.SHUT_RD)
+        os.write(ends.out, b"shut\n")
+        rest()
+
+    desk = desk(processes="1")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(shut)
+    desk.give(lease_of(1))
+    await_readable(child.output.fd)
+    desk.give(lease_of(2), lease_of(3), starting=0)
+    assert (child.state, len(desk.events("child.killed"))) == (ChildState.DOOMED, 1)
+    assert [held.lease.token for held in desk.ledger.ready] == [2, 3]
+    desk.reap(child)
+    assert summary(desk.outcomes()) == [(Died, 1)]
 
 
 def test_child_that_lets_no_descriptors_through_is_killed(desk):
