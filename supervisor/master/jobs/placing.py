@@ -148,10 +148,12 @@ class Placing:
         self._unstarted.hand_back()
 
     def on_overrun(self, child: ChildHandle, running: HeldLease) -> None:
-        """The running job takes longer than expected: let no job wait behind it."""
-        child.overran = True
+        """The running job takes longer than expected: report its start, and let no job wait behind it."""
         if not running.start_reported:
             self._reports.add_start(running)
+        if child.shared is not None:
+            return  # its other jobs run, too
+        child.overran = True
         if len(child.sent) > 1:
             self.withdraw(child)
             self._unstarted.hand_back()  # these jobs have waited already
