@@ -36,13 +36,14 @@ def test_only_a_start_that_happens_is_reported(desk):
 
 def test_job_received_while_others_are_taken_back_counts_as_started(desk):
     desk = desk(processes="1")
-    desk.pace.learn("k", QUICK_S)
+    desk.pace.learn("k", 0.01)
     child = desk.child(never_reading)
     desk.give(lease_of(1), lease_of(2), starting=1)
     first, _second = [kernel.receive(child.jobs._receiver, messages.MAX_PACKET_BYTES, 1)[0] for _ in range(2)]
     child.jobs._sender.send(first)  # the child received the second one, as the master sees it
     desk.placing.withdraw(child)
     assert [event["jid"] for event in desk.events("job.started")] == ["j1", "j2"]
+    assert [lease.jid for lease in desk.ledger.reports.take_starts()] == ["j2"]
 
 
 def test_child_that_is_to_retire_leaves_when_its_waiting_jobs_are_taken_back(desk):
