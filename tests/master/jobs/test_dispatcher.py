@@ -10,9 +10,9 @@ import socket
 import pytest
 
 from supervisor import clock, messages
-from supervisor.engine.model.outcomes import Completed, Died, Released
+from supervisor.engine.model.outcomes import Completed, Died, Retried
 from supervisor.linux import kernel
-from supervisor.master.model import outcome_rules, packets
+from supervisor.master.model import packets
 from supervisor.master.model.states import ChildState
 from supervisor.messages import (
     Blob,
@@ -200,7 +200,7 @@ def test_an_answer_after_a_refused_memfd_is_read_without_it(desk):
     assert summary(desk.outcomes()) == [(Completed, 1)]
 
 
-def test_job_whose_large_completion_is_lost_is_interrupted(desk):
+def test_job_whose_large_completion_is_lost_is_tried_again_after_a_back_off(desk):
     def run(ends):
         ends.talk.send(messages.pack_ready())
         ends.say_with(kernel.sealed_memfd(follows(10)), Verb.FOLLOWED, ends.next_job().token)
@@ -209,13 +209,14 @@ def test_job_whose_large_completion_is_lost_is_interrupted(desk):
 
     desk = desk(processes="1")
     child = desk.child(run)
-    (held,) = desk.give(lease_of(1))
+    desk.give(lease_of(1, failures=2))
     await_readable(child.talk.fd)
     with no_free_descriptor():
         desk.dispatcher.on_spoke(child)
     (lost,) = desk.outcomes()
-    assert (type(lost), lost.started, lost.reason) == (Released, True, "completion-lost")
-    assert "its completion is lost" in outcome_rules.stopped_sentence(held.lease, lost.reason)
+    assert (type(lost), lost.group) == (Retried, "completion-lost")
+    assert lost.delay is not None and 0 < lost.delay <= 4
+    assert "no descriptor left to read its completion" in lost.message
     desk.give(lease_of(2))
     desk.turn(lambda: not child.sent)
     assert (results(desk), desk.events("child.killed")) == ([b"2"], [])
