@@ -203,6 +203,15 @@ def test_mail_of_a_cancelled_job_renews_at_once(played, live):
     assert master.demand.is_settled
 
 
+def test_job_that_foreign_bytes_have_cancelled_is_lost(played, live, server, namespace):
+    master = played()
+    live.queue("q").put("k", jid="a")
+    running(master)
+    live.cancel("a", by="kim@web-1")
+    server.redis.hset(f"{{{namespace}}}:cancelled-by", "a", b"\xff")
+    master.turn_until(lambda: master.desk.events("job.cancelled"))
+
+
 def test_mail_of_one_cancelled_job_renews_no_other_lease(played, live):
     master = played(processes=3)
     live.queue("q").put_many({"klass": "k", "jid": jid} for jid in "abc")
