@@ -10,7 +10,7 @@ import socket
 import pytest
 
 from supervisor import clock, messages
-from supervisor.engine.model.outcomes import Completed, Died, Retried
+from supervisor.engine.model.outcomes import Completed, Died, Released, Retried
 from supervisor.linux import kernel
 from supervisor.master.model import packets
 from supervisor.master.model.states import ChildState
@@ -27,7 +27,7 @@ from supervisor.messages import (
     pack_trouble,
 )
 from tests.master.jobs.conftest import QUICK_S, follows, results, summary
-from tests.parts import Ends, await_readable, lease_of, no_free_descriptor, rest
+from tests.parts import Ends, await_readable, holding, lease_of, no_free_descriptor, refused, rest
 
 
 def forged(ends: Ends):
@@ -220,6 +220,21 @@ def test_job_whose_large_completion_is_lost_is_tried_again_after_a_back_off(desk
     desk.give(lease_of(2))
     desk.turn(lambda: not child.sent)
     assert (results(desk), desk.events("child.killed")) == ([b"2"], [])
+
+
+def test_dead_child_counts_one_death_though_the_kernel_lacks_memory_to_take_jobs_back(desk, monkeypatch):
+    desk = desk(processes="1")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(holding)
+    desk.give(*map(lease_of, range(1, 5)), starting=0)
+    assert len(child.sent) == 4
+    child.kill("a test")
+    desk.processes[child.number].await_end()
+    monkeypatch.setattr(kernel, "receive", refused(1000, errno.ENOMEM, kernel.receive))
+    desk.reap(child)
+    outcomes = desk.outcomes()
+    assert summary(outcomes) == [(Died, 1), (Released, 2), (Released, 3), (Released, 4)]
+    assert not any(outcome.started for outcome in outcomes[1:])
 
 
 @pytest.mark.parametrize("verb", [Verb.COMPLETED, Verb.PROGRESS])
