@@ -56,7 +56,7 @@ class JobPipe:
 
         A payload above INLINE_PAYLOAD_BYTES travels as a sealed memfd, and the master keeps no copy: it is in Redis,
         and comes back if the child does not receive it. Raises BrokenPipeError if the child has shut down the socket,
-        PermissionError if it lets no descriptors through.
+        PermissionError if it lets no descriptors through, BlockingIOError if packets that it has left fill it.
         """
         lease = held.lease
         counts = lease.failures, lease.deaths, lease.interruptions

@@ -9,11 +9,11 @@ import struct
 import pytest
 
 from supervisor import messages
-from supervisor.engine.model.outcomes import Died, Released, Unknown
+from supervisor.engine.model.outcomes import Completed, Died, Released, Unknown
 from supervisor.linux import kernel
 from supervisor.master.jobs.unstarted import HAND_BACK
 from supervisor.master.model.states import ChildState
-from supervisor.messages import HandlerSettings
+from supervisor.messages import HandlerSettings, Verb
 from tests.master.jobs.conftest import QUICK_S, busy_with_five, summary
 from tests.parts import await_readable, grant_of, holding, honest, lease_of, never_reading, rest
 
@@ -96,6 +96,28 @@ def test_busy_child_that_shuts_its_job_socket_is_killed(desk):
     assert [held.lease.token for held in desk.ledger.ready] == [2, 3]
     desk.reap(child)
     assert summary(desk.outcomes()) == [(Died, 1)]
+
+
+def test_child_that_answers_jobs_without_receiving_them_is_killed(desk):
+    def guess(ends):
+        ends.talk.send(messages.pack_ready())
+        while True:
+            token = int.from_bytes(ends.talk.recv(8))
+            ends.say(Verb.COMPLETED, token, b"1")
+
+    desk = desk(processes="2")
+    first, second = desk.child(guess), desk.child(holding)
+    token = 0
+    while second.running is None and not desk.ledger.ready:
+        token += 1
+        desk.give(lease_of(token, raw=b"x" * 16_000))
+        if first.sent:
+            first.talk.send(token.to_bytes(8))
+            desk.turn(lambda: not first.sent)
+    assert (first.state, second.running.lease.token) == (ChildState.DOOMED, token)
+    assert token > 10
+    desk.reap(first)
+    assert summary(desk.outcomes()) == [(Completed, earlier) for earlier in range(1, token)]
 
 
 def test_child_that_lets_no_descriptors_through_is_killed(desk):
