@@ -91,10 +91,15 @@ _OF_TLS: Final[Mapping[str, Check]] = {
     "ssl_exclude_verify_flags": _verify_flags,
 }
 #: The sentinels may have an account of their own.
-_OF_SENTINEL: Final[Mapping[str, Check]] = {"sentinel_username": _any, "sentinel_password": _any}
+_OF_SENTINEL: Final[Mapping[str, Check]] = {
+    "sentinel_username": _any,
+    "sentinel_password": _any,
+    "sentinel_username_file": _file,
+    "sentinel_password_file": _file,
+}
 SECRET: Final = frozenset({"password", "ssl_password", "sentinel_password"})
 #: Options that name files with secrets. A certificate's file may hold its key as well.
-SECRET_FILES: Final = frozenset({"password_file", "ssl_certfile", "ssl_keyfile"})
+SECRET_FILES: Final = frozenset({"password_file", "sentinel_password_file", "ssl_certfile", "ssl_keyfile"})
 SHOWN: Final = (_OF_ALL.keys() | _OF_TLS.keys() | _OF_SENTINEL.keys()) - SECRET
 #: Options that redis-py does not know.
 OURS: Final = frozenset({"username_file", "password_file", *_OF_SENTINEL})

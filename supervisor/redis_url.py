@@ -44,10 +44,6 @@ class Nodes(NamedTuple):
         """Return the scheme of a URL of one of the servers."""
         return "rediss" if self.is_tls else "redis"
 
-    def account_of_sentinels(self) -> tuple[str, str]:
-        """Return the user and the password that the sentinels ask for, each "" if there is none."""
-        return self.options.get("sentinel_username", ""), self.options.get("sentinel_password", "")
-
     def node(self, host: str, port: int) -> str:
         """Return the URL for asking a sentinel or a node at this place, without an account or a database."""
         options = urlencode(
@@ -157,7 +153,8 @@ def checked(url: str) -> str:
     is_sentinel = parts.scheme.endswith("+sentinel")
     redis_options.check(parts.query, is_tls=parts.scheme.startswith("rediss"), is_sentinel=is_sentinel)
     options = parse_qs(parts.query)
-    for name, given in (("username", parts.username), ("password", parts.password)):
+    accounts = {"username": parts.username, "password": parts.password}
+    for name, given in (accounts | {"sentinel_username": None, "sentinel_password": None}).items():
         if f"{name}_file" in options and (given or name in options):
             raise ValueError(f"has a {name} and the option {name}_file; keep one of them")
     if parts.scheme.endswith("+cluster") and options.get("db", ["0"]) != ["0"]:

@@ -99,6 +99,12 @@ WRONG = [
     ("rediss://h/0?ssl_min_version=7", "it must be 769, 770, 771 or 772"),
     ("redis://h/0?password_file=/nowhere", "it must be a file that is there"),
     ("redis://:geheim@h/0?password_file=/etc/passwd", "a password and the option password_file; keep one"),
+    (
+        "redis+sentinel://h/m?sentinel_password=geheim&sentinel_password_file=/etc/passwd",
+        "a sentinel_password and the option sentinel_password_file; keep one",
+    ),
+    ("redis+sentinel://h/m?sentinel_password_file=/nowhere", "it must be a file that is there"),
+    ("redis://h/0?sentinel_password_file=/etc/passwd", "which only a URL of sentinels"),
     ("redis://h/0?password=geheim&password_file=/etc/passwd", "a password and the option password_file; keep one"),
     ("redis://u@h/0?username_file=/etc/passwd", "a username and the option username_file; keep one"),
 ]
@@ -215,7 +221,6 @@ def test_nodes_are_asked_with_all_options_of_tls_and_without_an_account():
     tls = "ssl_ciphers=A%3AB&ssl_min_version=772"
     found = nodes(f"rediss+sentinel://u:p@h1/m/3?sentinel_password=s&socket_timeout=9&client_name=c&{tls}")
     assert checked(found.node("::1", 7)) == f"rediss://[::1]:7?{tls}"
-    assert found.account_of_sentinels() == ("", "s")
 
 
 def test_url_of_nodes_has_their_addresses():

@@ -10,7 +10,7 @@ from typing import Any, Final
 import hiredis
 
 from supervisor import clock
-from supervisor.engine.transport.account import Credentials, NoAccount, account_of
+from supervisor.engine.transport.account import Credentials, NoAccount, account_of, account_of_sentinels
 from supervisor.engine.transport.dial import BlockingConnection, Unreachable, dial
 from supervisor.redis_url import Nodes, can_be_host, place_of
 
@@ -31,7 +31,9 @@ class Whereabouts:
         """`key`: any of the namespace. `credentials` returns the account in place of the URL's."""
         self._nodes = nodes
         self._slot = _slot_of(key)
-        self._account = nodes.account_of_sentinels if nodes.service else credentials or partial(account_of, nodes.url)
+        self._account = credentials or partial(account_of, nodes.url)
+        if nodes.service:
+            self._account = partial(account_of_sentinels, nodes.url)
         self._known = nodes.places
 
     def find(self) -> Place:

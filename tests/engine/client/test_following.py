@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -255,6 +255,32 @@ def test_password_file_is_read_again_for_each_connection(put, tmp_path):
         with pytest.raises(StoreUnavailable, match=f"^cannot log in to Redis at .*: password_file {path} is empty"):
             for _ in range(2):
                 put(url)
+
+
+def test_password_file_of_the_sentinels_is_read_again_for_each_look(put, tmp_path):
+    path = tmp_path / "password"
+    (tmp_path / "s").mkdir()
+    with sentinels.group(tmp_path / "s", replicas=0) as group, ExitStack() as stack:
+        sentinel, redis = (stack.enter_context(each.redis) for each in (group.sentinels[0], group.primary()))
+
+        def rotate(password):
+            """Ask for a password at the sentinel, as `requirepass` does. No connection to the server stays."""
+            path.write_text(f"{password}\n")
+            sentinel.execute_command("ACL", "SETUSER", "default", "resetpass", f">{password}")
+            redis.client_kill_filter(_type="normal", skipme=True)
+
+        url = f"redis+sentinel://127.0.0.1:{group.sentinels[0].port}/{sentinels.SERVICE}?sentinel_password_file={path}"
+        for password in ("first", "second"):
+            rotate(password)
+            with suppress(LeaseholdError):  # it may meet the connection that was killed
+                put(url)
+            put(url)
+            (dialled,) = Dialer(url, f"{{{NAMESPACE}}}:").dial(1, SOON_S)
+            dialled.close()
+        for text, why in (("third", "WRONGPASS"), ("", f"sentinel_password_file {path} is empty")):
+            path.write_text(text)
+            with pytest.raises(Unreachable, match=why):
+                Dialer(url, f"{{{NAMESPACE}}}:").dial(1, SOON_S)
 
 
 def test_function_and_provider_are_asked_for_each_connection(tmp_path):
