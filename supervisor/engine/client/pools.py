@@ -14,7 +14,7 @@ import redis as redis_py
 from redis.backoff import NoBackoff
 
 from supervisor import redis_url
-from supervisor.engine.client.connection import SOCKET_TIMEOUT_S
+from supervisor.engine.client.connection import REPLACEABLE_TIMEOUT_S, SOCKET_TIMEOUT_S
 from supervisor.engine.client.following import OurProvider, connection_class
 from supervisor.engine.transport.account import Credentials, account_of
 from supervisor.engine.transport.whereabouts import Whereabouts
@@ -31,7 +31,8 @@ _OF_THE_POOL = ("maint_notif", "oss_cluster", "orig_", "himport_registry", "even
 def pool_of(
     library: Any, url: str, key: str, credentials: Credentials | None = None, timeout_s: float = SOCKET_TIMEOUT_S
 ) -> Any:
-    """Return a pool for the server of an url. Each step of its connections takes at most `timeout_s`.
+    """Return a pool for the server of an url. Each step of its connections takes at most `timeout_s`, and at most
+    3 s if the url names several servers.
 
     `key`: any of the namespace, of which nodes of a Cluster say where it is. `credentials` returns the account in place
     of the url's. Raises ValueError.
@@ -41,6 +42,7 @@ def pool_of(
         kind = connection_class(library, nodes.is_tls)
         more |= {"connection_class": kind, "whereabouts": Whereabouts(nodes, key, credentials)}
         url = nodes.server(*nodes.places[0])
+        timeout_s = min(timeout_s, REPLACEABLE_TIMEOUT_S)
     if credentials or redis_url.has_files(url):
         more["credential_provider"] = OurProvider(credentials or partial(account_of, url))
     ours = {

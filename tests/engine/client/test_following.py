@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import re
+import signal
 import ssl
 import threading
 import warnings
@@ -15,8 +16,9 @@ from pathlib import Path
 import pytest
 import redis.asyncio.sentinel
 
-from supervisor import AsyncClient, Client, LeaseholdError, StoreUnavailable
+from supervisor import AsyncClient, Client, LeaseholdError, OutcomeUnknown, StoreUnavailable, clock
 from supervisor.engine.client.async_calls import calls_of
+from supervisor.engine.client.connection import SOCKET_TIMEOUT_S
 from supervisor.engine.commands import queue_counts
 from supervisor.engine.transport.dial import Unreachable
 from supervisor.engine.transport.dialer import Dialer
@@ -62,6 +64,20 @@ def test_client_follows_sentinels_to_another_primary(put, tmp_path):
         with pytest.raises(LeaseholdError):
             for _ in range(3):  # its connection was closed, or leads to a replica now
                 put(f"redis://127.0.0.1:{demoted.port}")
+        put(group.url)
+
+
+def test_client_gives_up_a_primary_that_hangs_before_its_successor_is_old(put, tmp_path):
+    with sentinels.group(tmp_path) as group:
+        put(group.url)
+        before = group.primary()
+        before.redis.wait(2, 5000)
+        before.send(signal.SIGSTOP)
+        began_at = clock.monotonic()
+        with pytest.raises(OutcomeUnknown):
+            put(group.url)
+        assert clock.monotonic() - began_at < SOCKET_TIMEOUT_S / 2
+        group.await_election(before)
         put(group.url)
 
 
