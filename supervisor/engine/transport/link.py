@@ -160,6 +160,8 @@ class Connector:
     def __init__(self, dialer: Dialer, count: int, greeting: Sequence[tuple[Any, ...]], timeout_s: float) -> None:
         """Start the thread. If it cannot start, `finish` raises LinkLost as for any failure.
 
+        Raises LinkLost if no descriptor is free.
+
         `greeting`: commands for the first connection, whose replies, also errors, `finish` returns. `timeout_s` limits
         each step.
         """
@@ -167,7 +169,10 @@ class Connector:
         self._timeout_s = timeout_s
         self._count = count
         self._greeting = greeting
-        self._event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self._event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        except OSError as error:  # the master's open files are used up
+            raise LinkLost(f"connecting failed: {error.strerror}") from error
         self._links: list[Link] = []
         self._replies: list[Any] = []
         self._error: LinkLost | None = None

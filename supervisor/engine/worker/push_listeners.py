@@ -82,10 +82,18 @@ class PushListeners:
             return
         if now_at < self._connect_at:
             self._timers.set(self, self._connect_at, self._connect)
-        else:
-            self._connecting = tuple(name for name in self._wanted if name not in self._listeners)
+            return
+        self._connecting = tuple(name for name in self._wanted if name not in self._listeners)
+        try:
             self._connector = Connector(self._dialer, len(self._connecting), (), CONNECT_S)
+        except LinkLost:
+            self._connect_later()
+        else:
             self._watcher.watch(self._connector, self._finish_connecting)
+
+    def _connect_later(self) -> None:
+        self._connect_at = clock.monotonic() + _WAIT_S if self._wanted else 0.0
+        self._connect(clock.monotonic())
 
     def _finish_connecting(self) -> None:
         connector, self._connector = self._connector, None
@@ -94,8 +102,7 @@ class PushListeners:
         try:
             links, _replies = connector.finish()
         except LinkLost:  # the server has too many connections, or is gone, which the other connections tell
-            self._connect_at = clock.monotonic() + _WAIT_S if self._wanted else 0.0
-            self._connect(clock.monotonic())
+            self._connect_later()
             return
         for name, link in zip(self._connecting, links, strict=True):
             if name not in self._wanted:

@@ -130,6 +130,8 @@ class Session:
     def open(self, on_connection: Callback, on_replies: Callback, on_wakeup: Callback, on_refused: Refusal) -> None:
         """Start to connect.
 
+        Raises LinkLost if not even that can begin.
+
         `on_connection` is called when that has succeeded or failed, to call `finish_connecting`; from then on
         `on_replies` is called to call `read`, and `on_wakeup` to call `Wakeups.read`. `on_refused(script, message)` is
         called for an error reply that no part of an exchange expects.
