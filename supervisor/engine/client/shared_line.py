@@ -71,12 +71,19 @@ async def dialled(address: Any) -> "SharedLine":
         for words in _greeting(address):
             await line.ask(packed(*words))
         if follows(type(address)):
-            with contextlib.suppress(redis_py.exceptions.NoPermissionError):
-                address.check(await line.ask(packed("ROLE")))
+            address.check(await _role(line))
     except BaseException:
         await line.close()
         raise
     return line
+
+
+async def _role(line: "SharedLine") -> Any:
+    """Return the reply to ROLE, or its error: an account or a proxy may refuse the question."""
+    try:
+        return await line.ask(packed("ROLE"))
+    except redis_py.ResponseError as error:
+        return error
 
 
 async def _connected(address: Any) -> "SharedLine":

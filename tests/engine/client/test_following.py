@@ -237,6 +237,19 @@ def test_client_that_only_reads_does_not_read_from_a_replica(node, tmp_path):
             assert client.queue("q").counts().waiting == 0, "who names a replica may read there"
 
 
+@pytest.mark.parametrize("refusal", ["by the account", "by the server"])
+def test_server_that_does_not_tell_its_role_is_taken_for_the_primary(put, node, tmp_path, refusal):
+    words = ["--rename-command", "ROLE", ""] if refusal == "by the server" else []
+    port = servers.free_port()
+    with servers.running(servers.binary() or "", "--port", str(port), *words) as socket:
+        with servers.connected(socket) as redis:
+            redis.execute_command("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-role")
+        url = f"redis+sentinel://app:secret@{node(primary('127.0.0.1', port))}/m"
+        put(url)
+        (dialled,) = Dialer(url, f"{{{NAMESPACE}}}:").dial(1, SOON_S)
+        dialled.close()
+
+
 def test_client_follows_its_slot_through_a_cluster(put, tmp_path):
     with clusters.nodes(tmp_path, 3) as made:
         clusters.join(made)
