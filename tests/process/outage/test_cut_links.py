@@ -95,9 +95,10 @@ def test_lost_start_report_is_sent_again(stage, swallowing):
 
 
 def test_supervisor_that_has_no_free_descriptor_connects_once_it_has(stage):
-    pool = stage.start(processes=1).wait_ready()
+    pool = stage.start(processes=1, jobs_per_child=0).wait_ready()
     held = stage.queue.put("good.hold", stage.gate("gate"))
     stage.wait_for_starts(held)
+    stage.wait_until_heard(1)
     soft, hard = resource.prlimit(pool.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pool.pid, resource.RLIMIT_NOFILE, (3, hard))
     stage.server.redis.client_kill_filter(_type="normal", skipme=True)
