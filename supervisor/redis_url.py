@@ -109,6 +109,11 @@ def with_password_file(url: str, path: str) -> str:
     return checked(f"{url}{'&' if '?' in url else '?'}password_file={quote(path)}")
 
 
+def server_name(url: str) -> str | None:
+    """Return the name in the server's certificate, if a valid URL says that it is not that of the address."""
+    return dict(parse_qsl(split(url).query)).get("ssl_server_name")
+
+
 def has_files(url: str) -> bool:
     """Return whether a valid URL names files with the account."""
     return bool({"username_file", "password_file"} & parse_qs(split(url).query).keys())

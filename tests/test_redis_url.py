@@ -24,7 +24,7 @@ GOOD = [
     "embedded:", "redis://h", "redis://h/", "redis://h:1/0", "rediss://u:p@h:1/0", "redis://[::1]:6379/3",
     "unix:///run/x?db=1", "unix://:p@/run/x", "redis://:p%40%2F%23%3F@h/0", "redis://h/7?db=3",
     "redis://h/0?socket_timeout=1.5&client_name=web-1&health_check_interval=30&max_connections=50&protocol=2",
-    "rediss://h/0?ssl_cert_reqs=none&ssl_check_hostname=false&ssl_password=x",
+    "rediss://h/0?ssl_cert_reqs=none&ssl_check_hostname=false&ssl_password=x", "rediss://h/0?ssl_server_name=r.example",
     "redis+sentinel://h1:26379,h2:26379/mymaster/0", "redis+sentinel://u:p@h1,[::1]:1,h3/my.master-1",
     "rediss+sentinel://h/m?ssl_cert_reqs=none&sentinel_username=u&sentinel_password=p&db=3",
     "redis+cluster://h1:7000,h2:7001", "redis+cluster://u:p@h1/0?client_name=x", "rediss+cluster://h1/?ssl_cert_reqs=none",
@@ -105,6 +105,8 @@ WRONG = [
     ),
     ("redis+sentinel://h/m?sentinel_password_file=/nowhere", "it must be a file that is there"),
     ("redis://h/0?sentinel_password_file=/etc/passwd", "which only a URL of sentinels"),
+    ("redis://h/0?ssl_server_name=r.example", "which only a URL with TLS"),
+    ("rediss://h/0?ssl_server_name=a/b", "must be the name in the server's certificate"),
     ("redis://h/0?password=geheim&password_file=/etc/passwd", "a password and the option password_file; keep one"),
     ("redis://u@h/0?username_file=/etc/passwd", "a username and the option username_file; keep one"),
 ]

@@ -22,13 +22,14 @@ from redis.connection import DefaultParser
 from supervisor.engine.client.cancels import Cancels
 from supervisor.engine.client.connection import is_elsewhere
 from supervisor.engine.client.following import OurProvider, follows
+from supervisor.engine.client.tls import AsyncTls
 
 LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
 #: A longer command has its own connection, because all others would wait until it is written.
 MOST_BYTES: Final = 2**20
 _CLOSED: Final = "Connection closed by server."
 _ELSEWHERE: Final = "another server is to be looked for"
-_PLAIN: Final = (redis_aio.Connection, redis_aio.SSLConnection, redis_aio.UnixDomainSocketConnection)
+_PLAIN: Final = (redis_aio.Connection, AsyncTls, redis_aio.UnixDomainSocketConnection)
 
 
 class NotSent(Exception):
@@ -93,8 +94,9 @@ async def _connected(address: Any) -> "SharedLine":
     if isinstance(address, redis_aio.UnixDomainSocketConnection):
         await loop.create_unix_connection(lambda: line, address.path)
         return line
-    tls = address.ssl_context.get() if isinstance(address, redis_aio.SSLConnection) else None
-    await loop.create_connection(lambda: line, address.host, address.port, ssl=tls)
+    is_tls = isinstance(address, AsyncTls)
+    arguments = address.connect_arguments() if is_tls else {"host": address.host, "port": address.port}
+    await loop.create_connection(lambda: line, **arguments)
     return line
 
 
