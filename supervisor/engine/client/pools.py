@@ -18,16 +18,13 @@ from redis.backoff import NoBackoff
 from supervisor import redis_url
 from supervisor.engine.client.connection import REPLACEABLE_TIMEOUT_S, SOCKET_TIMEOUT_S
 from supervisor.engine.client.following import OurProvider, following
-from supervisor.engine.client.tls import AsyncTls, NamedTls
+from supervisor.engine.client.tls import FAREWELL_S, AsyncTls, NamedTls
 from supervisor.engine.transport.account import Credentials, account_of
 from supervisor.engine.transport.dial import connect
 from supervisor.engine.transport.whereabouts import Whereabouts
 
 #: Connections of a client that is given a url. redis-py's own default of 100 would limit threads unasked.
 _MOST_CONNECTIONS = 2**31
-#: The longest wait until the peer has ended TLS. A server that hangs never does: asyncio then closes the socket after
-#: 30 s, because redis-py has no public way to abort its transport.
-_FAREWELL_S = 1.0
 #: Prefixes of the arguments that redis-py adds to a given connection's for the pool that it comes from.
 _OF_THE_POOL = ("maint_notif", "oss_cluster", "orig_", "himport_registry", "event_dispatcher", "connection_pool")
 
@@ -146,5 +143,5 @@ async def closed(closing: Awaitable[None]) -> None:
     It would raise its own TimeoutError if the server hangs, in place of the error that the caller is about to raise.
     """
     with contextlib.suppress(redis_py.TimeoutError, TimeoutError):
-        async with asyncio.timeout(_FAREWELL_S):
+        async with asyncio.timeout(FAREWELL_S):
             await closing
