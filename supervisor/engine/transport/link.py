@@ -74,6 +74,13 @@ class Link:
         return number
 
     @property
+    def peer(self) -> Any:
+        """The address of the server, or of what stands before it. None if the connection has ended."""
+        with contextlib.suppress(OSError):
+            return self._socket.getpeername()
+        return None
+
+    @property
     def wants_write(self) -> bool:
         """Return whether bytes wait to be sent: call `flush` when the descriptor is writable."""
         return bool(self._unsent)
