@@ -137,6 +137,16 @@ class Group:
         with member.redis as connection:
             until(lambda: connection.replicaof("127.0.0.1", self.primary().port))
 
+    def await_priority(self, member: Member, priority: int) -> None:
+        """Wait until each sentinel knows the priority of a replica. They ask for it every 10 s."""
+
+        def is_known(sentinel: Member) -> bool:
+            with sentinel.redis as connection:
+                known = connection.sentinel_slaves(SERVICE)
+            return any(each["port"] == member.port and each["slave-priority"] == priority for each in known)
+
+        until(lambda: all(map(is_known, self.sentinels)))
+
     def await_replicas(self) -> None:
         """Wait until all servers but the primary copy it, and each sentinel would elect any of them."""
         count = len(self.members) - 1

@@ -18,6 +18,8 @@ from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.transport.account import Credentials, account_of
+from supervisor.engine.transport.dial import Unreachable
+from supervisor.engine.transport.whereabouts import Place, Whereabouts
 
 _TIMEOUT_S: Final = 5.0
 _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
@@ -82,6 +84,7 @@ class Examiner:
         """Connect. `credentials` returns the account in place of the URL's. Raises StoreUnavailable."""
         self._namespace = namespace
         several = redis_url.nodes(url)
+        self._sentinels = Whereabouts(several, namespace.prefix) if several and several.service else None
         #: The commands by which a worker finds the server among several.
         self._of_finding = () if several is None else ("ROLE", "CLUSTER SLOTS") if several.is_cluster else ("ROLE",)
         self.keys = f"{namespace.prefix}*"
@@ -155,6 +158,13 @@ class Examiner:
         began_at = clock.monotonic()
         self._ask("PING")
         return clock.monotonic() - began_at
+
+    def electable(self) -> set[Place]:
+        """Return the replicas that sentinels may elect. There are none if nobody tells."""
+        try:
+            return self._sentinels.electable() if self._sentinels is not None else set()
+        except Unreachable:  # their account may forbid the question
+            return set()
 
     def clock_ahead_s(self) -> float | None:
         """Return how far the server's clock is ahead of this machine's; None if our account may not ask."""

@@ -497,10 +497,21 @@ def test_replicas_that_acknowledge_are_compared_with_those_there_are(seen, tmp_p
             client.config.set("acknowledge", 1)
         assert said("ok")
         spare = sentinels.Member(tmp_path)
-        group.join(spare)
-        group.redis.wait(2, 5000)
-        assert "acknowledge is 1 replica, and 2 are connected: a failover" in only(said("warning"))
-        spare.kill()
+        for words in ((), ("--replica-priority", "0")):
+            group.join(spare, *words)
+            group.redis.wait(2, 5000)
+            one_too_many = only(said("warning"))
+            assert "acknowledge is 1 replica, and 2 are connected: one that has not acknowl" in one_too_many
+            assert one_too_many.endswith("set it to 2")
+            assert said("ok", acknowledge="2")
+            group.await_priority(spare, 0 if words else 100)
+            spare.kill()
+            clusters.until(lambda: group.redis.info("replication")["connected_slaves"] == 1)
+            if words:
+                assert said("ok") and not said("warning")
+            else:
+                elected_too = f"1 is connected, but the sentinels may also elect 127.0.0.1:{spare.port}"
+                assert elected_too in only(said("warning"))
 
 
 def test_a_full_server_is_a_problem_and_a_nearly_full_one_a_warning(seen, own_server):
