@@ -21,6 +21,7 @@ from supervisor.engine.commands import settings, upgrade
 from supervisor.engine.commands.queue_counts import Counts, Depths
 from supervisor.engine.commands.workers import WorkerInfo
 from supervisor.engine.embedded.embedded import EmbeddedError, acquire
+from supervisor.engine.model.bounds import MOST_WORDS
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable, code_and_reason
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.options import Value
@@ -162,7 +163,18 @@ def _clock(examiner: Examiner) -> Iterator[Finding]:
     )
 
 
-_LOOKS: Final = (_permissions, _latency, _clock)
+def _length(examiner: Examiner) -> Iterator[Finding]:
+    """Report a service that refuses long commands."""
+    if (refusal := examiner.refuses_long_commands()) is not None:
+        yield warning(
+            "arguments",
+            f"the service refuses commands with {MOST_WORDS + 100:,} arguments ({refusal}): batches stay below that."
+            " The end of a job that puts more than 900 others does not, nor does a supervisor that connects anew with"
+            " more than 1,900 leases",
+        )
+
+
+_LOOKS: Final = (_permissions, _latency, _clock, _length)
 
 
 def _role(examiner: Examiner, info: Info) -> Iterator[Finding]:

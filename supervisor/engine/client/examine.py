@@ -15,9 +15,10 @@ from supervisor.engine.client.connection import unreachable
 from supervisor.engine.client.pools import pool_of
 from supervisor.engine.commands import settings
 from supervisor.engine.model import scripts
+from supervisor.engine.model.bounds import MOST_WORDS
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.keys import Namespace
-from supervisor.engine.transport.account import Credentials, account_of
+from supervisor.engine.transport.account import Credentials, account_of, without_arguments
 from supervisor.engine.transport.dial import Unreachable
 from supervisor.engine.transport.whereabouts import Place, Whereabouts
 
@@ -158,6 +159,12 @@ class Examiner:
         began_at = clock.monotonic()
         self._ask("PING")
         return clock.monotonic() - began_at
+
+    def refuses_long_commands(self) -> str | None:
+        """Return the server's error to a command with more arguments than a batch has; None if there is none."""
+        reply = self._ask("EXISTS", *[f"{self._namespace.prefix}x"] * (MOST_WORDS + 100))
+        is_refused = isinstance(reply, Exception) and not isinstance(reply, redis_py.exceptions.NoPermissionError)
+        return without_arguments(reply) if is_refused else None
 
     def electable(self) -> set[Place]:
         """Return the replicas that sentinels may elect. There are none if nobody tells."""
