@@ -54,6 +54,8 @@ async def dialled(address: Any) -> "SharedLine":
 
     Raises NotSent, one of LOST, or ResponseError if the server refuses.
     """
+    if follows(type(address)):
+        await address.find()  # it takes its own time
     try:
         async with asyncio.timeout(address.socket_connect_timeout):
             line = await _connected(address)
@@ -88,8 +90,6 @@ async def _role(line: "SharedLine") -> Any:
 
 
 async def _connected(address: Any) -> "SharedLine":
-    if follows(type(address)):
-        await address.find()
     loop, line = asyncio.get_running_loop(), SharedLine(address.socket_timeout)
     if isinstance(address, redis_aio.UnixDomainSocketConnection):
         await loop.create_unix_connection(lambda: line, address.path)

@@ -23,8 +23,11 @@ from supervisor.engine.transport.dialer import Dialer
 _CHUNK_BYTES: Final = 64 * 1024
 _LARGE_BYTES: Final = 1024 * 1024
 _JOINED_BYTES: Final = 2**20
-#: Errors of a server that cannot serve the namespace now, while another one may.
-_ELSEWHERE: Final = frozenset({"READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING"})
+#: Errors of a server that cannot serve the namespace now, while another one may. NOREPLICAS is one, too, of a primary
+#: that is cut off from its replicas, and UNBLOCKED of one that was demoted while a command waited.
+_ELSEWHERE: Final = frozenset(
+    {"READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "NOREPLICAS", "UNBLOCKED"}
+)
 #: Timeout of each step of connecting.
 CONNECT_S: Final = 5.0
 
@@ -45,7 +48,7 @@ class LayoutRefused(LinkLost):
 
 
 class ServedElsewhere(LinkLost):
-    """The server has been demoted, has moved the namespace to another one, or has none of its data as yet."""
+    """The server was demoted, has lost its replicas, has moved the namespace away, or has none of its data as yet."""
 
     @staticmethod
     def check(reply: Any) -> None:

@@ -12,7 +12,7 @@ import hiredis
 
 from supervisor import clock
 from supervisor.engine.transport.dialer import ALONE, Dialer
-from supervisor.engine.transport.link import CONNECT_S, Connector, Link, LinkLost, ReplyTooLarge
+from supervisor.engine.transport.link import CONNECT_S, Connector, Link, LinkLost, ReplyTooLarge, ServedElsewhere
 from supervisor.engine.worker.pipeline import DeadlineTimers, Watcher
 
 #: Each listener costs a connection. The next lease sees what is pushed to further lists.
@@ -154,8 +154,8 @@ class PushListeners:
         waited = listener.waits_for_entry
         listener.asks_length = listener.waits_for_entry = False
         self._timers.cancel(listener)
-        if isinstance(reply, hiredis.ReplyError):  # the key has another type, or an ACL forbids it
-            listener.refused_until_at = now_at + _WAIT_S
+        if isinstance(reply, hiredis.ReplyError):
+            self._on_refused(listener, reply, now_at)
         elif reply is None or reply == 0:
             listener.failed_leases = 0
             self._wait_for_entry(listener)
@@ -166,6 +166,14 @@ class PushListeners:
             retry_at = now_at + _pause_s(listener.failed_leases)
             self._timers.set(listener, retry_at, partial(self._retry, listener))
             listener.failed_leases += 1
+
+    def _on_refused(self, listener: PushListener, reply: hiredis.ReplyError, now_at: float) -> None:
+        try:
+            ServedElsewhere.check(reply)
+        except ServedElsewhere:
+            self._lose(listener)
+        else:  # the key has another type, or an ACL forbids it
+            listener.refused_until_at = now_at + _WAIT_S
 
     def _retry(self, listener: PushListener, _now_at: float) -> None:
         listener.is_pausing, self._was_pushed = False, True

@@ -237,6 +237,13 @@ def test_client_that_only_reads_does_not_read_from_a_replica(node, tmp_path):
             assert client.queue("q").counts().waiting == 0, "who names a replica may read there"
 
 
+def test_sentinel_that_hangs_takes_no_time_from_connecting(put, node, server, tcp, passing_on):
+    place = tcp(passing_on)
+    sentinel = node(primary("127.0.0.1", int(place.rpartition(":")[2])))
+    put(f"redis+sentinel://{node(None)},{sentinel}/m?socket_connect_timeout=0.5")
+    server.redis.unlink(*server.redis.keys(f"{{{NAMESPACE}}}:*"))
+
+
 @pytest.mark.parametrize("refusal", ["by the account", "by the server"])
 def test_server_that_does_not_tell_its_role_is_taken_for_the_primary(put, node, tmp_path, refusal):
     words = ["--rename-command", "ROLE", ""] if refusal == "by the server" else []

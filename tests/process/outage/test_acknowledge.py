@@ -1,10 +1,7 @@
 """Ends of jobs count once the replica has them: a failover then loses and doubles nothing."""
 
 import signal
-import socket
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +10,6 @@ from supervised import Stage
 from supervisor import Client
 from supervisor.exit_codes import Exit
 from tests import clusters, sentinels
-from tests.engine import played_nodes
 
 
 @pytest.fixture
@@ -99,61 +95,30 @@ def test_outcome_that_the_new_primary_lacks_is_repeated(group_stage, group, repl
     stage.assert_nothing_left()
 
 
-class Sentinel:
-    """Tells all that ask that the primary is at `port`. Real sentinels would make the servers agree."""
-
-    def __init__(self, port):
-        self.port = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"redis+sentinel://127.0.0.1:{self._listener.getsockname()[1]}/m"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self):
-        with suppress(OSError):  # it is closed
-            while True:
-                threading.Thread(target=self._answer, args=(self._listener.accept()[0],), daemon=True).start()
-
-    def _answer(self, connection):
-        with connection, suppress(OSError):
-            while said := connection.recv(4096):
-                connection.sendall(b"+PONG\r\n" if b"PING" in said else played_nodes.primary("127.0.0.1", self.port))
-
-    def close(self):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-
 @pytest.mark.slow
 def test_primary_that_its_replicas_have_left_is_left_for_its_successor(stage, tmp_path_factory):
-    old, new = (sentinels.Member(tmp_path_factory.mktemp(name)) for name in ("old", "new"))
-    old.start("--save", "")
-    new.start("--save", "", "--replicaof", f"127.0.0.1 {old.port}", "--repl-diskless-sync-delay", "0")
-    sentinel = Sentinel(old.port)
-    try:
-        clusters.until(lambda: old.role() == "master" and old.redis.info("replication").get("connected_slaves") == 1)
-        with stage.at(SimpleNamespace(url=sentinel.url, redis=old.redis)):
-            stage.client.config.set("acknowledge", 1)
-            pool = stage.start(processes=2).wait_ready()
-            held = stage.queue.put("good.hold", stage.gate("gate"))
-            stage.wait_for_starts(held)
-            stage.wait_until_start_is_known(held)
-            clusters.until(lambda: old.redis.wait(1, 1000) == 1 and new.redis.exists(f"{{{stage.namespace}}}:options"))
-            new.redis.replicaof("NO", "ONE")
-            with Client(f"redis://127.0.0.1:{new.port}", stage.namespace) as stage.client:
-                stage.client.config.set("acknowledge", 0)
-                stage.open_gate("gate")
-                pool.wait_for("redis.unacknowledged")
-                assert pool.find("redis.lost") == []
-                sentinel.port, stage.server.redis = new.port, new.redis
-                assert "another server has taken the place" in pool.wait_for("redis.lost")["message"]
-                stage.wait_until_ended([held])
-                assert len(stage.ledger.starts(held)) == 1 and len(pool.find("redis.lost")) == 1
-                assert pool.drain() == 0
-                stage.assert_nothing_left()
-    finally:
-        sentinel.close()
-        for member in (old, new):
-            member.kill()
+    with (
+        sentinels.deserted(tmp_path_factory.mktemp("s")) as (sentinel, old, new),
+        stage.at(SimpleNamespace(url=sentinel.url, redis=old.redis)),
+    ):
+        stage.client.config.set("acknowledge", 1)
+        pool = stage.start(processes=2).wait_ready()
+        held = stage.queue.put("good.hold", stage.gate("gate"))
+        stage.wait_for_starts(held)
+        stage.wait_until_start_is_known(held)
+        clusters.until(lambda: old.redis.wait(1, 1000) == 1 and new.redis.exists(f"{{{stage.namespace}}}:options"))
+        new.redis.replicaof("NO", "ONE")
+        with Client(f"redis://127.0.0.1:{new.port}", stage.namespace) as stage.client:
+            stage.client.config.set("acknowledge", 0)
+            stage.open_gate("gate")
+            pool.wait_for("redis.unacknowledged")
+            assert pool.find("redis.lost") == []
+            sentinel.primary, stage.server.redis = new, new.redis
+            assert "another server has taken the place" in pool.wait_for("redis.lost")["message"]
+            stage.wait_until_ended([held])
+            assert len(stage.ledger.starts(held)) == 1 and len(pool.find("redis.lost")) == 1
+            assert pool.drain() == 0
+            stage.assert_nothing_left()
 
 
 @pytest.fixture
