@@ -127,6 +127,26 @@ def test_connections_to_a_hung_server_are_closed_soon(url, hung, namespace):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_streams_of_events_are_as_patient_as_their_connection(url, hung, namespace, kind):
+    async def main():
+        client = kind(url, namespace)
+        events = client.events()
+        assert await done(events.get(0)) is None
+        hung.set()
+        end_at = time.monotonic() + SHORT_S
+        with pytest.raises(StoreUnavailable, match=r"silent for 0\.6 s"):
+            while time.monotonic() < end_at:
+                await done(events.get(0.05))
+        await done(events.close())
+        await done(client.close())
+
+    async def done(answer):
+        return await answer if asyncio.iscoroutine(answer) else answer
+
+    asyncio.run(main())
+
+
 def test_short_waits_for_events_notice_a_hung_server(url, hung, namespace, monkeypatch):
     monkeypatch.setattr(event_stream, "_SILENCE_S", 0.2)
     with Client(url, namespace) as client, client.events() as events:
