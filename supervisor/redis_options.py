@@ -49,6 +49,10 @@ def _file(value: str) -> str:
     return "" if os.path.isfile(value) and os.access(value, os.R_OK) else "a file that is there and can be read"
 
 
+def _server_name(value: str) -> str:
+    return "" if re.fullmatch(r"[\w.:-]{1,253}", value, re.ASCII) else "the name in the server's certificate"
+
+
 def _verify_flags(value: str) -> str:
     import ssl  # not above: children load this module
 
@@ -85,19 +89,25 @@ _OF_TLS: Final[Mapping[str, Check]] = {
     "ssl_password": _any,
     "ssl_cert_reqs": _one_of("none", "optional", "required"),
     "ssl_check_hostname": _flag,
+    "ssl_server_name": _server_name,
     "ssl_min_version": _one_of("769", "770", "771", "772"),
     "ssl_ciphers": _any,
     "ssl_include_verify_flags": _verify_flags,
     "ssl_exclude_verify_flags": _verify_flags,
 }
 #: The sentinels may have an account of their own.
-_OF_SENTINEL: Final[Mapping[str, Check]] = {"sentinel_username": _any, "sentinel_password": _any}
+_OF_SENTINEL: Final[Mapping[str, Check]] = {
+    "sentinel_username": _any,
+    "sentinel_password": _any,
+    "sentinel_username_file": _file,
+    "sentinel_password_file": _file,
+}
 SECRET: Final = frozenset({"password", "ssl_password", "sentinel_password"})
 #: Options that name files with secrets. A certificate's file may hold its key as well.
-SECRET_FILES: Final = frozenset({"password_file", "ssl_certfile", "ssl_keyfile"})
+SECRET_FILES: Final = frozenset({"password_file", "sentinel_password_file", "ssl_certfile", "ssl_keyfile"})
 SHOWN: Final = (_OF_ALL.keys() | _OF_TLS.keys() | _OF_SENTINEL.keys()) - SECRET
 #: Options that redis-py does not know.
-OURS: Final = frozenset({"username_file", "password_file", *_OF_SENTINEL})
+OURS: Final = frozenset({"username_file", "password_file", "ssl_server_name", *_OF_SENTINEL})
 
 
 def check(query: str, *, is_tls: bool, is_sentinel: bool) -> None:

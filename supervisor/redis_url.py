@@ -44,10 +44,6 @@ class Nodes(NamedTuple):
         """Return the scheme of a URL of one of the servers."""
         return "rediss" if self.is_tls else "redis"
 
-    def account_of_sentinels(self) -> tuple[str, str]:
-        """Return the user and the password that the sentinels ask for, each "" if there is none."""
-        return self.options.get("sentinel_username", ""), self.options.get("sentinel_password", "")
-
     def node(self, host: str, port: int) -> str:
         """Return the URL for asking a sentinel or a node at this place, without an account or a database."""
         options = urlencode(
@@ -113,6 +109,11 @@ def with_password_file(url: str, path: str) -> str:
     return checked(f"{url}{'&' if '?' in url else '?'}password_file={quote(path)}")
 
 
+def server_name(url: str) -> str | None:
+    """Return the name in the server's certificate, if a valid URL says that it is not that of the address."""
+    return dict(parse_qsl(split(url).query)).get("ssl_server_name")
+
+
 def has_files(url: str) -> bool:
     """Return whether a valid URL names files with the account."""
     return bool({"username_file", "password_file"} & parse_qs(split(url).query).keys())
@@ -157,7 +158,8 @@ def checked(url: str) -> str:
     is_sentinel = parts.scheme.endswith("+sentinel")
     redis_options.check(parts.query, is_tls=parts.scheme.startswith("rediss"), is_sentinel=is_sentinel)
     options = parse_qs(parts.query)
-    for name, given in (("username", parts.username), ("password", parts.password)):
+    accounts = {"username": parts.username, "password": parts.password}
+    for name, given in (accounts | {"sentinel_username": None, "sentinel_password": None}).items():
         if f"{name}_file" in options and (given or name in options):
             raise ValueError(f"has a {name} and the option {name}_file; keep one of them")
     if parts.scheme.endswith("+cluster") and options.get("db", ["0"]) != ["0"]:

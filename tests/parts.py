@@ -1,6 +1,7 @@
 """Parts of the master's tests: leases without an engine, processes that end with the test, and half a master."""
 
 import contextlib
+import errno
 import gc
 import json
 import os
@@ -111,6 +112,17 @@ def refused(times: int, number: int, call: Callable[..., Any]) -> Callable[..., 
         return call(*arguments, **options)
 
     return make
+
+
+class Sender:
+    """A socket whose kernel lacks memory for the first packets that are sent."""
+
+    def __init__(self, sock: socket.socket, times: int) -> None:
+        self._sock = sock
+        self.send = refused(times, errno.ENOBUFS, sock.send)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
 
 
 def until(happened: Callable[[], Any], timeout_s: float = SOON_S) -> None:

@@ -1,5 +1,6 @@
 """A proxy that lets no command wait at the server, and remembers all commands."""
 
+import math
 import re
 import threading
 
@@ -14,8 +15,9 @@ WAITS = re.compile(rb"B(LPOP|RPOP|LMOVE|LMPOP|RPOPLPUSH|ZPOPMIN|ZPOPMAX|ZMPOP)|W
 class Refusing(Between):
     """The proxy passes a refused command on under a name that no server knows, so that answers keep their order."""
 
-    def __init__(self, path, upstream, others=()):
-        """`others`: names of further commands to refuse."""
+    def __init__(self, path, upstream, others=(), most_words=math.inf):
+        """`others`: names of further commands to refuse. `most_words`: longer ones are refused, too."""
+        self._most_words = most_words
         self._others = {name.encode() for name in others}
         self.url = f"unix://{path}"
         self.seen = []
@@ -34,7 +36,7 @@ class Refusing(Between):
     def _let_through(self, words):
         name = words[0].upper()
         waits = WAITS.fullmatch(name) or (name.startswith(b"XREAD") and b"BLOCK" in map(bytes.upper, words))
-        is_refused = waits or name in self._others
+        is_refused = waits or name in self._others or len(words) > self._most_words
         with self.news:
             (self.refused if is_refused else self.seen).append(_shown(name, words))
             self.news.notify_all()

@@ -1,8 +1,10 @@
 """A real primary with replicas, watched by three sentinels, on loopback ports, in a directory that goes with them."""
 
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -12,6 +14,7 @@ import redis
 
 from tests import passing_on, servers
 from tests.clusters import until
+from tests.engine import played_nodes
 
 SERVICE = "mymaster"
 #: A server that is silent for this long is down, and another one is elected.
@@ -137,6 +140,16 @@ class Group:
         with member.redis as connection:
             until(lambda: connection.replicaof("127.0.0.1", self.primary().port))
 
+    def await_priority(self, member: Member, priority: int) -> None:
+        """Wait until each sentinel knows the priority of a replica. They ask for it every 10 s."""
+
+        def is_known(sentinel: Member) -> bool:
+            with sentinel.redis as connection:
+                known = connection.sentinel_slaves(SERVICE)
+            return any(each["port"] == member.port and each["slave-priority"] == priority for each in known)
+
+        until(lambda: all(map(is_known, self.sentinels)))
+
     def await_replicas(self) -> None:
         """Wait until all servers but the primary copy it, and each sentinel would elect any of them."""
         count = len(self.members) - 1
@@ -172,6 +185,46 @@ def group(
         made = Group(members, sentinels)
         until(lambda: all(_knows_all(each, replicas) for each in sentinels))
         yield made
+
+
+class PlayedSentinel:
+    """Tells all that ask which server is the primary. Real ones would make the servers agree."""
+
+    def __init__(self, primary: Member) -> None:
+        self.primary = primary
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis+sentinel://127.0.0.1:{self._listener.getsockname()[1]}/{SERVICE}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):  # it is closed
+            while True:
+                threading.Thread(target=self._answer, args=(self._listener.accept()[0],), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            while said := connection.recv(4096):
+                known = played_nodes.primary("127.0.0.1", self.primary.port)
+                connection.sendall(b"+PONG\r\n" if b"PING" in said else known)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@contextmanager
+def deserted(directory: Path, *words: str) -> Iterator[tuple[PlayedSentinel, Member, Member]]:
+    """A primary whose only replica can be made another primary, of which the first hears nothing. `words`: of both."""
+    with ExitStack() as stack:
+        old, new = (Member(_made(directory / name)) for name in ("old", "new"))
+        for each in (old, new):
+            stack.callback(each.kill)
+        _start(old, *words)
+        _start(new, *words, "--replicaof", f"127.0.0.1 {old.port}")
+        sentinel = PlayedSentinel(old)
+        stack.callback(sentinel.close)
+        until(lambda: _copied_by(old) == 1)
+        yield sentinel, old, new
 
 
 def _made(directory: Path) -> Path:

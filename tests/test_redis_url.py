@@ -24,7 +24,7 @@ GOOD = [
     "embedded:", "redis://h", "redis://h/", "redis://h:1/0", "rediss://u:p@h:1/0", "redis://[::1]:6379/3",
     "unix:///run/x?db=1", "unix://:p@/run/x", "redis://:p%40%2F%23%3F@h/0", "redis://h/7?db=3",
     "redis://h/0?socket_timeout=1.5&client_name=web-1&health_check_interval=30&max_connections=50&protocol=2",
-    "rediss://h/0?ssl_cert_reqs=none&ssl_check_hostname=false&ssl_password=x",
+    "rediss://h/0?ssl_cert_reqs=none&ssl_check_hostname=false&ssl_password=x", "rediss://h/0?ssl_server_name=r.example",
     "redis+sentinel://h1:26379,h2:26379/mymaster/0", "redis+sentinel://u:p@h1,[::1]:1,h3/my.master-1",
     "rediss+sentinel://h/m?ssl_cert_reqs=none&sentinel_username=u&sentinel_password=p&db=3",
     "redis+cluster://h1:7000,h2:7001", "redis+cluster://u:p@h1/0?client_name=x", "rediss+cluster://h1/?ssl_cert_reqs=none",
@@ -99,6 +99,14 @@ WRONG = [
     ("rediss://h/0?ssl_min_version=7", "it must be 769, 770, 771 or 772"),
     ("redis://h/0?password_file=/nowhere", "it must be a file that is there"),
     ("redis://:geheim@h/0?password_file=/etc/passwd", "a password and the option password_file; keep one"),
+    (
+        "redis+sentinel://h/m?sentinel_password=geheim&sentinel_password_file=/etc/passwd",
+        "a sentinel_password and the option sentinel_password_file; keep one",
+    ),
+    ("redis+sentinel://h/m?sentinel_password_file=/nowhere", "it must be a file that is there"),
+    ("redis://h/0?sentinel_password_file=/etc/passwd", "which only a URL of sentinels"),
+    ("redis://h/0?ssl_server_name=r.example", "which only a URL with TLS"),
+    ("rediss://h/0?ssl_server_name=a/b", "must be the name in the server's certificate"),
     ("redis://h/0?password=geheim&password_file=/etc/passwd", "a password and the option password_file; keep one"),
     ("redis://u@h/0?username_file=/etc/passwd", "a username and the option username_file; keep one"),
 ]
@@ -215,7 +223,6 @@ def test_nodes_are_asked_with_all_options_of_tls_and_without_an_account():
     tls = "ssl_ciphers=A%3AB&ssl_min_version=772"
     found = nodes(f"rediss+sentinel://u:p@h1/m/3?sentinel_password=s&socket_timeout=9&client_name=c&{tls}")
     assert checked(found.node("::1", 7)) == f"rediss://[::1]:7?{tls}"
-    assert found.account_of_sentinels() == ("", "s")
 
 
 def test_url_of_nodes_has_their_addresses():

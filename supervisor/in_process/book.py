@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from supervisor.engine.commands.leasing import Renewal
-from supervisor.engine.model.bounds import MOST
+from supervisor.engine.model.bounds import MOST_ENDS, MOST_RENEWALS
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import Answer, Outcome
@@ -83,7 +83,7 @@ class Book:
 
     def take_outcomes(self) -> list[Outcome]:
         """Return outcomes that are to be settled, at most as many as one call settles."""
-        return [self._ended.popleft() for _ in range(min(MOST, len(self._ended)))]
+        return [self._ended.popleft() for _ in range(min(MOST_ENDS, len(self._ended)))]
 
     def put_back(self, outcomes: Sequence[Outcome]) -> None:
         """Redis has not got these outcomes, and has changed nothing."""
@@ -138,7 +138,7 @@ class Book:
         """Return what is to be stored: at most one store of each job, so that they keep their order."""
         by_token: dict[int, PendingStore] = {}
         for store in self._stores:
-            if len(by_token) < MOST:
+            if len(by_token) < MOST_RENEWALS:
                 by_token.setdefault(store.lease.token, store)
         for store in by_token.values():
             self._stores.remove(store)

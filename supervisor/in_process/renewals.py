@@ -11,7 +11,7 @@ from supervisor import clock
 from supervisor.engine.commands import leasing
 from supervisor.engine.commands.command import Command
 from supervisor.engine.commands.leasing import GONE, LOST, Renewal, Renewals
-from supervisor.engine.model.bounds import MOST
+from supervisor.engine.model.bounds import MOST_RENEWALS
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
@@ -55,7 +55,7 @@ class LeaseRenewals:
     def parts(self, now_at: float) -> list[Part]:
         told = self._book.take_progress()
         told += [(lease, Renewal(lease.jid, lease.token)) for lease in self._take_due(now_at)]
-        parts = [self._renewal(told[at : at + MOST]) for at in range(0, len(told), MOST)]
+        parts = [self._renewal(told[at : at + MOST_RENEWALS]) for at in range(0, len(told), MOST_RENEWALS)]
         if stores := self._book.take_stores():
             command = self._renew([store.renewal for store in stores])
             again = partial(self._book.store_again, stores)

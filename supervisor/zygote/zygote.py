@@ -315,10 +315,15 @@ class Zygote:
         return self._preloaded | self._traced.keys() | children
 
     def _send(self, message: messages.Control, fds: tuple[int, ...] = ()) -> None:
-        try:
-            kernel.send(self._control, messages.pack_control(message), fds)
-        except (BrokenPipeError, ConnectionResetError):
-            self._end()
+        for tries_left in reversed(range(kernel.MEMORY_TRIES)):
+            try:
+                kernel.send(self._control, messages.pack_control(message), fds)
+                return
+            except (BrokenPipeError, ConnectionResetError):
+                self._end()
+            except OSError as error:
+                if error.errno not in kernel.OUT_OF_MEMORY or not tries_left:
+                    raise
 
     def _end(self) -> NoReturn:
         """The master is gone: end everything below the zygote, then exit."""

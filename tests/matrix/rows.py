@@ -31,7 +31,12 @@ ROWS = (
     Row("valkey 9.1", redis_py="newest"),
 )
 CROSS = (
-    *(Row(server, way) for server in SERVERS for way in ("alone", "tls", "account", "sentinel", "cluster")),
+    *(
+        Row(server, way)
+        for server in SERVERS
+        for way in ("alone", "tls", "account", "sentinel", "cluster")
+        if way != "tls" or server in WITH_TLS
+    ),
     *(Row(server, redis_py=client) for server in SERVERS for client in CLIENTS[1:]),
 )
 

@@ -21,13 +21,16 @@ from supervisor.engine.commands import settings, upgrade
 from supervisor.engine.commands.queue_counts import Counts, Depths
 from supervisor.engine.commands.workers import WorkerInfo
 from supervisor.engine.embedded.embedded import EmbeddedError, acquire
+from supervisor.engine.model.bounds import MOST_WORDS
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable, code_and_reason
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.options import Value
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.transport.credentials import load
+from supervisor.engine.transport.whereabouts import Place
 from supervisor.engine.worker.push_listeners import MOST_LISTENERS
 from supervisor.exit_codes import Exit
+from supervisor.redis_url import place_of
 from supervisor.units import megabytes
 
 _PINGS: Final = 20
@@ -81,7 +84,7 @@ def examine(config: RunConfig) -> Iterator[Finding]:
             if refused is None:
                 with Client(url, config.namespace, credentials=credentials, poll=config.redis_poll_s) as client:
                     if info is not None:
-                        yield from _replicas(client, config, info)
+                        yield from _replicas(client, config, info, examiner.electable())
                     yield from _namespace(client, config)
         except StoreUnavailable as error:
             yield problem("redis", str(error), Exit.UNREACHABLE)
@@ -160,7 +163,18 @@ def _clock(examiner: Examiner) -> Iterator[Finding]:
     )
 
 
-_LOOKS: Final = (_permissions, _latency, _clock)
+def _length(examiner: Examiner) -> Iterator[Finding]:
+    """Report a service that refuses long commands."""
+    if (refusal := examiner.refuses_long_commands()) is not None:
+        yield warning(
+            "arguments",
+            f"the service refuses commands with {MOST_WORDS + 100:,} arguments ({refusal}): batches stay below that."
+            " The end of a job that puts more than 900 others does not, nor does a supervisor that connects anew with"
+            " more than 1,900 leases",
+        )
+
+
+_LOOKS: Final = (_permissions, _latency, _clock, _length)
 
 
 def _role(examiner: Examiner, info: Info) -> Iterator[Finding]:
@@ -170,11 +184,15 @@ def _role(examiner: Examiner, info: Info) -> Iterator[Finding]:
         yield ok("redis", "it is a node of a cluster; the whole namespace lies in one slot, which it holds")
 
 
-def _replicas(client: Client, config: RunConfig, info: Info) -> Iterator[Finding]:
-    """Compare the replicas that must acknowledge with those that there are."""
+def _replicas(client: Client, config: RunConfig, info: Info, electable: set[Place]) -> Iterator[Finding]:
+    """Compare the replicas that must acknowledge with those that there are, and those that can be elected.
+
+    It differs from write to write which replicas acknowledge: also those that cannot be elected do.
+    """
     configured = client.config.get("acknowledge")
     needed = configured if config.acknowledge is None else config.acknowledge
-    there = sum(",state=online," in text for name, text in info.items() if re.fullmatch(r"slave\d+", name))
+    online = _online(info)
+    there, known, apart = len(online), len(online | electable), sorted(electable - online)
     assert isinstance(needed, int)
     words = f"acknowledge is {counted(needed, 'replica')}, and {there} {'is' if there == 1 else 'are'} connected"
     if there and "min_slaves_good_slaves" not in info:  # the server tells it only with the setting
@@ -186,7 +204,7 @@ def _replicas(client: Client, config: RunConfig, info: Info) -> Iterator[Finding
     if there and not needed:
         yield warning(
             "replicas",
-            f"{words}: a failover loses the puts and ends of jobs that only the primary had; set it to {there}, or mark"
+            f"{words}: a failover loses the puts and ends of jobs that only the primary had; set it to {known}, or mark"
             " the puts that matter as durable",
         )
     elif not needed:
@@ -196,11 +214,27 @@ def _replicas(client: Client, config: RunConfig, info: Info) -> Iterator[Finding
     elif there > needed:
         yield warning(
             "replicas",
-            f"{words}: a failover to one that has not acknowledged loses what the others have; set it to {there},"
-            " unless none of the others can be elected (replica-priority 0), which the primary does not know",
+            f"{words}: one that has not acknowledged can be elected, and loses what the others have; set it to {known}",
+        )
+    elif apart:
+        names = ", ".join(place_of(*place) for place in apart)
+        yield warning(
+            "replicas",
+            f"{words}, but the sentinels may also elect {names}, which has acknowledged nothing: start it and set"
+            f" acknowledge to {known}, set its replica-priority to 0, or have the sentinels forget it (SENTINEL RESET)",
         )
     else:
         yield ok("replicas", words)
+
+
+def _online(info: Info) -> set[Place]:
+    """Return the replicas that have all that the primary has, or are close."""
+    replicas = [
+        dict(pair.split("=", 1) for pair in text.split(","))
+        for name, text in info.items()
+        if re.fullmatch(r"slave\d+", name)
+    ]
+    return {(each["ip"], int(each["port"])) for each in replicas if each["state"] == "online"}
 
 
 def _memory(_examiner: Examiner, info: Info) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ import orjson
 
 from supervisor.engine.commands.command import checked_batch
 from supervisor.engine.commands.leasing import GONE, LOST, Grant, Renewal
-from supervisor.engine.model.bounds import MOST
+from supervisor.engine.model.bounds import MOST, MOST_ENDS
 from supervisor.engine.model.errors import DependencyError, JobFailed, JobNotFound, LeaseholdError, LeaseLost
 from supervisor.engine.model.jobs import JobRecord, LeaseRecord
 from supervisor.engine.model.new_jobs import NewJob, NewJobs
@@ -66,7 +66,7 @@ def _mapping(one: object) -> Mapping[str, Any]:
 def checked_many(queue: str, given: Iterable[Mapping[str, Any]]) -> list[list[NewJob]]:
     """Check put_many's jobs, all before the first is sent, and return them in batches.
 
-    A batch has at most 1,000 jobs, fewer with many tags or parents, and 256 MB of data.
+    A batch has at most 1,000 jobs, fewer with further options, many tags or parents, and 256 MB of data.
     """
     batches: list[list[NewJob]] = []
     room = room_bytes = 0
@@ -100,18 +100,18 @@ def worker_of(outcomes: Sequence[Outcome]) -> str:
 
 
 def in_steps(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
-    """Return the outcomes in parts, each of which one call ends: one outcome, or outcomes that put at most 1,000 plain
-    jobs together. Raises TypeError or ValueError naming the argument.
+    """Return the outcomes in parts, each of which one call ends: one outcome, or so many that no service refuses the
+    call. Raises TypeError or ValueError naming the argument.
     """
     checked_batch("outcomes", outcomes)
     steps: list[list[Outcome]] = [[]]
-    room = MOST
+    room = MOST_ENDS
     for given in outcomes:
         outcome = given.with_checked_puts() if isinstance(given, Completed) else given
         weight = outcome.weight if isinstance(outcome, Completed) else 1
         if room < weight and steps[-1]:
             steps.append([])
-            room = MOST
+            room = MOST_ENDS
         steps[-1].append(outcome)
         room -= weight
     return steps

@@ -113,6 +113,7 @@ class AsyncStore:
 
         Raises StoreUnavailable (nothing changed) or OutcomeUnknown.
         """
+        wanted = wanted.within(self.longest_wait_s)
         async with self._connection() as connection:
             try:
                 line = OwnLine(connection)

@@ -36,6 +36,8 @@ T = TypeVar("T")
 Clock = Callable[[], float]
 
 SOCKET_TIMEOUT_S = 10.0
+#: Where another server may take the place of one that hangs, the next call is to reach that one soon.
+REPLACEABLE_TIMEOUT_S: Final = 3.0
 _LONGEST_WAIT_S = 5.0
 
 

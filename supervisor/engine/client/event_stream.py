@@ -57,7 +57,8 @@ STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "worker.deregistered": ("worker", "handed_back"),
 }
 
-#: After this silence the stream sends a PING. After as much again the server is lost.
+#: After this silence, or that of the connection's timeout if it is shorter, the stream sends a PING. After as much
+#: again the server is lost.
 _SILENCE_S = 10.0
 #: The last wait for the answer to the PING, which may lie unread if the application has held up its event loop.
 _LAST_S = 1.0
@@ -119,11 +120,13 @@ class EventFilter:
 class _Silence:
     """Says what the silence of a connection means. Outlives a call: short ones may never see it last."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_s: float | None = None) -> None:
+        """`most_s`: the timeout of the connection; None: it has none."""
+        self._pause_s = min(_SILENCE_S, most_s or math.inf)
         self.heard()
 
     def heard(self) -> None:
-        self.ends_at, self._asked, self._is_last = clock.monotonic() + _SILENCE_S, False, False
+        self.ends_at, self._asked, self._is_last = clock.monotonic() + self._pause_s, False, False
 
     def must_ask(self) -> bool:
         """Return whether a PING is due after silence. Raises TimeoutError if the last one was not answered."""
@@ -134,7 +137,7 @@ class _Silence:
             self._asked = True
             return True
         if self._is_last:
-            raise TimeoutError(f"it has been silent for {2 * _SILENCE_S:g} s")
+            raise TimeoutError(f"it has been silent for {2 * self._pause_s:g} s")
         self.ends_at, self._is_last = clock.monotonic() + _LAST_S, True
         return False
 
@@ -274,7 +277,7 @@ class EventStream:
             connection.disconnect()
             raise _unheard(self._shown, error) from error
         self._connection = connection
-        self._silence.heard()
+        self._silence = _Silence(connection.socket_timeout)
         return connection
 
     def _disconnect(self) -> None:
@@ -362,7 +365,7 @@ class AsyncEventStream:
             await connection.disconnect(nowait=True)
             raise _unheard(self._shown, error) from error
         self._connection = connection
-        self._silence.heard()
+        self._silence = _Silence(connection.socket_timeout)
         cancels.check()
         return connection
 

@@ -15,10 +15,13 @@ from supervisor.engine.client.connection import unreachable
 from supervisor.engine.client.pools import pool_of
 from supervisor.engine.commands import settings
 from supervisor.engine.model import scripts
+from supervisor.engine.model.bounds import MOST_WORDS
 from supervisor.engine.model.errors import StoreUnavailable, code_and_reason
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.shards import OtherShards
-from supervisor.engine.transport.account import Credentials, account_of
+from supervisor.engine.transport.account import Credentials, account_of, without_arguments
+from supervisor.engine.transport.dial import Unreachable
+from supervisor.engine.transport.whereabouts import Place, Whereabouts
 
 _TIMEOUT_S: Final = 5.0
 _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
@@ -83,6 +86,7 @@ class Examiner:
         """Connect. `credentials` returns the account in place of the URL's. Raises StoreUnavailable."""
         self._namespace = namespace
         several = redis_url.nodes(url)
+        self._sentinels = Whereabouts(several, namespace.prefix) if several and several.service else None
         #: The commands by which a worker finds the server among several.
         self._of_finding = () if several is None else ("ROLE", "CLUSTER SLOTS") if several.is_cluster else ("ROLE",)
         self._prefix = namespace.prefix
@@ -171,6 +175,19 @@ class Examiner:
         began_at = clock.monotonic()
         self._ask("PING")
         return clock.monotonic() - began_at
+
+    def refuses_long_commands(self) -> str | None:
+        """Return the server's error to a command with more arguments than a batch has; None if there is none."""
+        reply = self._ask("EXISTS", *[f"{self._namespace.prefix}x"] * (MOST_WORDS + 100))
+        is_refused = isinstance(reply, Exception) and not isinstance(reply, redis_py.exceptions.NoPermissionError)
+        return without_arguments(reply) if is_refused else None
+
+    def electable(self) -> set[Place]:
+        """Return the replicas that sentinels may elect. There are none if nobody tells."""
+        try:
+            return self._sentinels.electable() if self._sentinels is not None else set()
+        except Unreachable:  # their account may forbid the question
+            return set()
 
     def clock_ahead_s(self) -> float | None:
         """Return how far the server's clock is ahead of this machine's; None if our account may not ask."""

@@ -16,9 +16,10 @@ from supervisor.engine.transport.whereabouts import Whereabouts, check_is_primar
 T = TypeVar("T")
 
 
-def connection_class(library: Any, is_tls: bool) -> type:
-    """Return the class for `redis` or `redis.asyncio`, whose constructor takes `whereabouts=` in addition."""
-    base = library.SSLConnection if is_tls else library.Connection
+def following(library: Any, base: type) -> type:
+    """Return a class of connections like `base`, of `redis` or `redis.asyncio`, whose constructor takes `whereabouts=`
+    in addition.
+    """
     return type("FollowingConnection", (_SyncFollowing if library is redis_py else _AsyncFollowing, base), {})
 
 

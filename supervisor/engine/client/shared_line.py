@@ -22,13 +22,14 @@ from redis.connection import DefaultParser
 from supervisor.engine.client.cancels import Cancels
 from supervisor.engine.client.connection import is_elsewhere
 from supervisor.engine.client.following import OurProvider, follows
+from supervisor.engine.client.tls import AsyncTls
 
 LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
 #: A longer command has its own connection, because all others would wait until it is written.
 MOST_BYTES: Final = 2**20
 _CLOSED: Final = "Connection closed by server."
 _ELSEWHERE: Final = "another server is to be looked for"
-_PLAIN: Final = (redis_aio.Connection, redis_aio.SSLConnection, redis_aio.UnixDomainSocketConnection)
+_PLAIN: Final = (redis_aio.Connection, AsyncTls, redis_aio.UnixDomainSocketConnection)
 
 
 class NotSent(Exception):
@@ -53,6 +54,8 @@ async def dialled(address: Any) -> "SharedLine":
 
     Raises NotSent, one of LOST, or ResponseError if the server refuses.
     """
+    if follows(type(address)):
+        await address.find()  # it takes its own time
     try:
         async with asyncio.timeout(address.socket_connect_timeout):
             line = await _connected(address)
@@ -71,23 +74,29 @@ async def dialled(address: Any) -> "SharedLine":
         for words in _greeting(address):
             await line.ask(packed(*words))
         if follows(type(address)):
-            with contextlib.suppress(redis_py.exceptions.NoPermissionError):
-                address.check(await line.ask(packed("ROLE")))
+            address.check(await _role(line))
     except BaseException:
         await line.close()
         raise
     return line
 
 
+async def _role(line: "SharedLine") -> Any:
+    """Return the reply to ROLE, or its error: an account or a proxy may refuse the question."""
+    try:
+        return await line.ask(packed("ROLE"))
+    except redis_py.ResponseError as error:
+        return error
+
+
 async def _connected(address: Any) -> "SharedLine":
-    if follows(type(address)):
-        await address.find()
     loop, line = asyncio.get_running_loop(), SharedLine(address.socket_timeout)
     if isinstance(address, redis_aio.UnixDomainSocketConnection):
         await loop.create_unix_connection(lambda: line, address.path)
         return line
-    tls = address.ssl_context.get() if isinstance(address, redis_aio.SSLConnection) else None
-    await loop.create_connection(lambda: line, address.host, address.port, ssl=tls)
+    is_tls = isinstance(address, AsyncTls)
+    arguments = address.connect_arguments() if is_tls else {"host": address.host, "port": address.port}
+    await loop.create_connection(lambda: line, **arguments)
     return line
 
 

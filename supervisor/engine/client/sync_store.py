@@ -84,7 +84,7 @@ class Store:
 
         Raises StoreUnavailable (nothing changed) or OutcomeUnknown.
         """
-        connection = self._connect()
+        connection, wanted = self._connect(), wanted.within(self.longest_wait_s)
         try:
             self._check_server(connection)
             wire = command.wire(*self.namespace.keys)

@@ -21,6 +21,10 @@ class Acknowledgement(NamedTuple):
         """The command behind the write, on its connection. It blocks that, and answers how many replicas have it."""
         return "WAIT", self.replicas, max(1, round(self.within_s * 1000))  # 0 would be for ever
 
+    def within(self, most_s: float) -> "Acknowledgement":
+        """Return it with a wait of at most `most_s`: a connection takes a server that is silent for long for lost."""
+        return self._replace(within_s=min(self.within_s, most_s))
+
     def is_met(self, reply: object) -> bool:
         """`reply`: to the command, or its error."""
         return isinstance(reply, int) and reply >= self.replicas

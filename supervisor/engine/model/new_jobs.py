@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 import orjson
 
+from supervisor.engine.model.bounds import MOST, MOST_WORDS
 from supervisor.engine.model.job_to_put import JobToPut, as_jids
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.shards import Tie, checked_key, key_of, tied_jid
@@ -99,8 +100,9 @@ class NewJob(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """Return how many plain jobs cost the server as much as this one."""
-        return 1 + self.lines // LINES_A_JOB
+        """Return how many plain jobs cost the server, or lengthen a command, as much as this one."""
+        words = len(self.arguments)
+        return 1 if words == SHORT else max(1 + self.lines // LINES_A_JOB, -(-words * MOST // MOST_WORDS))
 
     @property
     def things(self) -> set[tuple[str, str]]:

@@ -31,11 +31,20 @@ def account_of(url: str) -> tuple[str, str]:
     """Return user and password, each "" if there is none. Raises NoAccount for a file it cannot read."""
     parts = split(url)
     options = dict(parse_qsl(parts.query))
-    user, password = unquote(parts.username or ""), unquote(parts.password or "")
     return (
-        user or _read(options, "username_file") or options.get("username", ""),
-        password or _read(options, "password_file") or options.get("password", ""),
+        unquote(parts.username or "") or _option(options, "username"),
+        unquote(parts.password or "") or _option(options, "password"),
     )
+
+
+def account_of_sentinels(url: str) -> tuple[str, str]:
+    """Return the user and the password that the sentinels of a URL ask for. As `account_of`."""
+    options = dict(parse_qsl(split(url).query))
+    return _option(options, "sentinel_username"), _option(options, "sentinel_password")
+
+
+def _option(options: Mapping[str, str], name: str) -> str:
+    return _read(options, f"{name}_file") or options.get(name, "")
 
 
 def _read(options: Mapping[str, str], name: str) -> str:

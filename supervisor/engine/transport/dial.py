@@ -81,6 +81,11 @@ def dial(url: str, timeout_s: float, credentials: Credentials | None = None) -> 
         raise Unreachable(f"connecting failed: {getattr(error, 'strerror', None) or error}") from error
 
 
+def connect(url: str, timeout_s: float) -> socket.socket:
+    """Connect without logging in, by TLS if the URL says so. Blocks as `dial`. Raises OSError or ValueError."""
+    return _connected(_Address.of(url, timeout_s, lambda: ("", "")))
+
+
 @dataclass(frozen=True, slots=True)
 class _Address:
     """The parts of a URL."""
@@ -152,7 +157,8 @@ def _connected(address: _Address) -> socket.socket:
             connected.settimeout(address.connect_s)
             connected.connect(address.path)
         elif address.is_tls:
-            connected = _tls(address).wrap_socket(connected, server_hostname=address.host)
+            name = address.options.get("ssl_server_name", address.host)
+            connected = _tls(address).wrap_socket(connected, server_hostname=name)
         connected.settimeout(address.timeout_s)
     except BaseException:
         connected.close()
@@ -169,7 +175,7 @@ def _by_tcp(address: _Address) -> socket.socket:
 
 
 def _tls(address: _Address) -> Any:
-    """Return the TLS context of a rediss:// URL. Without options it verifies the certificate and the host's name."""
+    """Return the TLS context of a rediss:// URL. Without options it verifies the certificate and the server's name."""
     import ssl  # only masters whose URL asks for it
 
     given = address.options.get

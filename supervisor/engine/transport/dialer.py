@@ -33,6 +33,11 @@ class Dialer:
         self.shown = redacted(url)
         self.patience = ALONE if several is None else REPLACEABLE
 
+    @property
+    def follows(self) -> bool:
+        """True if each call of `dial` looks for the server, which may be another one by then."""
+        return self._whereabouts is not None
+
     def dial(self, count: int, timeout_s: float) -> list[BlockingConnection]:
         """Connect and log in, so many times: all of it to one server. Raises Unreachable."""
         url = self._url if self._whereabouts is None else self._whereabouts.server()

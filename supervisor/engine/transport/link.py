@@ -23,8 +23,11 @@ from supervisor.engine.transport.dialer import Dialer
 _CHUNK_BYTES: Final = 64 * 1024
 _LARGE_BYTES: Final = 1024 * 1024
 _JOINED_BYTES: Final = 2**20
-#: Errors of a server that cannot serve the namespace now, while another one may.
-_ELSEWHERE: Final = frozenset({"READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING"})
+#: Errors of a server that cannot serve the namespace now, while another one may. NOREPLICAS is one, too, of a primary
+#: that is cut off from its replicas, and UNBLOCKED of one that was demoted while a command waited.
+_ELSEWHERE: Final = frozenset(
+    {"READONLY", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "NOREPLICAS", "UNBLOCKED"}
+)
 #: Timeout of each step of connecting.
 CONNECT_S: Final = 5.0
 
@@ -45,7 +48,7 @@ class LayoutRefused(LinkLost):
 
 
 class ServedElsewhere(LinkLost):
-    """The server has been demoted, has moved the namespace to another one, or has none of its data as yet."""
+    """The server was demoted, has lost its replicas, has moved the namespace away, or has none of its data as yet."""
 
     @staticmethod
     def check(reply: Any) -> None:
@@ -72,6 +75,13 @@ class Link:
     def fileno(self) -> int:
         number: int = self._socket.fileno()
         return number
+
+    @property
+    def peer(self) -> Any:
+        """The address of the server, or of what stands before it. None if the connection has ended."""
+        with contextlib.suppress(OSError):
+            return self._socket.getpeername()
+        return None
 
     @property
     def wants_write(self) -> bool:
@@ -160,6 +170,8 @@ class Connector:
     def __init__(self, dialer: Dialer, count: int, greeting: Sequence[tuple[Any, ...]], timeout_s: float) -> None:
         """Start the thread. If it cannot start, `finish` raises LinkLost as for any failure.
 
+        Raises LinkLost if no descriptor is free.
+
         `greeting`: commands for the first connection, whose replies, also errors, `finish` returns. `timeout_s` limits
         each step.
         """
@@ -167,7 +179,10 @@ class Connector:
         self._timeout_s = timeout_s
         self._count = count
         self._greeting = greeting
-        self._event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self._event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        except OSError as error:  # the master's open files are used up
+            raise LinkLost(f"connecting failed: {error.strerror}") from error
         self._links: list[Link] = []
         self._replies: list[Any] = []
         self._error: LinkLost | None = None

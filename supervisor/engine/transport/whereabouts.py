@@ -4,16 +4,18 @@ Runs in a thread of the master, and in applications. Must not connect to the ser
 """
 
 from binascii import crc_hqx
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import hiredis
 
 from supervisor import clock
-from supervisor.engine.transport.account import Credentials, NoAccount, account_of
+from supervisor.engine.transport.account import Credentials, NoAccount, account_of, account_of_sentinels
 from supervisor.engine.transport.dial import BlockingConnection, Unreachable, dial
 from supervisor.redis_url import Nodes, can_be_host, place_of
 
+T = TypeVar("T")
 Place = tuple[str, int]
 
 #: Each step of asking a node takes at most this long.
@@ -31,11 +33,21 @@ class Whereabouts:
         """`key`: any of the namespace. `credentials` returns the account in place of the URL's."""
         self._nodes = nodes
         self._slot = _slot_of(key)
-        self._account = nodes.account_of_sentinels if nodes.service else credentials or partial(account_of, nodes.url)
+        self._account = credentials or partial(account_of, nodes.url)
+        if nodes.service:
+            self._account = partial(account_of_sentinels, nodes.url)
         self._known = nodes.places
 
     def find(self) -> Place:
         """Return host and port of the server that is to be used now. Raises Unreachable."""
+        return self._told(self._owner if self._nodes.is_cluster else self._primary)
+
+    def electable(self) -> set[Place]:
+        """Return the replicas that sentinels may elect, also those that are down. Raises Unreachable."""
+        return self._told(self._replicas)
+
+    def _told(self, ask: Callable[[BlockingConnection, Place], T]) -> T:
+        """Return what the first node tells that can. `ask(connection, place)` asks one."""
         try:
             account = self._account()
         except NoAccount as error:
@@ -45,7 +57,7 @@ class Whereabouts:
             # The next look begins with another node: this one may hang, or be the only one that knows of no failover.
             self._known = (*(each for each in self._known if each != place), place)
             try:
-                return self._asked(place, account)
+                return self._asked(place, account, ask)
             except Unreachable as error:
                 said.setdefault(str(error), []).append(place_of(*place))
             if clock.boottime() > until:
@@ -59,16 +71,16 @@ class Whereabouts:
         """Return the URL of the server that is to be used now. Raises Unreachable."""
         return self._nodes.server(*self.find())
 
-    def _asked(self, place: Place, account: tuple[str, str]) -> Place:
+    def _asked(self, place: Place, account: tuple[str, str], ask: Callable[[BlockingConnection, Place], T]) -> T:
         connection = dial(self._nodes.node(*place), _STEP_S, lambda: account)
         try:
-            return self._owner(connection, place[0]) if self._nodes.is_cluster else self._primary(connection)
+            return ask(connection, place)
         except (LookupError, TypeError, ValueError, AttributeError) as error:  # whatever it is that answers there
             raise Unreachable("its answer makes no sense") from error
         finally:
             connection.close()
 
-    def _primary(self, connection: BlockingConnection) -> Place:
+    def _primary(self, connection: BlockingConnection, _place: Place) -> Place:
         reply = _answer(connection.call("SENTINEL", "MASTER", self._nodes.service))
         state = dict(zip(reply[::2], reply[1::2], strict=True))
         flags = state[b"flags"].decode().split(",")
@@ -76,11 +88,19 @@ class Whereabouts:
             raise Unreachable("it is down")
         return _checked(state[b"ip"].decode(), int(state[b"port"]))
 
-    def _owner(self, connection: BlockingConnection, asked: str) -> Place:
-        """`asked`: the host of the node that is asked, which a node without a name of its own has, too."""
+    def _replicas(self, connection: BlockingConnection, _place: Place) -> set[Place]:
+        states = [
+            dict(zip(each[::2], each[1::2], strict=True))
+            for each in _answer(connection.call("SENTINEL", "REPLICAS", self._nodes.service))
+        ]
+        return {
+            _checked(state[b"ip"].decode(), int(state[b"port"])) for state in states if state[b"slave-priority"] != b"0"
+        }
+
+    def _owner(self, connection: BlockingConnection, asked: Place) -> Place:
         owner, known = None, list[Place]()
         for first, last, *nodes in _answer(connection.call("CLUSTER", "SLOTS")):
-            places = [_checked(_host(node, asked), int(node[1])) for node in nodes]
+            places = [_checked(_host(node, asked[0]), int(node[1])) for node in nodes]
             known += places
             if first <= self._slot <= last:
                 owner = places[0]

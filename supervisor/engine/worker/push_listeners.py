@@ -12,7 +12,7 @@ import hiredis
 
 from supervisor import clock
 from supervisor.engine.transport.dialer import ALONE, Dialer
-from supervisor.engine.transport.link import CONNECT_S, Connector, Link, LinkLost, ReplyTooLarge
+from supervisor.engine.transport.link import CONNECT_S, Connector, Link, LinkLost, ReplyTooLarge, ServedElsewhere
 from supervisor.engine.worker.pipeline import DeadlineTimers, Watcher
 
 #: Each listener costs a connection. The next lease sees what is pushed to further lists.
@@ -82,10 +82,18 @@ class PushListeners:
             return
         if now_at < self._connect_at:
             self._timers.set(self, self._connect_at, self._connect)
-        else:
-            self._connecting = tuple(name for name in self._wanted if name not in self._listeners)
+            return
+        self._connecting = tuple(name for name in self._wanted if name not in self._listeners)
+        try:
             self._connector = Connector(self._dialer, len(self._connecting), (), CONNECT_S)
+        except LinkLost:
+            self._connect_later()
+        else:
             self._watcher.watch(self._connector, self._finish_connecting)
+
+    def _connect_later(self) -> None:
+        self._connect_at = clock.monotonic() + _WAIT_S if self._wanted else 0.0
+        self._connect(clock.monotonic())
 
     def _finish_connecting(self) -> None:
         connector, self._connector = self._connector, None
@@ -94,8 +102,7 @@ class PushListeners:
         try:
             links, _replies = connector.finish()
         except LinkLost:  # the server has too many connections, or is gone, which the other connections tell
-            self._connect_at = clock.monotonic() + _WAIT_S if self._wanted else 0.0
-            self._connect(clock.monotonic())
+            self._connect_later()
             return
         for name, link in zip(self._connecting, links, strict=True):
             if name not in self._wanted:
@@ -147,8 +154,8 @@ class PushListeners:
         waited = listener.waits_for_entry
         listener.asks_length = listener.waits_for_entry = False
         self._timers.cancel(listener)
-        if isinstance(reply, hiredis.ReplyError):  # the key has another type, or an ACL forbids it
-            listener.refused_until_at = now_at + _WAIT_S
+        if isinstance(reply, hiredis.ReplyError):
+            self._on_refused(listener, reply, now_at)
         elif reply is None or reply == 0:
             listener.failed_leases = 0
             self._wait_for_entry(listener)
@@ -159,6 +166,14 @@ class PushListeners:
             retry_at = now_at + _pause_s(listener.failed_leases)
             self._timers.set(listener, retry_at, partial(self._retry, listener))
             listener.failed_leases += 1
+
+    def _on_refused(self, listener: PushListener, reply: hiredis.ReplyError, now_at: float) -> None:
+        try:
+            ServedElsewhere.check(reply)
+        except ServedElsewhere:
+            self._lose(listener)
+        else:  # the key has another type, or an ACL forbids it
+            listener.refused_until_at = now_at + _WAIT_S
 
     def _retry(self, listener: PushListener, _now_at: float) -> None:
         listener.is_pausing, self._was_pushed = False, True

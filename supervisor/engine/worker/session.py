@@ -30,6 +30,7 @@ from supervisor.engine.worker.looks import Looks
 from supervisor.engine.worker.pipeline import DeadlineTimers, Pipeline, Refusal, Watcher
 from supervisor.engine.worker.push_listeners import MOST_LISTENERS, PushListeners
 from supervisor.engine.worker.served_queues import ServedQueues
+from supervisor.engine.worker.successor_watch import SuccessorWatch
 from supervisor.engine.worker.wait import LeaseBehind, Wait
 from supervisor.engine.worker.wakeups import Wakeups
 
@@ -75,6 +76,7 @@ class Session:
             listeners = MOST_LISTENERS
         self.listeners = PushListeners(dialer, namespace.incoming, watcher, timers, listeners)
         self.door_listeners = PushListeners(dialer, str, watcher, timers, listeners)
+        self._successor_watch = SuccessorWatch(dialer, watcher, timers)
         self.server = ""  # name and version
         self._connector: Connector | None = None
         self.has_begun = False  # a connection was made and could be used
@@ -124,11 +126,14 @@ class Session:
     def read(self) -> None:
         """Read replies of the exchange. Raises LinkLost."""
         self.pipeline.read()
+        self._successor_watch.watch(self.acknowledging.is_short)
 
     # connecting
 
     def open(self, on_connection: Callback, on_replies: Callback, on_wakeup: Callback, on_refused: Refusal) -> None:
         """Start to connect.
+
+        Raises LinkLost if not even that can begin.
 
         `on_connection` is called when that has succeeded or failed, to call `finish_connecting`; from then on
         `on_replies` is called to call `read`, and `on_wakeup` to call `Wakeups.read`. `on_refused(script, message)` is
@@ -154,6 +159,7 @@ class Session:
         self._watcher.forget(connector)
         (link, *waiting_links), replies = connector.finish()
         self.pipeline.open(link, self._on_replies, self._on_refused)
+        self._successor_watch.open(link)
         self.wakeups.open(waiting_links, self._on_wakeup)
         *loaded, info, timings = replies
         self.server = _checked_server(info)
@@ -256,6 +262,7 @@ class Session:
         self.wakeups.close()
         self.listeners.close()
         self.door_listeners.close()
+        self._successor_watch.close()
 
 
 def _checked_server(info: bytes | hiredis.ReplyError) -> str:

@@ -24,7 +24,7 @@ from supervisor.messages import TIMEOUT
 
 #: Time between the signal that writes a child's Python stacks and its kill.
 _STACKS_S: Final = 0.1
-#: A shared child that was sent more than its socket takes is sent the rest after this time.
+#: A packet for which there was no room is sent again after this time.
 _FLUSH_S: Final = 0.002
 #: A handler is told this share of its time limit before the limit, but at most the term grace before.
 _NEAR: Final = 0.1
@@ -116,10 +116,10 @@ class JobLimits:
         if running is None or child.state is not ChildState.BUSY:
             return child.end_plan.kill_at or (child.next_sample_at if self._memory.measures_idle(child) else math.inf)
         plan, only = child.end_plan, child.only
+        flush_at = clock.monotonic() + _FLUSH_S if child.talk.has_unsent else math.inf
         if only is None:  # the jobs of a shared child have timers of their own
-            flush_at = clock.monotonic() + _FLUSH_S if child.talk.has_unsent else math.inf
             return min(child.next_sample_at, plan.stop_at, plan.kill_at or math.inf, flush_at)
-        due_at = min(child.next_sample_at, plan.stop_at, self._run_due_at(only))
+        due_at = min(child.next_sample_at, plan.stop_at, self._run_due_at(only), flush_at)
         return due_at if child.overran else min(due_at, self._overrun_at(running))
 
     def _limit_at(self, run: JobRun) -> float:

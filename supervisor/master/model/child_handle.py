@@ -79,6 +79,7 @@ class ChildHandle:
         self.output = Output(printed, functools.partial(on_line, self), self._has)
         self._on_planned = functools.partial(on_planned, self, 0)
         self._on_run_planned = functools.partial(on_planned, self)
+        self.talk.keep_unsent(self._on_planned)
         self.end_plan = EndPlan(self._on_planned)
         self.notices = NoticeSender(self.talk, self._signal_handler, self._on_planned)
         self._only: JobRun | None = None  # of its running job, or of its last one, unless it is shared
@@ -272,7 +273,7 @@ class ChildHandle:
     def _begin_beside(self, held: HeldLease, is_first: bool) -> None:
         """The job runs from now on, beside those that run."""
         if self.shared is None:
-            self.talk.keep_unsent(self._on_planned)
+            self.talk.is_shared = True
             self.output.share(held.settings.concurrency)
             self.shared = SharedRuns(self.number, self.talk, self._on_run_planned)
         held.started_at = clock.monotonic()

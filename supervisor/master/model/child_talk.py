@@ -44,6 +44,7 @@ class ChildTalk:
         self.at_end = False  # the child has closed its end
         self._unsent: deque[bytes] = deque()  # packets that found no room
         self._on_unsent: Callable[[], None] | None = None  # a talk without it drops such packets
+        self.is_shared = False  # the child is sent much at once: a full socket does not say that it never reads
         self.memfd: Memfd | None = None  # of a large completion, while the reader of `read` handles it
 
     @property
@@ -95,10 +96,7 @@ class ChildTalk:
                 foreign_files.close((fd,))
 
     def keep_unsent(self, on_unsent: Callable[[], None]) -> None:
-        """From now on the child is sent much at once: packets that find no room wait for `flush`.
-
-        `on_unsent()` is called when the first one waits.
-        """
+        """From now on packets that find no room may wait for `flush`. `on_unsent()` is called when the first does."""
         self._on_unsent = on_unsent
 
     @property
@@ -106,7 +104,10 @@ class ChildTalk:
         return bool(self._unsent)
 
     def send(self, packet: bytes) -> bool:
-        """Send a packet. Return False if the child is gone, or does not read and its socket is full."""
+        """Send a packet, or keep it for `flush` if the kernel lacks memory, or if the socket of a shared child is full.
+
+        Return False if the child is gone, or does not read.
+        """
         if self._unsent:
             return self._keep(packet)
         try:
@@ -116,7 +117,7 @@ class ChildTalk:
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
-            return self._keep(packet)
+            return (self.is_shared or error.errno != errno.EAGAIN) and self._keep(packet)
         return True
 
     def _keep(self, packet: bytes) -> bool:

@@ -5,13 +5,14 @@ Does not change the master's own environment.
 
 import os
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Final
 from urllib.parse import unquote
 
 from supervisor.config import RunConfig
-from supervisor.engine.transport.account import NoAccount, account_of
+from supervisor.engine.transport.account import NoAccount, account_of, account_of_sentinels
 from supervisor.linux import kernel
-from supervisor.redis_url import for_redis_py, has_files, secrets
+from supervisor.redis_url import for_redis_py, secrets
 
 #: The master's settings and its sockets to the init system. A child that used those would speak in its name.
 _OF_THE_MASTER: Final = ("LEASEHOLD_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_")
@@ -44,7 +45,7 @@ def for_handlers(
 
     `allowed`: the only names that pass beside the basics. None: all names pass.
     """
-    passwords = {*secrets(redis_url), *_from_file(redis_url)}
+    passwords = {*secrets(redis_url), *_from_files(redis_url)}
     redis_url = for_redis_py(redis_url)
     kept: dict[str, str] = {}
     held_back: list[str] = []
@@ -58,14 +59,13 @@ def for_handlers(
     return kept, held_back
 
 
-def _from_file(redis_url: str) -> set[str]:
-    """Return the password that the file of a URL has now. Later ones are not known here."""
-    if not has_files(redis_url):
-        return set()
-    try:
-        return {account_of(redis_url)[1]} - {""}
-    except NoAccount:
-        return set()  # the connection tells
+def _from_files(redis_url: str) -> set[str]:
+    """Return the passwords that the files of a URL have now. Later ones are not known here."""
+    found = set()
+    for account in (account_of, account_of_sentinels):
+        with suppress(NoAccount):  # the connection tells
+            found.add(account(redis_url)[1])
+    return found - {""}
 
 
 def allowed_by(names: Collection[str], sandbox: str) -> Collection[str] | None:

@@ -206,6 +206,9 @@ class ZygoteHandle:
             pidfd = os.pidfd_open(self.pid)
         except ProcessLookupError:
             return  # reaped already
+        except OSError:  # EMFILE, ENFILE
+            self.kill()
+            return
         try:
             if not kernel.await_ends([pidfd], timeout_s):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)

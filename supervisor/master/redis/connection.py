@@ -44,7 +44,10 @@ class Connection:
     def open(self, on_begun: Callable[[], None]) -> None:
         """Start to connect. `on_begun` is called once, when the session has begun."""
         self._on_begun = on_begun
-        self._session.open(self._on_connection, self._pump.on_replies, self._pump.on_wakeup, self._on_refused)
+        try:
+            self._session.open(self._on_connection, self._pump.on_replies, self._pump.on_wakeup, self._on_refused)
+        except LinkLost as lost:
+            self._on_failed(lost)
 
     def _on_connection(self) -> None:
         """A connection was made, or was not. Raises LinkLost in an outage."""
@@ -54,15 +57,16 @@ class Connection:
         except LinkLost as lost:
             if not is_first:
                 raise
-            cure = "" if isinstance(lost, LayoutRefused) else "; check --redis-url and that the server runs"
-            self._events.emit(
-                "redis.failed", message=f"Redis at {self._session.url} cannot be used: {lost}{cure}"
-            )  # fmt: skip
-            self.has_failed = True
+            self._on_failed(lost)
             return
         self._tell_speakers()
         if is_first:
             self._on_begun()
+
+    def _on_failed(self, lost: LinkLost) -> None:
+        cure = "" if isinstance(lost, LayoutRefused) else "; check --redis-url and that the server runs"
+        self._events.emit("redis.failed", message=f"Redis at {self._session.url} cannot be used: {lost}{cure}")
+        self.has_failed = True
 
     def _tell_speakers(self) -> None:
         now_at = clock.monotonic()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from supervisor import clock
 from supervisor.engine.commands import leasing
 from supervisor.engine.commands.leasing import GONE, LOST, Renewal, Renewals, ResumeResult
-from supervisor.engine.model.bounds import MOST
+from supervisor.engine.model.bounds import MOST_RENEWALS
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.worker.exchange import Confirmation, Part
 from supervisor.engine.worker.identity import Identity
@@ -164,4 +164,4 @@ class Renewing(TimedSpeaker):
 
 
 def _batches(due: Sequence[Due]) -> Iterator[Sequence[Due]]:
-    return (due[first : first + MOST] for first in range(0, len(due), MOST))
+    return (due[first : first + MOST_RENEWALS] for first in range(0, len(due), MOST_RENEWALS))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from supervisor import clock
 from supervisor.engine.commands import settling
 from supervisor.engine.model import scripts
-from supervisor.engine.model.bounds import MOST
+from supervisor.engine.model.bounds import MOST_ENDS
 from supervisor.engine.model.outcomes import LATER, Answer
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
@@ -45,10 +45,10 @@ class Settling(TimedSpeaker):
         return -math.inf if self._ledger.has_ended else self._ledger.settle_at
 
     def parts(self, now_at: float) -> Sequence[Part]:
-        """Return the outcomes that go with the exchange that begins: of at most 1,000 jobs."""
+        """Return the outcomes that go with the exchange that begins: as many as one call may end."""
         if not self._ledger.has_ended and now_at < self._ledger.settle_at:
             return ()
-        outcomes = self._ledger.settle_next(MOST, now_at)
+        outcomes = self._ledger.settle_next(MOST_ENDS, now_at)
         settle = settling.settle(self._identity.name, outcomes, number=self._identity.next_number)
         # Redis refuses only the other script, which needs memory, for a lack of it, and then does nothing.
         refused = {} if settle.script is scripts.SETTLE else {"OOM": self._on_full}

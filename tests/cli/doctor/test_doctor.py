@@ -24,6 +24,7 @@ from supervisor.messages import Ready
 from tests import clusters, sentinels, servers
 from tests.environment import without_settings
 from tests.process.servers import OwnServer
+from tests.refusing import Refusing
 from tests.waiting import until_it_waits
 
 ROOT = Path(__file__).parents[3]
@@ -497,10 +498,32 @@ def test_replicas_that_acknowledge_are_compared_with_those_there_are(seen, tmp_p
             client.config.set("acknowledge", 1)
         assert said("ok")
         spare = sentinels.Member(tmp_path)
-        group.join(spare)
-        group.redis.wait(2, 5000)
-        assert "acknowledge is 1 replica, and 2 are connected: a failover" in only(said("warning"))
-        spare.kill()
+        for words in ((), ("--replica-priority", "0")):
+            group.join(spare, *words)
+            group.redis.wait(2, 5000)
+            one_too_many = only(said("warning"))
+            assert "acknowledge is 1 replica, and 2 are connected: one that has not acknowl" in one_too_many
+            assert one_too_many.endswith("set it to 2")
+            assert said("ok", acknowledge="2")
+            group.await_priority(spare, 0 if words else 100)
+            spare.kill()
+            clusters.until(lambda: group.redis.info("replication")["connected_slaves"] == 1)
+            if words:
+                assert said("ok") and not said("warning")
+            else:
+                elected_too = f"1 is connected, but the sentinels may also elect 127.0.0.1:{spare.port}"
+                assert elected_too in only(said("warning"))
+
+
+def test_service_that_refuses_long_commands_is_named(seen, own_server, tmp_path):
+    assert not any(line.startswith("arguments") for line in of(seen(own_server.url)[1], "warning"))
+    service = Refusing(tmp_path / "s", own_server.socket, most_words=3999)
+    try:
+        found = [line for line in of(seen(service.url)[1], "warning") if line.startswith("arguments")]
+    finally:
+        service.close()
+    assert only(found).startswith("arguments: the service refuses commands with 4,000 arguments (unknown command")
+    assert len(only(found)) < 500
 
 
 def test_a_full_server_is_a_problem_and_a_nearly_full_one_a_warning(seen, own_server):

@@ -98,6 +98,19 @@ def test_put_without_its_replica_is_unknown_and_stands(puts, group, how):
     assert client.counts().waiting == (2 if how == "durable" else 1) + 24
 
 
+def test_replicas_are_waited_for_no_longer_than_the_connection_is(puts, group):
+    puts().put("k")
+    with Client(group.url, NAMESPACE) as client:
+        client.config.set("acknowledge-timeout", 60)
+    replica = group.replica()
+    replica.send(signal.SIGSTOP)
+    try:
+        with pytest.raises(OutcomeUnknown, match=r"0 have within 1\.5 s"):
+            puts().put("k", durable=True)
+    finally:
+        replica.send(signal.SIGCONT)
+
+
 @pytest.mark.parametrize("way", ["add", "unique"])
 def test_job_that_another_client_has_put_is_waited_for_too(puts, group, way):
     """The call itself writes nothing."""

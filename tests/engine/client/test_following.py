@@ -3,20 +3,22 @@
 import asyncio
 import gc
 import re
+import signal
 import ssl
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 import redis.asyncio.sentinel
 
-from supervisor import AsyncClient, Client, LeaseholdError, StoreUnavailable
+from supervisor import AsyncClient, Client, LeaseholdError, OutcomeUnknown, StoreUnavailable, clock
 from supervisor.engine.client.async_calls import calls_of
+from supervisor.engine.client.connection import SOCKET_TIMEOUT_S
 from supervisor.engine.commands import queue_counts
 from supervisor.engine.transport.dial import Unreachable
 from supervisor.engine.transport.dialer import Dialer
@@ -62,6 +64,20 @@ def test_client_follows_sentinels_to_another_primary(put, tmp_path):
         with pytest.raises(LeaseholdError):
             for _ in range(3):  # its connection was closed, or leads to a replica now
                 put(f"redis://127.0.0.1:{demoted.port}")
+        put(group.url)
+
+
+def test_client_gives_up_a_primary_that_hangs_before_its_successor_is_old(put, tmp_path):
+    with sentinels.group(tmp_path) as group:
+        put(group.url)
+        before = group.primary()
+        before.redis.wait(2, 5000)
+        before.send(signal.SIGSTOP)
+        began_at = clock.monotonic()
+        with pytest.raises(OutcomeUnknown):
+            put(group.url)
+        assert clock.monotonic() - began_at < SOCKET_TIMEOUT_S / 2
+        group.await_election(before)
         put(group.url)
 
 
@@ -221,6 +237,26 @@ def test_client_that_only_reads_does_not_read_from_a_replica(node, tmp_path):
             assert client.queue("q").counts().waiting == 0, "who names a replica may read there"
 
 
+def test_sentinel_that_hangs_takes_no_time_from_connecting(put, node, server, tcp, passing_on):
+    place = tcp(passing_on)
+    sentinel = node(primary("127.0.0.1", int(place.rpartition(":")[2])))
+    put(f"redis+sentinel://{node(None)},{sentinel}/m?socket_connect_timeout=0.5")
+    server.redis.unlink(*server.redis.keys(f"{{{NAMESPACE}}}:*"))
+
+
+@pytest.mark.parametrize("refusal", ["by the account", "by the server"])
+def test_server_that_does_not_tell_its_role_is_taken_for_the_primary(put, node, tmp_path, refusal):
+    words = ["--rename-command", "ROLE", ""] if refusal == "by the server" else []
+    port = servers.free_port()
+    with servers.running(servers.binary() or "", "--port", str(port), *words) as socket:
+        with servers.connected(socket) as redis:
+            redis.execute_command("ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-role")
+        url = f"redis+sentinel://app:secret@{node(primary('127.0.0.1', port))}/m"
+        put(url)
+        (dialled,) = Dialer(url, f"{{{NAMESPACE}}}:").dial(1, SOON_S)
+        dialled.close()
+
+
 def test_client_follows_its_slot_through_a_cluster(put, tmp_path):
     with clusters.nodes(tmp_path, 3) as made:
         clusters.join(made)
@@ -255,6 +291,32 @@ def test_password_file_is_read_again_for_each_connection(put, tmp_path):
         with pytest.raises(StoreUnavailable, match=f"^cannot log in to Redis at .*: password_file {path} is empty"):
             for _ in range(2):
                 put(url)
+
+
+def test_password_file_of_the_sentinels_is_read_again_for_each_look(put, tmp_path):
+    path = tmp_path / "password"
+    (tmp_path / "s").mkdir()
+    with sentinels.group(tmp_path / "s", replicas=0) as group, ExitStack() as stack:
+        sentinel, redis = (stack.enter_context(each.redis) for each in (group.sentinels[0], group.primary()))
+
+        def rotate(password):
+            """Ask for a password at the sentinel, as `requirepass` does. No connection to the server stays."""
+            path.write_text(f"{password}\n")
+            sentinel.execute_command("ACL", "SETUSER", "default", "resetpass", f">{password}")
+            redis.client_kill_filter(_type="normal", skipme=True)
+
+        url = f"redis+sentinel://127.0.0.1:{group.sentinels[0].port}/{sentinels.SERVICE}?sentinel_password_file={path}"
+        for password in ("first", "second"):
+            rotate(password)
+            with suppress(LeaseholdError):  # it may meet the connection that was killed
+                put(url)
+            put(url)
+            (dialled,) = Dialer(url, f"{{{NAMESPACE}}}:").dial(1, SOON_S)
+            dialled.close()
+        for text, why in (("third", "WRONGPASS"), ("", f"sentinel_password_file {path} is empty")):
+            path.write_text(text)
+            with pytest.raises(Unreachable, match=why):
+                Dialer(url, f"{{{NAMESPACE}}}:").dial(1, SOON_S)
 
 
 def test_function_and_provider_are_asked_for_each_connection(tmp_path):

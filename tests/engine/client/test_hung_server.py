@@ -6,14 +6,19 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from urllib.parse import urlsplit
 
+import psutil
 import pytest
 
 from supervisor.engine.client import async_store, event_stream, job_stream
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.model.errors import OutcomeUnknown, StoreUnavailable
-from tests.lengths import SOON_S
+from tests.lengths import PATIENCE, SOON_S
+
+#: Asyncio itself keeps a connection by TLS for 30 s.
+SHORT_S = 8.0 * PATIENCE
 
 
 @pytest.fixture
@@ -43,7 +48,7 @@ def url(server, tcp, certificate, hung):
                     data = source.recv(65536)
                     (far if source is near else near).sendall(data)
 
-    limits = "socket_timeout=0.3&socket_connect_timeout=0.3"
+    limits = "socket_timeout=0.3&socket_connect_timeout=3"
     yield f"rediss://{tcp(pass_on)}/0?ssl_ca_certs={certificate.path}&{limits}"
     is_over.set()
 
@@ -96,6 +101,48 @@ def test_hung_server_has_the_error_of_the_call(url, hung, namespace, monkeypatch
             async with asyncio.timeout(SOON_S):
                 with pytest.raises(error):
                     await call(client)
+
+    asyncio.run(main())
+
+
+def test_connections_to_a_hung_server_are_closed_soon(url, hung, namespace):
+    port = urlsplit(url).port
+
+    def connected():
+        return [each for each in psutil.Process().net_connections("tcp") if each.raddr and each.raddr.port == port]
+
+    async def main():
+        async with AsyncClient(url, namespace) as client:
+            await client.queue("q").put("k")
+            await asyncio.gather(*(client._store.pop(["empty"], 0.05) for _ in range(3)))
+            assert len(connected()) > 1
+            hung.set()
+            with pytest.raises(StoreUnavailable):
+                await client._store.pop(["empty"], 600)
+            end_at = time.monotonic() + SHORT_S
+            while connected():
+                assert time.monotonic() < end_at, "connections linger"
+                await asyncio.sleep(0.05)  # no event tells that a loop has closed them
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_streams_of_events_are_as_patient_as_their_connection(url, hung, namespace, kind):
+    async def main():
+        client = kind(url, namespace)
+        events = client.events()
+        assert await done(events.get(0)) is None
+        hung.set()
+        end_at = time.monotonic() + SHORT_S
+        with pytest.raises(StoreUnavailable, match=r"silent for 0\.6 s"):
+            while time.monotonic() < end_at:
+                await done(events.get(0.05))
+        await done(events.close())
+        await done(client.close())
+
+    async def done(answer):
+        return await answer if asyncio.iscoroutine(answer) else answer
 
     asyncio.run(main())
 

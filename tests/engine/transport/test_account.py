@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from supervisor.engine.transport import credentials
-from supervisor.engine.transport.account import NoAccount, account_of
+from supervisor.engine.transport.account import NoAccount, account_of, account_of_sentinels
 from supervisor.engine.transport.credentials import AskedAccount
 
 
@@ -39,6 +39,12 @@ def test_file_without_a_password_is_explained(tmp_path, made, why):
     made(path)
     with pytest.raises(NoAccount, match=f"^password_file {path} {why}"):
         account_of(f"redis://h?password_file={path}")
+
+
+def test_account_of_the_sentinels_is_apart_from_that_of_the_servers(tmp_path):
+    (tmp_path / "password").write_text("ours\n")
+    url = f"redis+sentinel://u:theirs@h/m?sentinel_username=s&sentinel_password_file={tmp_path / 'password'}"
+    assert (account_of(url), account_of_sentinels(url)) == (("u", "theirs"), ("s", "ours"))
 
 
 class Provider:

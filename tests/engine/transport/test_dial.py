@@ -1,5 +1,7 @@
 """Connections of a master: URLs, logins, and errors."""
 
+import errno
+import os
 import select
 import socket
 import ssl
@@ -16,6 +18,7 @@ from redis.connection import parse_url
 from supervisor.engine.transport.dial import BlockingConnection, Unreachable, dial
 from supervisor.engine.transport.dialer import Dialer
 from supervisor.engine.transport.link import Connector, Link, LinkLost
+from tests.parts import refused
 
 TIMEOUT_S = 5.0
 NOPERM = b"-NOPERM User app has no permissions to run the ping command\r\n"
@@ -249,6 +252,12 @@ def test_connector_without_a_thread_has_failed(monkeypatch):
     assert select.select([connector], [], [], TIMEOUT_S)[0]
     with pytest.raises(LinkLost, match="can't start new thread"):
         connector.finish()
+
+
+def test_connector_without_a_free_descriptor_has_failed(monkeypatch):
+    monkeypatch.setattr(os, "eventfd", refused(1, errno.EMFILE, os.eventfd))
+    with pytest.raises(LinkLost, match=r"^connecting failed: Too many open files$"):
+        Connector(Dialer("redis://127.0.0.1:1/0", "{k}:"), 2, (), TIMEOUT_S)
 
 
 @pytest.mark.parametrize(("path", "database"), [("/1", 1), ("/+1", 1), ("/%201", 1), ("", 0)])

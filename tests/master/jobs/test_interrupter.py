@@ -10,7 +10,7 @@ from supervisor.linux import kernel
 from supervisor.master.model.states import ChildState
 from supervisor.messages import ProgressReport, Trouble, Verb, pack_checkpoint, pack_progress, pack_trouble
 from tests.master.jobs.conftest import QUICK_S, results, summary
-from tests.parts import await_readable, lease_of, rest, until
+from tests.parts import Sender, await_readable, lease_of, rest, until
 
 
 def noting(*words):
@@ -68,6 +68,17 @@ def test_a_lost_job_is_interrupted_at_once(desk, why):
     desk.answers.lost([(held, why)])
     live(desk, child)
     assert [event["verb"] for event in desk.events("job.stale")] == ["completed"]
+
+
+def test_interruption_for_which_the_kernel_has_no_memory_comes_a_moment_later(desk, monkeypatch):
+    desk = desk(processes="1")
+    child = desk.child(noting(("cancelled",)))
+    (held,) = desk.give(lease_of(1))
+    desk.turn(lambda: held.checkpoint is not None)
+    desk.ledger.reports.take_checkpoints()
+    monkeypatch.setattr(child.talk, "_ours", Sender(child.talk._ours, 2))
+    desk.answers.lost([(held, "cancelled")])
+    live(desk, child)
 
 
 def test_a_dismissed_job_is_told_at_once_and_stopped_later(desk):

@@ -10,7 +10,7 @@ from supervisor import messages
 from supervisor.linux import kernel
 from supervisor.master.model import child_talk
 from supervisor.messages import Notice, Verb
-from tests.parts import await_readable, held_of, open_fds, refused
+from tests.parts import Sender, await_readable, held_of, open_fds
 
 
 def test_unexpected_memfd_is_not_read(child, monkeypatch):
@@ -61,34 +61,29 @@ def test_lack_of_kernel_memory_is_no_fault_of_the_child(child, monkeypatch):
     child.close_child_ends()
 
 
-class Sender:
-    """The master's end of a socket, whose kernel lacks memory at first."""
-
-    def __init__(self, sock, times):
-        self._sock = sock
-        self.send = refused(times, errno.ENOBUFS, sock.send)
-
-    def __getattr__(self, name):
-        return getattr(self._sock, name)
-
-
-def test_notice_that_finds_no_memory_is_dropped(child, monkeypatch):
-    monkeypatch.setattr(child.talk, "_ours", Sender(child.talk._ours, 1))
-    assert [child.talk.send(messages.pack_notice(Notice(1, "drain"))) for _ in range(2)] == [False, True]
-    child.close_child_ends()
-
-
-def test_packet_of_a_shared_child_waits_for_memory(child, monkeypatch):
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_packet_waits_for_memory(child, monkeypatch, is_shared):
     monkeypatch.setattr(child.talk, "_ours", Sender(child.talk._ours, 2))
     waiting = []
+    child.talk.is_shared = is_shared
     child.talk.keep_unsent(lambda: waiting.append(child.talk.has_unsent))
-    assert child.talk.send(b"first")
+    assert child.talk.send(b"first") and child.talk.send(b"second")
     child.talk.flush()
     assert (waiting, child.talk.has_unsent) == ([True], True)
     child.talk.flush()
     assert not child.talk.has_unsent
     with socket.socket(fileno=os.dup(child.child_ends[1])) as talk:
-        assert talk.recv(100) == b"first"
+        assert [talk.recv(100), talk.recv(100)] == [b"first", b"second"]
+    child.close_child_ends()
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_packet_waits_at_a_full_socket_only_for_a_shared_child(child, is_shared):
+    child.talk.is_shared = is_shared
+    sent = 0
+    while not child.talk.has_unsent and child.talk.send(b"x" * 1000):
+        sent += 1
+    assert sent and child.talk.has_unsent is is_shared
     child.close_child_ends()
 
 

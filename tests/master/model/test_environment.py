@@ -55,6 +55,14 @@ def test_value_with_the_url_or_password_is_held_back(value):
     assert held_back(value)
 
 
+def test_value_with_a_password_of_a_file_is_held_back(tmp_path):
+    for name in ("servers", "sentinels"):
+        (tmp_path / name).write_text(f"of-the-{name}\n")
+    options = f"password_file={tmp_path}/servers&sentinel_password_file={tmp_path}/sentinels"
+    for value in ("of-the-servers", "of-the-sentinels"):
+        assert held_back(value, f"redis+sentinel://h/m?{options}")
+
+
 @pytest.mark.parametrize("value", ["", "hunter2", "redis://host:6379/0", "user", "HUNTER22"])
 def test_value_without_url_and_password_passes(value):
     assert not held_back(value)

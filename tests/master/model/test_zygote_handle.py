@@ -2,8 +2,11 @@
 
 import errno
 import os
+import signal
 import socket
+import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +16,7 @@ from supervisor.linux import kernel
 from supervisor.master.model import zygote_handle
 from supervisor.master.model.zygote_handle import ZygoteHandle, boot_of
 from supervisor.messages import Reaped
+from tests.lengths import SOON_S
 from tests.parts import open_fds, refused
 
 
@@ -81,3 +85,10 @@ def test_zygote_that_cannot_be_started_leaks_no_descriptor(monkeypatch, tmp_path
         with pytest.raises(FileNotFoundError):
             ZygoteHandle(1, boot, {}, 0.0)
     assert open_fds() == before
+
+
+def test_zygote_that_no_free_descriptor_can_watch_is_killed_at_its_end(monkeypatch):
+    monkeypatch.setattr(os, "pidfd_open", refused(1, errno.EMFILE, os.pidfd_open))
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as process:
+        ZygoteHandle.await_end(SimpleNamespace(pid=process.pid, kill=process.kill), 0.1)
+        assert process.wait(SOON_S) == -signal.SIGKILL

@@ -2,12 +2,14 @@
 
 import signal
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from supervised import Stage
 
+from supervisor import Client
 from supervisor.exit_codes import Exit
-from tests import sentinels
+from tests import clusters, sentinels
 
 
 @pytest.fixture
@@ -91,6 +93,32 @@ def test_outcome_that_the_new_primary_lacks_is_repeated(group_stage, group, repl
     assert pool.drain() == 0
     assert [event["jid"] for event in pool.find("job.completed")] == [held] and pool.find("job.stale") == []
     stage.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_primary_that_its_replicas_have_left_is_left_for_its_successor(stage, tmp_path_factory):
+    with (
+        sentinels.deserted(tmp_path_factory.mktemp("s")) as (sentinel, old, new),
+        stage.at(SimpleNamespace(url=sentinel.url, redis=old.redis)),
+    ):
+        stage.client.config.set("acknowledge", 1)
+        pool = stage.start(processes=2).wait_ready()
+        held = stage.queue.put("good.hold", stage.gate("gate"))
+        stage.wait_for_starts(held)
+        stage.wait_until_start_is_known(held)
+        clusters.until(lambda: old.redis.wait(1, 1000) == 1 and new.redis.exists(f"{{{stage.namespace}}}:options"))
+        new.redis.replicaof("NO", "ONE")
+        with Client(f"redis://127.0.0.1:{new.port}", stage.namespace) as stage.client:
+            stage.client.config.set("acknowledge", 0)
+            stage.open_gate("gate")
+            pool.wait_for("redis.unacknowledged")
+            assert pool.find("redis.lost") == []
+            sentinel.primary, stage.server.redis = new, new.redis
+            assert "another server has taken the place" in pool.wait_for("redis.lost")["message"]
+            stage.wait_until_ended([held])
+            assert len(stage.ledger.starts(held)) == 1 and len(pool.find("redis.lost")) == 1
+            assert pool.drain() == 0
+            stage.assert_nothing_left()
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """A connection that is lost at the worst moment: while a grant is placed, or with the report of a start."""
 
+import resource
 import signal
 import socket
 import struct
@@ -91,6 +92,24 @@ def test_lost_start_report_is_sent_again(stage, swallowing):
     first.wait()
     stage.open_gate("gate")
     assert stage.finish_elsewhere(first, jid).deaths == 1
+
+
+def test_supervisor_that_has_no_free_descriptor_connects_once_it_has(stage):
+    pool = stage.start(processes=1, jobs_per_child=0).wait_ready()
+    held = stage.queue.put("good.hold", stage.gate("gate"))
+    stage.wait_for_starts(held)
+    stage.wait_until_heard(1)
+    soft, hard = resource.prlimit(pool.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pool.pid, resource.RLIMIT_NOFILE, (3, hard))
+    stage.server.redis.client_kill_filter(_type="normal", skipme=True)
+    pool.wait_for("redis.lost", message="connecting failed: Too many open files")
+    resource.prlimit(pool.pid, resource.RLIMIT_NOFILE, (soft, hard))
+    pool.wait_for("redis.connected")
+    stage.open_gate("gate")
+    stage.wait_until_ended([held])
+    assert len(stage.ledger.starts(held)) == 1
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
 
 
 def test_drain_after_a_lost_grant_does_not_claim_success(stage, resetting):

@@ -30,7 +30,7 @@ def group_stage(stage, group) -> Iterator[Stage]:
 
 
 def put_as_soon_as_possible(stage, klass):
-    """Put a job by a new client: the old one waits for 10 s where the server hangs."""
+    """Put a job by a new client: the old one waits for 3 s where the server hangs."""
     deadline_at = time.monotonic() + SOON_S
     with Client(stage.server.url, stage.namespace) as client:
         while True:
