@@ -111,6 +111,7 @@ class Worker:
         self._compose()
         try:
             declarations = self._skills.declarations()
+            await calls_of(self._client).shards.check_is_one("a Worker inside of an application")
             await self._session.resume()
             for command in declarations:
                 await calls_of(self._client).run(command)

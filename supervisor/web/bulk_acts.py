@@ -160,14 +160,28 @@ class BulkActs:
         return act
 
     async def follow(
-        self, client: "AsyncClient", by: str, words: str, call: Callable[[Told], Steps[T]], ended: Callable[[T], str]
+        self,
+        client: "AsyncClient",
+        by: str,
+        words: str,
+        call: Callable[[Told], Steps[T]],
+        ended: Callable[[T], str],
+        of_all: Callable[[list[T]], T] | None = None,
     ) -> BulkAct:
-        """Carry out a call of many steps at once. `ended` says what has come of it. Raises TooMany."""
+        """Carry out a call of many steps at once. `ended` says what has come of it. Raises TooMany.
+
+        `of_all` makes one result of those in the shards of the namespace. None: the steps find their shards.
+        """
         act = self._new(words, by)
         act.state = "acting"
 
         async def work() -> None:
-            act.notes.append(ended(await calls_of(client).follow(call(act.has_done))))
+            calls = calls_of(client)
+            if of_all is None:
+                result = await calls.follow(call(act.has_done))
+            else:
+                result = await calls.follow_each(lambda: call(act.has_done), of_all)
+            act.notes.append(ended(result))
 
         await self._begin(act, work())
         return act

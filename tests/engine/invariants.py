@@ -243,10 +243,9 @@ def _wrong_marks(found: Snapshot) -> Iterator[str]:
     """Compare the marks of the layout. A namespace with nothing but entries of other programs needs none."""
     if all(key.startswith("in:") for key in found):
         return
-    options = b"+" if "options" in found else b""
-    shards = found.get("config", b"").partition(b"/")[2]  # of a namespace that has several
-    config = b"3%b/%b" % (options, shards) if shards else b"2" + options
-    marks = {"config": config, "tracked": b"2", "tags": b"2", "workers": b"2"}
+    of_shards = found.get("config", b"").partition(b"/")[1:]  # several shards, or none
+    mark = (b"3" if of_shards[0] else b"2") + (b"+" if "options" in found else b"") + b"".join(of_shards)
+    marks = {"config": mark, "tracked": b"2", "tags": b"2", "workers": b"2"}
     yield from (f"{key} says {found.get(key)!r}" for key, mark in marks.items() if found.get(key) != mark)
 
 

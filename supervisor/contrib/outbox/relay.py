@@ -62,6 +62,7 @@ class Relay:
 
         After an error the next turn finds out what has happened.
         """
+        calls_of(self._client).shards.check_is_one("an outbox, whose jobs are put in one step,")
         with self._database.turn() as is_ours:
             entries = self._database.next(1 if self._alone else self._batch) if is_ours else []
             if not entries:

@@ -35,6 +35,7 @@ from supervisor.engine.client.async_config import AsyncConfig
 from supervisor.engine.client.async_doors import AsyncDoors
 from supervisor.engine.client.async_handles import AsyncJob, AsyncLease, AsyncRecurringJob
 from supervisor.engine.client.async_queues import AsyncQueue
+from supervisor.engine.client.async_shards import AsyncShards
 from supervisor.engine.client.async_store import AsyncStore
 from supervisor.engine.client.connection import (
     Clock,
@@ -78,6 +79,7 @@ from supervisor.engine.commands.workers import WorkerInfo, WorkerJobs
 from supervisor.engine.model.bounds import MOST, WHY_S
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import JobRecord
+from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.outcomes import Answer, Outcome
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.validation import UNSET, Duration, checked_each, checked_int, checked_seconds
@@ -85,6 +87,11 @@ from supervisor.engine.transport.credentials import checked_credentials
 from supervisor.engine.why.record import Why
 
 log = logging.getLogger("leasehold")
+
+
+def _wakeups_of(queues: Sequence[str]) -> Callable[[Namespace], list[str]]:
+    """Return what names the wake-up keys of these queues in a shard."""
+    return lambda shard: [shard.wakeup(queue) for queue in queues]
 
 
 class AsyncClient:
@@ -130,13 +137,16 @@ class AsyncClient:
             address = find_server(url)
             self._share = address.share
             shown = address.shown
-            pool = pool_of(redis_py, address.url, self._namespace.prefix, account)
         elif url is not None or credentials is not None:
             raise ValueError("redis excludes url and credentials")
         else:
-            pool = pool_like(redis_py, redis)
-            shown = shown_address(pool.connection_kwargs)
-        self._store = AsyncStore(pool, shown, self._namespace.prefix, poll_s)
+            shown = shown_address(pool_like(redis_py, redis).connection_kwargs)
+
+        def store_of(shard: Namespace) -> AsyncStore:
+            given = pool_like(redis_py, redis) if redis else pool_of(redis_py, address.url, shard.prefix, account)
+            return AsyncStore(given, shown, shard, poll_s)
+
+        self._store = AsyncShards(store_of, self._namespace)
         self._calls = AsyncCalls(self._store, self._namespace, clock, acknowledge, actor)
         #: The configuration of the namespace, in Redis.
         self.config = AsyncConfig(self._calls)
@@ -210,8 +220,7 @@ class AsyncClient:
             wait_s = pause_s(grant, left_s, self._store.longest_wait_s)
             if wait_s > 0:
                 # A pattern has no wake-up key of its own; its name stands for the queues that do not exist yet.
-                keys = [self._namespace.wakeup(queue) for queue in names or wanted.patterns]
-                woken = await self._store.pop(keys, wait_s) is not None
+                woken = await self._store.pop(_wakeups_of(names or wanted.patterns), wait_s) is not None
 
     async def _put_due(self, grant: Grant) -> bool:
         """Put the cron jobs that a lease has found due, and return whether there were any."""
@@ -259,11 +268,18 @@ class AsyncClient:
         Puts due recurring jobs and drops what was kept too long, too. Returns how many jobs it took. Masters sweep by
         themselves.
         """
-        left, offset = checked_int("count", count, 1, MOST), 0
+        left = checked_int("count", count, 1, MOST)
+        for calls in await self._calls.of_each_shard():
+            left -= await self._sweep(calls, left) if left else 0
+        return count - left
+
+    async def _sweep(self, calls: AsyncCalls, count: int) -> int:
+        """Take up to `count` jobs in one shard. Returns how many."""
+        left, offset = count, 0
         while True:
             most = min(left, SWEPT)
-            swept = await self._calls.call(maintenance.sweep, most, offset=offset)
-            await self._calls.spawn(swept.due, swept.now_unix)
+            swept = await calls.call(maintenance.sweep, most, offset=offset)
+            await calls.spawn(swept.due, swept.now_unix)
             left -= swept.taken
             if swept.taken < most:
                 offset = swept.next_offset
@@ -343,7 +359,7 @@ class AsyncClient:
             left_s = deadline_at - times.monotonic()
             if left_s <= 0:
                 raise TimeoutError(f"job {jid} has not ended within {longest_s:g} s")
-            await self._store.pop([self._namespace.ended(jid)], min(left_s, self._store.longest_wait_s))
+            await self._store.pop(lambda shard: [shard.ended(jid)], min(left_s, self._store.longest_wait_s), of=jid)
 
     async def completed(self, offset: int = 0, count: int = 25) -> list[AsyncJob]:
         """Return completed jobs, newest first."""
@@ -444,15 +460,16 @@ class AsyncClient:
 
     async def queues(self) -> dict[str, Depths]:
         """Return all known queues, in the order of their first put, with their counts and the age of the oldest job."""
-        return await self._calls.follow(
-            steps.all_pages(lambda offset: queue_counts.depths((), offset, now=self._calls.clock()))
+        return await self._calls.follow_each(
+            lambda: steps.all_pages(lambda offset: queue_counts.depths((), offset, now=self._calls.clock())),
+            queue_counts.added,
         )
 
     async def concerns(self) -> Concerns:
         """Return what waits until a person acts, or has gone wrong unseen: all queues of which that is so, failed jobs,
         limits of 0, and the server's memory. One round trip for each 1,000 queues; fewer where many workers live.
         """
-        return await self._calls.follow(concerns.read_all(self._calls.clock))
+        return await self._calls.follow_each(lambda: concerns.read_all(self._calls.clock), concerns.of_all)
 
     # recurring jobs and limits
 
@@ -491,7 +508,9 @@ class AsyncClient:
 
     async def limits(self) -> dict[str, Limit]:
         """Return all limits, in the order in which they were set first."""
-        return await self._calls.follow(steps.all_pages(lambda offset: limits.read(None, offset), least=1))
+        return await self._calls.follow_each(
+            lambda: steps.all_pages(lambda offset: limits.read(None, offset), least=1), limits.of_all
+        )
 
     async def limit_jobs(self, key: str, offset: int = 0, count: int = 25) -> LimitJobs:
         """Return jobs that hold a limit, in the order of their leases, and jobs parked under it, by queue and lane.
@@ -545,10 +564,13 @@ class AsyncClient:
         `repair` mends them, and each violation says how. A hundred keys take a round trip. A check that is broken off
         leaves its repairs in place.
         """
-        walk = Check(self._namespace.prefix, repair, self._calls.clock)
-        for step in walk.steps():
-            walk.answered(await self._calls.run(step))
-        return walk.violations
+        found: list[Violation] = []
+        for calls in await self._calls.of_each_shard():
+            walk = Check(calls.namespace.prefix, repair, calls.clock)
+            for step in walk.steps():
+                walk.answered(await calls.run(step))
+            found += walk.violations
+        return found
 
     def events(
         self, queue: str | None = None, jid: str | None = None, worker: str | None = None, tracked: bool = False
@@ -557,7 +579,7 @@ class AsyncClient:
 
         `tracked` limits it to tracked jobs. This call is no round trip. The stream has its own connection.
         """
-        return self._store.events(EventFilter(self._namespace, queue, jid, worker, tracked))
+        return self._store.events(EventFilter(queue, jid, worker, tracked))
 
     def stream(self, jid: str, *, position: str = BEGINNING, timeout: Duration | None = None) -> AsyncJobStream:
         """Return an iterator over the chunks that a job's handler streams, which ends when the job has ended.

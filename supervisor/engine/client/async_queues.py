@@ -23,6 +23,7 @@ from supervisor.engine.commands.deleting import Deleted
 from supervisor.engine.commands.lanes import LaneCounts, in_lane
 from supervisor.engine.commands.queue_counts import Counts
 from supervisor.engine.commands.recent import Recent
+from supervisor.engine.commands.routes import united
 from supervisor.engine.commands.statistics import Stats
 from supervisor.engine.model.bounds import WHY_S
 from supervisor.engine.model.keys import checked_name
@@ -70,9 +71,9 @@ class AsyncQueue:
         """
         if self._calls.around_puts:
             [answer] = await self._put_around("add", [{**options, "klass": klass, "data": data}], durable)
-            return answer is True
+            return answer is not False
         [answer] = await self._calls.put_jobs([new_job("add", self.name, klass, data, options)], durable)
-        return answer is True
+        return answer is not False
 
     async def put_many(self, jobs: Iterable[Mapping[str, Any]], *, durable: bool = False) -> list[str]:
         """Put jobs, each a dict of put's arguments, and return put's answer for each.
@@ -153,8 +154,8 @@ class AsyncQueue:
         A worker that runs one loses it. The order of JSON's keys does not matter. This takes several round trips, and
         may miss jobs that are put meanwhile.
         """
-        return await self._calls.follow(
-            deleting.cancel_equal(self.name, data, self._calls.clock, self._calls.named(by))
+        return await self._calls.follow_each(
+            lambda: deleting.cancel_equal(self.name, data, self._calls.clock, self._calls.named(by)), united
         )
 
     async def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
@@ -163,8 +164,8 @@ class AsyncQueue:
         Running jobs end by themselves, or are cancelled ("stop"); persistent ones are always cancelled. Complete and
         failed jobs stay. This takes several round trips, and may miss jobs that are put meanwhile.
         """
-        return await self._calls.follow(
-            deleting.delete(self.name, None, running, self._calls.clock, self._calls.named(by))
+        return await self._calls.follow_each(
+            lambda: deleting.delete(self.name, None, running, self._calls.clock, self._calls.named(by)), Deleted.of_all
         )
 
     def lane(self, name: str) -> "AsyncLane":
@@ -199,7 +200,9 @@ class AsyncQueue:
 
         Raises LeaseholdError if it is not empty.
         """
-        return await self._calls.follow(deleting.forget(self.name, self._calls.clock, self._calls.named(None)))
+        return await self._calls.follow_each(
+            lambda: deleting.forget(self.name, self._calls.clock, self._calls.named(None)), any
+        )
 
     # sync only: def __len__(self) -> int:
     # sync only:     return self.length()
@@ -260,6 +263,7 @@ class AsyncLane:
 
     async def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """Delete this lane's jobs, as AsyncQueue.delete does. Its weight and its pause stay."""
-        return await self._calls.follow(
-            deleting.delete(self._queue.name, self.name, running, self._calls.clock, self._calls.named(by))
+        return await self._calls.follow_each(
+            lambda: deleting.delete(self._queue.name, self.name, running, self._calls.clock, self._calls.named(by)),
+            Deleted.of_all,
         )

@@ -6,7 +6,7 @@ the event loop.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -45,8 +45,9 @@ from supervisor.engine.client.shared_line import (
 )
 from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.command import Command
-from supervisor.engine.commands.waits import follow
+from supervisor.engine.commands.waits import Followed
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
+from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.scripts import check_server
 
 
@@ -64,9 +65,9 @@ class AsyncStore:
     A call that waits in Redis, or that is large, takes its own connection out of the pool.
     """
 
-    def __init__(self, pool: Any, shown: str, prefix: str, poll_s: float) -> None:
-        """`shown` names the server in messages; `prefix` begins each key of the namespace. `poll_s`: how often a call
-        that waits looks; 0: it waits in Redis.
+    def __init__(self, pool: Any, shown: str, namespace: Namespace, poll_s: float) -> None:
+        """`shown` names the server in messages; `namespace`: the shard that it serves. `poll_s`: how often a call that
+        waits looks; 0: it waits in Redis.
         """
         self.poll_s = poll_s
         self.longest_wait_s = longest_wait_s(pool.connection_kwargs)
@@ -76,7 +77,7 @@ class AsyncStore:
         self._line: SharedLine | None = None
         self._dialling: asyncio.Task[SharedLine] | None = None
         self._shown = shown
-        self._prefix = prefix
+        self.namespace = namespace
         self._checked = False
 
     def __del__(self) -> None:
@@ -88,7 +89,7 @@ class AsyncStore:
 
         Raises StoreUnavailable (nothing changed) or OutcomeUnknown.
         """
-        return await self._run(command, packed(*command.wire(self._prefix)))
+        return await self._run(command, packed(*command.wire(*self.namespace.keys)))
 
     async def _run(self, command: Command[T], words: bytes) -> T:
         try:
@@ -116,7 +117,7 @@ class AsyncStore:
             try:
                 line = OwnLine(connection)
                 await self._check_server(line)
-                words = packed(*command.wire(self._prefix))
+                words = packed(*command.wire(*self.namespace.keys))
                 reply, acknowledged = await self._ask_durably(connection, command, words, wanted)
                 if isinstance(reply, redis_py.exceptions.NoScriptError):
                     words = await self._loaded(line, command, words)
@@ -139,7 +140,7 @@ class AsyncStore:
         self, connection: Any, command: Command[Any], words: bytes, wanted: Acknowledgement
     ) -> tuple[Any, Any]:
         """Return the replies to a command, sent as `words`, and to WAIT. An error reply is a value."""
-        await sent(connection, [words, *(packed(*each) for each in wanted.commands(self._prefix))])
+        await sent(connection, [words, *(packed(*each) for each in wanted.commands(self.namespace.prefix))])
         replies: list[Any] = []
         try:
             while len(replies) < 3:
@@ -163,7 +164,7 @@ class AsyncStore:
         under_way: deque[_Call] = deque()
         try:
             for command in commands:
-                words = packed(*command.wire(self._prefix))
+                words = packed(*command.wire(*self.namespace.keys))
                 # The first one goes alone: it loads the script, and finds a server that would refuse all of them. What
                 # has another connection goes alone, too: it might overtake the others.
                 is_alone = not answers or not self._can_share(words)
@@ -249,17 +250,24 @@ class AsyncStore:
                 await self._leave()
                 raise unreachable(self._shown, error) from error
 
-    def beside(self) -> "AsyncStore":
-        """Return a store with connections of its own, for another event loop."""
-        return AsyncStore(pool_beside(redis_aio, self._pool), self._shown, self._prefix, self.poll_s)
+    @property
+    def pool(self) -> Any:
+        """The pool for the running loop."""
+        return self._pool_here()
 
-    def events(self, wanted: EventFilter) -> AsyncEventStream:
-        """Return a stream of events, which makes its own connection."""
-        return AsyncEventStream(self._pool_here, self._shown, wanted)
+    def beside(self, namespace: Namespace) -> "AsyncStore":
+        """Return a store with connections of its own, for another event loop or another shard on the same server."""
+        return AsyncStore(pool_beside(redis_aio, self._pool), self._shown, namespace, self.poll_s)
 
-    def stream(self, reading: StreamReading) -> AsyncJobStream:
-        """Return a reader of a job's stream, which makes its own connection."""
-        return AsyncJobStream(self._pool_here, self._shown, reading, lambda jid: self.run(follow(jid)))
+    def events(self, wanted: EventFilter, places: Callable[[], Awaitable[Sequence[Namespace]]]) -> AsyncEventStream:
+        """Return a stream of the events of some shards, which makes its own connection."""
+        return AsyncEventStream(self._pool_here, self._shown, wanted, places)
+
+    def stream(
+        self, reading: StreamReading, follow: Callable[[str], Awaitable[Followed | None]], pool: Callable[[], Any]
+    ) -> AsyncJobStream:
+        """Return a reader of a job's stream, which makes its own connection, of a pool."""
+        return AsyncJobStream(pool, self._shown, reading, follow)
 
     async def close(self) -> None:
         """Close all connections. A later call connects again."""
@@ -342,7 +350,7 @@ class AsyncStore:
     async def _completed(self, line: SharedLine | OwnLine, command: Command[Any], words: bytes) -> Any:
         """Return the reply, with what it leaves out."""
         reply = await self._answered(line, command, words)
-        left_out = command.left_out and command.left_out(self._prefix, reply)
+        left_out = command.left_out and command.left_out(self.namespace.prefix, reply)
         if left_out and left_out.commands:
             try:
                 left_out.fill(await line.ask_all([packed(*wire) for wire in left_out.commands]))
@@ -366,7 +374,7 @@ class AsyncStore:
         except redis_py.exceptions.NoPermissionError:
             raise
         except redis_py.ResponseError:
-            return packed(*command.wire_with_script(self._prefix))  # by a proxy that passes no SCRIPT on
+            return packed(*command.wire_with_script(*self.namespace.keys))  # by a proxy that passes no SCRIPT on
         except (NotSent, *LOST) as error:
             raise unreachable(self._shown, error) from error
         return words

@@ -5,7 +5,7 @@ Must not: keep events that happen while no stream listens. The jobs' histories h
 
 import math
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
@@ -81,17 +81,19 @@ class Event:
 
 
 class EventFilter:
-    """The events that a stream lets through, and the channel on which Redis publishes them."""
+    """The events that a stream lets through, and the channels on which Redis publishes them."""
 
-    def __init__(
-        self, namespace: Namespace, queue: str | None, jid: str | None, worker: str | None, tracked: bool
-    ) -> None:
+    def __init__(self, queue: str | None, jid: str | None, worker: str | None, tracked: bool) -> None:
         """Raises TypeError or ValueError naming the argument."""
         if not isinstance(tracked, bool):
             raise TypeError(f"tracked must be a bool, not {type(tracked).__name__}: {tracked!r:.100}")
         given = {"queue": queue, "jid": jid, "worker": worker}
         self._wanted = {about: checked_name(about, name) for about, name in given.items() if name is not None}
-        self.channel = f"{namespace.prefix}{'tracked' if tracked else 'events'}"
+        self._end = "tracked" if tracked else "events"
+
+    def channels(self, places: Sequence[Namespace]) -> list[str]:
+        """Return the channels of these shards."""
+        return [f"{place.prefix}{self._end}" for place in places]
 
     def event_of(self, reply: object) -> Event | None:
         """Return the event that a received reply holds; None if it holds none, or one that is not wanted."""
@@ -195,9 +197,13 @@ class EventStream:
     call listens anew.
     """
 
-    def __init__(self, pool: Any, shown: str, wanted: EventFilter) -> None:
-        """`pool` is the client's. The stream makes one connection like the pool's, which the pool does not count."""
+    def __init__(self, pool: Any, shown: str, wanted: EventFilter, places: Callable[[], Sequence[Namespace]]) -> None:
+        """`pool` is the client's. The stream makes one connection like the pool's, which the pool does not count.
+
+        `places` returns the shards of the namespace.
+        """
         self._pool = pool
+        self._places = places
         self._shown = shown
         self._wanted = wanted
         self._connection: Any = None
@@ -258,10 +264,11 @@ class EventStream:
     def _listen(self) -> Any:
         if self._connection is not None:
             return self._connection
+        channels = self._wanted.channels(self._places())
         connection = uncounted_connection(self._pool)
         try:
             connection.connect()
-            connection.send_command("SUBSCRIBE", self._wanted.channel, check_health=False)
+            connection.send_command("SUBSCRIBE", *channels, check_health=False)
             connection.read_response()
         except _LOST as error:
             connection.disconnect()
@@ -279,9 +286,16 @@ class EventStream:
 class AsyncEventStream:
     """As EventStream, to iterate over with `async for`; an async context manager."""
 
-    def __init__(self, pool: Callable[[], Any], shown: str, wanted: EventFilter) -> None:
+    def __init__(
+        self,
+        pool: Callable[[], Any],
+        shown: str,
+        wanted: EventFilter,
+        places: Callable[[], Awaitable[Sequence[Namespace]]],
+    ) -> None:
         """As EventStream. `pool` returns the client's for the running loop."""
         self._pool = pool
+        self._places = places
         self._shown = shown
         self._wanted = wanted
         self._connection: Any = None
@@ -338,10 +352,11 @@ class AsyncEventStream:
     async def _listen(self) -> Any:
         if self._connection is not None:
             return self._connection
+        channels = self._wanted.channels(await self._places())
         cancels, connection = Cancels(), uncounted_connection(self._pool())
         try:
             await connection.connect()
-            await connection.send_command("SUBSCRIBE", self._wanted.channel, check_health=False)
+            await connection.send_command("SUBSCRIBE", *channels, check_health=False)
             await connection.read_response()
         except _LOST as error:
             await connection.disconnect(nowait=True)

@@ -45,7 +45,7 @@ class StreamReading:
     def __init__(self, namespace: Namespace, jid: str, position: str, timeout: Duration | None, poll_s: float) -> None:
         """`poll_s`: how often it looks; 0: it waits in Redis. Raises TypeError or ValueError naming the argument."""
         self.jid = checked_name("jid", jid)
-        self._key = namespace.stream(jid)
+        self.place = namespace  # the shard that has the stream
         self._starts_at_end = position == END
         self._at = (0, 0) if position in (BEGINNING, END) else _checked_position(position)
         self._timeout_s = None if timeout is None else checked_seconds("timeout", timeout)
@@ -97,8 +97,8 @@ class StreamReading:
         last = f"{self._read_to[0]}-{self._read_to[1]}"
         if self._waits:
             wait_ms = int(self.wait_s * 1000) or 1
-            return ("XREAD", "COUNT", _MOST_ENTRIES, "BLOCK", wait_ms, "STREAMS", self._key, last)
-        return ("XRANGE", self._key, f"({last}", "+", "COUNT", _MOST_ENTRIES)
+            return ("XREAD", "COUNT", _MOST_ENTRIES, "BLOCK", wait_ms, "STREAMS", self.place.stream(self.jid), last)
+        return ("XRANGE", self.place.stream(self.jid), f"({last}", "+", "COUNT", _MOST_ENTRIES)
 
     @property
     def wait_s(self) -> float:
@@ -186,8 +186,12 @@ class JobStream(_JobStreamState):
     StoreUnavailable: the connection is lost; the next call goes on where it was. Another thread may call `close`.
     """
 
-    def __init__(self, pool: Any, shown: str, reading: StreamReading, follow: Callable[[str], Followed | None]) -> None:
-        """`pool` is the client's. The stream makes one connection like the pool's, which the pool does not count."""
+    def __init__(
+        self, pool: Callable[[], Any], shown: str, reading: StreamReading, follow: Callable[[str], Followed | None]
+    ) -> None:
+        """`pool` returns the client's, once the job was followed. The stream makes one connection like the pool's,
+        which the pool does not count. `follow` names the job's shard in `reading`.
+        """
         self._pool = pool
         self._shown = shown
         self._reading = reading
@@ -253,7 +257,7 @@ class JobStream(_JobStreamState):
 
     def _connected(self) -> Any:
         if self._connection is None:
-            connection = uncounted_connection(self._pool)
+            connection = uncounted_connection(self._pool())
             try:
                 connection.connect()
             except _LOST as error:

@@ -30,7 +30,14 @@ def most_under_way(batches: Sequence[Sequence[NewJob]]) -> int:
     return 1 if any(sum(job.size_bytes for job in batch) > _ALONE_BYTES for batch in batches) else _MOST_UNDER_WAY
 
 
-def jids_of(batches: Sequence[Sequence[NewJob]], answers: Sequence[BatchAnswer]) -> list[str]:
+def answers_of(batches: Sequence[Sequence[NewJob]], answers: Sequence[BatchAnswer | None]) -> list[bool | str]:
+    """Return the answer for each job. Raises the error of a batch, as `jids_of` does."""
+    if has_failed(answers):
+        raise _failure(batches, answers)
+    return [answer for part in answers if part is not None and not isinstance(part, LeaseholdError) for answer in part]
+
+
+def jids_of(batches: Sequence[Sequence[NewJob]], answers: Sequence[BatchAnswer | None]) -> list[str]:
     """Return what put_many returns. A batch without an answer was not sent.
 
     Raises the first OutcomeUnknown among the answers, else the first error, with what became of all jobs.
@@ -40,7 +47,7 @@ def jids_of(batches: Sequence[Sequence[NewJob]], answers: Sequence[BatchAnswer])
     return [jid for batch, answer in zip(batches, answers, strict=True) for jid in _jids_of(batch, answer)]
 
 
-def _failure(batches: Sequence[Sequence[NewJob]], answers: Sequence[BatchAnswer]) -> LeaseholdError:
+def _failure(batches: Sequence[Sequence[NewJob]], answers: Sequence[BatchAnswer | None]) -> LeaseholdError:
     jids: dict[str, list[str]] = {fate: [] for fate in _FATES}
     ranges: list[tuple[str, int, int]] = []
     last = 0

@@ -69,6 +69,7 @@ class Mover:
 
     def move(self) -> Moved:
         """Move all. Raises LeaseholdError if workers live there, or if it cannot be told here what was moved."""
+        self._calls.shards.check_is_one("a move out of qless, whose dependencies know no shards,")
         with self._source.spoken(". A move goes on where it was, if called again"):
             queues, groups = self._source.queues(), self._source.groups()
             self._check_history(sum(self._source.failed(groups)))

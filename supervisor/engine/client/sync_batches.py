@@ -14,6 +14,7 @@ from supervisor.engine.commands import batches
 from supervisor.engine.commands.batches import BatchRecord, Callback, Looked
 from supervisor.engine.model.job_to_put import JobToPut
 from supervisor.engine.model.new_jobs import PutOptions, new_jid
+from supervisor.engine.model.shards import Tie, key_of, tied_jid
 from supervisor.engine.model.validation import checked_each
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Batch:
     and no callback is put.
     """
 
-    __slots__ = ("_callbacks", "_calls", "_client", "_description", "_parent", "id")
+    __slots__ = ("_callbacks", "_calls", "_client", "_description", "_is_own_id", "_parent", "id")
 
     def __init__(
         self,
@@ -41,11 +42,14 @@ class Batch:
         self._client = client
         self._calls = calls
         self.id = new_jid() if id is None else batches.checked_id(id)
+        self._is_own_id = id is not None
         self._description = batches.checked_description(description)
         self._callbacks = batches.checked_callbacks(callbacks)
         self._parent = parent
 
     def __enter__(self) -> Self:
+        if self._parent is not None and len(self._calls.shards.places()) > 1:
+            self.id = tied_jid(self.id, self._is_own_id, [Tie("the batch that it is in", key_of(self._parent))])
         self._calls.call(batches.opened, self.id, self._description, self._parent, self._callbacks)
         return self
 

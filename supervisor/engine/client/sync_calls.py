@@ -8,7 +8,9 @@ from supervisor.clock import monotonic
 from supervisor.engine.client.answers import Answers, checked_wait_s
 from supervisor.engine.client.around_put import AroundPut, registered
 from supervisor.engine.client.connection import Clock, check_may_wait
-from supervisor.engine.client.put_batches import BatchAnswer, jids_of, most_under_way
+from supervisor.engine.client.placing import Sent
+from supervisor.engine.client.put_batches import answers_of, jids_of
+from supervisor.engine.client.sync_shards import Shards
 from supervisor.engine.client.sync_store import Store
 from supervisor.engine.commands import mailbox, putting, recurrences, settings
 from supervisor.engine.commands.acknowledge import Acknowledgement
@@ -21,6 +23,7 @@ from supervisor.engine.model.cron_times import CronMissing, DueCron, following
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.new_jobs import NewJob, new_jid
+from supervisor.engine.model.shards import OtherShards
 from supervisor.engine.model.validation import Duration, checked_flag
 from supervisor.engine.why.conclusion import conclude
 from supervisor.engine.why.record import Why
@@ -45,7 +48,12 @@ class Calls:
     """
 
     def __init__(
-        self, store: Store, namespace: Namespace, clock: Clock, acknowledge: int, actor: str | None = None
+        self,
+        store: Shards | Store,
+        namespace: Namespace,
+        clock: Clock,
+        acknowledge: int,
+        actor: str | None = None,
     ) -> None:
         self._store = store
         self.namespace = namespace
@@ -98,8 +106,28 @@ class Calls:
             return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
 
     def pop(self, keys: Sequence[str], longest_s: float) -> bytes | None:
-        """Wait until something comes into one of the lists, and take it. Raises StoreUnavailable."""
-        return self._store.pop(keys, min(longest_s, self._store.longest_wait_s))
+        """Wait until something comes into one of the lists of the first shard, and take it. Raises StoreUnavailable."""
+        return self.shards.pop_first(lambda _place: keys, longest_s)
+
+    def follow_each(self, build: Callable[[], Steps[T]], join: Callable[[list[T]], T]) -> T:
+        """Run a call of several commands in each shard by itself. `join` makes one result of theirs."""
+        results = [calls.follow(build()) for calls in self.of_each_shard()]
+        return results[0] if len(results) == 1 else join(results)
+
+    def of_each_shard(self) -> "list[Calls]":
+        """Return calls that go to one shard, whatever their routes: for each shard."""
+        return [self.at(place.shard) for place in self.shards.places()]
+
+    def at(self, shard: int) -> "Calls":
+        """Return calls that go to this shard, whatever their routes."""
+        store = self.shards.at(shard)
+        return Calls(store, store.namespace, self.clock, self._acknowledge, self.actor)
+
+    @property
+    def shards(self) -> Shards:
+        """The shards of the namespace. Calls of one shard have none."""
+        assert isinstance(self._store, Shards)
+        return self._store
 
     def ask(
         self,
@@ -146,35 +174,31 @@ class Calls:
         return spawned
 
     def put_jobs(self, jobs: Sequence[NewJob], durable: bool = False) -> list[bool | str]:
-        """Put checked jobs in one batch.
+        """Put checked jobs in one batch, or in one of each shard.
 
-        Each answer says whether anything was done, or is the jid of another job that holds the unique key.
+        Each answer says whether anything was done, or is a jid: of another job that holds the unique key, or that under
+        which the job was put, to lie in one shard with what it is tied to.
         """
-        return self._put(jobs, self._wanted(durable))
-
-    def _put(self, jobs: Sequence[NewJob], wanted: Acknowledgement | None) -> list[bool | str]:
-        command = putting.put(jobs, now=self.clock())
-        return self._store.run_durably(command, wanted) if wanted else self._store.run(command)
+        if (self._wanted(durable)) is None and self.shards.is_one:
+            try:
+                return self.shards.first.run(putting.put(jobs, now=self.clock()))
+            except OtherShards:
+                pass  # nothing was put
+        sent = self._put([jobs], durable)
+        answers = sent.in_order(answers_of(sent.batches, sent.answers))
+        if not sent.order:
+            return answers
+        known_by = zip(answers, jobs, sent.jobs, strict=True)
+        return [one.jid if answer is True and one.jid != job.jid else answer for answer, job, one in known_by]
 
     def put_batches(self, batches: Sequence[Sequence[NewJob]], durable: bool = False) -> list[str]:
         """Put batches of checked jobs, and return what put answers for each."""
-        wanted = self._wanted(durable)
-        if not batches:
-            return []
-        if wanted:
-            return jids_of(batches, self._put_each(batches, wanted))
-        commands = (putting.put(batch, now=self.clock()) for batch in batches)
-        return jids_of(batches, self._store.run_ahead(commands, most_under_way(batches)))
+        sent = self._put(batches, durable)
+        return [str(jid) for jid in sent.in_order(jids_of(sent.batches, sent.answers))]
 
-    def _put_each(self, batches: Sequence[Sequence[NewJob]], wanted: Acknowledgement) -> list[BatchAnswer]:
-        """Return the answers to batches up to the first that fails, whose error is its answer."""
-        answers: list[BatchAnswer] = []
-        for batch in batches:
-            try:
-                answers.append(self._put(batch, wanted))
-            except LeaseholdError as error:
-                return [*answers, error]
-        return answers
+    def _put(self, batches: Sequence[Sequence[NewJob]], durable: bool) -> Sent:
+        wanted = self._wanted(durable)
+        return self.shards.put(batches, self.clock, wanted) if batches else Sent((), ())
 
     def _wanted(self, durable: bool) -> Acknowledgement | None:
         """Return which replicas must have a put. None: none must."""

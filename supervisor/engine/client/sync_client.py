@@ -46,6 +46,7 @@ from supervisor.engine.client.sync_config import Config
 from supervisor.engine.client.sync_doors import Doors
 from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
 from supervisor.engine.client.sync_queues import Queue
+from supervisor.engine.client.sync_shards import Shards
 from supervisor.engine.client.sync_store import Store
 from supervisor.engine.commands import (
     audit,
@@ -77,6 +78,7 @@ from supervisor.engine.commands.workers import WorkerInfo, WorkerJobs
 from supervisor.engine.model.bounds import MOST, WHY_S
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import JobRecord
+from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.outcomes import Answer, Outcome
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.validation import UNSET, Duration, checked_each, checked_int, checked_seconds
@@ -84,6 +86,11 @@ from supervisor.engine.transport.credentials import checked_credentials
 from supervisor.engine.why.record import Why
 
 log = logging.getLogger("leasehold")
+
+
+def _wakeups_of(queues: Sequence[str]) -> Callable[[Namespace], list[str]]:
+    """Return what names the wake-up keys of these queues in a shard."""
+    return lambda shard: [shard.wakeup(queue) for queue in queues]
 
 
 class Client:
@@ -128,13 +135,16 @@ class Client:
             address = find_server(url)
             self._share = address.share
             shown = address.shown
-            pool = pool_of(redis_py, address.url, self._namespace.prefix, account)
         elif url is not None or credentials is not None:
             raise ValueError("redis excludes url and credentials")
         else:
-            pool = pool_like(redis_py, redis)
-            shown = shown_address(pool.connection_kwargs)
-        self._store = Store(pool, shown, self._namespace.prefix, poll_s)
+            shown = shown_address(pool_like(redis_py, redis).connection_kwargs)
+
+        def store_of(shard: Namespace) -> Store:
+            given = pool_like(redis_py, redis) if redis else pool_of(redis_py, address.url, shard.prefix, account)
+            return Store(given, shown, shard, poll_s)
+
+        self._store = Shards(store_of, self._namespace)
         self._calls = Calls(self._store, self._namespace, clock, acknowledge, actor)
         #: The configuration of the namespace, in Redis.
         self.config = Config(self._calls)
@@ -208,8 +218,7 @@ class Client:
             wait_s = pause_s(grant, left_s, self._store.longest_wait_s)
             if wait_s > 0:
                 # A pattern has no wake-up key of its own; its name stands for the queues that do not exist yet.
-                keys = [self._namespace.wakeup(queue) for queue in names or wanted.patterns]
-                woken = self._store.pop(keys, wait_s) is not None
+                woken = self._store.pop(_wakeups_of(names or wanted.patterns), wait_s) is not None
 
     def _put_due(self, grant: Grant) -> bool:
         """Put the cron jobs that a lease has found due, and return whether there were any."""
@@ -247,11 +256,18 @@ class Client:
         Puts due recurring jobs and drops what was kept too long, too. Returns how many jobs it took. Masters sweep by
         themselves.
         """
-        left, offset = checked_int("count", count, 1, MOST), 0
+        left = checked_int("count", count, 1, MOST)
+        for calls in self._calls.of_each_shard():
+            left -= self._sweep(calls, left) if left else 0
+        return count - left
+
+    def _sweep(self, calls: Calls, count: int) -> int:
+        """Take up to `count` jobs in one shard. Returns how many."""
+        left, offset = count, 0
         while True:
             most = min(left, SWEPT)
-            swept = self._calls.call(maintenance.sweep, most, offset=offset)
-            self._calls.spawn(swept.due, swept.now_unix)
+            swept = calls.call(maintenance.sweep, most, offset=offset)
+            calls.spawn(swept.due, swept.now_unix)
             left -= swept.taken
             if swept.taken < most:
                 offset = swept.next_offset
@@ -330,7 +346,7 @@ class Client:
             left_s = deadline_at - times.monotonic()
             if left_s <= 0:
                 raise TimeoutError(f"job {jid} has not ended within {longest_s:g} s")
-            self._store.pop([self._namespace.ended(jid)], min(left_s, self._store.longest_wait_s))
+            self._store.pop(lambda shard: [shard.ended(jid)], min(left_s, self._store.longest_wait_s), of=jid)
 
     def completed(self, offset: int = 0, count: int = 25) -> list[Job]:
         """Return completed jobs, newest first."""
@@ -431,15 +447,16 @@ class Client:
 
     def queues(self) -> dict[str, Depths]:
         """Return all known queues, in the order of their first put, with their counts and the age of the oldest job."""
-        return self._calls.follow(
-            steps.all_pages(lambda offset: queue_counts.depths((), offset, now=self._calls.clock()))
+        return self._calls.follow_each(
+            lambda: steps.all_pages(lambda offset: queue_counts.depths((), offset, now=self._calls.clock())),
+            queue_counts.added,
         )
 
     def concerns(self) -> Concerns:
         """Return what waits until a person acts, or has gone wrong unseen: all queues of which that is so, failed jobs,
         limits of 0, and the server's memory. One round trip for each 1,000 queues; fewer where many workers live.
         """
-        return self._calls.follow(concerns.read_all(self._calls.clock))
+        return self._calls.follow_each(lambda: concerns.read_all(self._calls.clock), concerns.of_all)
 
     # recurring jobs and limits
 
@@ -476,7 +493,9 @@ class Client:
 
     def limits(self) -> dict[str, Limit]:
         """Return all limits, in the order in which they were set first."""
-        return self._calls.follow(steps.all_pages(lambda offset: limits.read(None, offset), least=1))
+        return self._calls.follow_each(
+            lambda: steps.all_pages(lambda offset: limits.read(None, offset), least=1), limits.of_all
+        )
 
     def limit_jobs(self, key: str, offset: int = 0, count: int = 25) -> LimitJobs:
         """Return jobs that hold a limit, in the order of their leases, and jobs parked under it, by queue and lane.
@@ -530,10 +549,13 @@ class Client:
         `repair` mends them, and each violation says how. A hundred keys take a round trip. A check that is broken off
         leaves its repairs in place.
         """
-        walk = Check(self._namespace.prefix, repair, self._calls.clock)
-        for step in walk.steps():
-            walk.answered(self._calls.run(step))
-        return walk.violations
+        found: list[Violation] = []
+        for calls in self._calls.of_each_shard():
+            walk = Check(calls.namespace.prefix, repair, calls.clock)
+            for step in walk.steps():
+                walk.answered(calls.run(step))
+            found += walk.violations
+        return found
 
     def events(
         self, queue: str | None = None, jid: str | None = None, worker: str | None = None, tracked: bool = False
@@ -542,7 +564,7 @@ class Client:
 
         `tracked` limits it to tracked jobs. This call is no round trip. The stream has its own connection.
         """
-        return self._store.events(EventFilter(self._namespace, queue, jid, worker, tracked))
+        return self._store.events(EventFilter(queue, jid, worker, tracked))
 
     def stream(self, jid: str, *, position: str = BEGINNING, timeout: Duration | None = None) -> JobStream:
         """Return an iterator over the chunks that a job's handler streams, which ends when the job has ended.

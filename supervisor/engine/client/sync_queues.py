@@ -24,6 +24,7 @@ from supervisor.engine.commands.deleting import Deleted
 from supervisor.engine.commands.lanes import LaneCounts, in_lane
 from supervisor.engine.commands.queue_counts import Counts
 from supervisor.engine.commands.recent import Recent
+from supervisor.engine.commands.routes import united
 from supervisor.engine.commands.statistics import Stats
 from supervisor.engine.model.bounds import WHY_S
 from supervisor.engine.model.keys import checked_name
@@ -71,9 +72,9 @@ class Queue:
         """
         if self._calls.around_puts:
             [answer] = self._put_around("add", [{**options, "klass": klass, "data": data}], durable)
-            return answer is True
+            return answer is not False
         [answer] = self._calls.put_jobs([new_job("add", self.name, klass, data, options)], durable)
-        return answer is True
+        return answer is not False
 
     def put_many(self, jobs: Iterable[Mapping[str, Any]], *, durable: bool = False) -> list[str]:
         """Put jobs, each a dict of put's arguments, and return put's answer for each.
@@ -152,7 +153,9 @@ class Queue:
         A worker that runs one loses it. The order of JSON's keys does not matter. This takes several round trips, and
         may miss jobs that are put meanwhile.
         """
-        return self._calls.follow(deleting.cancel_equal(self.name, data, self._calls.clock, self._calls.named(by)))
+        return self._calls.follow_each(
+            lambda: deleting.cancel_equal(self.name, data, self._calls.clock, self._calls.named(by)), united
+        )
 
     def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """Drop all jobs in the queue that do not run, and its recurring jobs. A queue that is empty then is forgotten.
@@ -160,7 +163,9 @@ class Queue:
         Running jobs end by themselves, or are cancelled ("stop"); persistent ones are always cancelled. Complete and
         failed jobs stay. This takes several round trips, and may miss jobs that are put meanwhile.
         """
-        return self._calls.follow(deleting.delete(self.name, None, running, self._calls.clock, self._calls.named(by)))
+        return self._calls.follow_each(
+            lambda: deleting.delete(self.name, None, running, self._calls.clock, self._calls.named(by)), Deleted.of_all
+        )
 
     def lane(self, name: str) -> "Lane":
         """Return a lane by its name, without a round trip. A lane exists while a job is in it."""
@@ -194,7 +199,9 @@ class Queue:
 
         Raises LeaseholdError if it is not empty.
         """
-        return self._calls.follow(deleting.forget(self.name, self._calls.clock, self._calls.named(None)))
+        return self._calls.follow_each(
+            lambda: deleting.forget(self.name, self._calls.clock, self._calls.named(None)), any
+        )
 
     def __len__(self) -> int:
         return self.length()
@@ -255,6 +262,7 @@ class Lane:
 
     def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """Delete this lane's jobs, as Queue.delete does. Its weight and its pause stay."""
-        return self._calls.follow(
-            deleting.delete(self._queue.name, self.name, running, self._calls.clock, self._calls.named(by))
+        return self._calls.follow_each(
+            lambda: deleting.delete(self._queue.name, self.name, running, self._calls.clock, self._calls.named(by)),
+            Deleted.of_all,
         )

@@ -33,8 +33,9 @@ from supervisor.engine.client.following import OurProvider
 from supervisor.engine.client.job_stream import JobStream, StreamReading
 from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.command import Command
-from supervisor.engine.commands.waits import follow
+from supervisor.engine.commands.waits import Followed
 from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.scripts import check_server
 
 _LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
@@ -43,9 +44,9 @@ _LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
 class Store:
     """Runs commands, each on a connection that no other call uses meanwhile."""
 
-    def __init__(self, pool: Any, shown: str, prefix: str, poll_s: float) -> None:
-        """`shown` names the server in messages; `prefix` begins each key of the namespace. `poll_s`: how often a call
-        that waits looks; 0: it waits in Redis.
+    def __init__(self, pool: Any, shown: str, namespace: Namespace, poll_s: float) -> None:
+        """`shown` names the server in messages; `namespace`: the shard that it serves. `poll_s`: how often a call that
+        waits looks; 0: it waits in Redis.
         """
         self.poll_s = poll_s
         self.longest_wait_s = longest_wait_s(pool.connection_kwargs)
@@ -57,7 +58,7 @@ class Store:
         self._kept: deque[Any] = deque()
         self._pid = os.getpid()
         self._shown = shown
-        self._prefix = prefix
+        self.namespace = namespace
         self._checked = False
 
     def run(self, command: Command[T]) -> T:
@@ -86,7 +87,7 @@ class Store:
         connection = self._connect()
         try:
             self._check_server(connection)
-            wire = command.wire(self._prefix)
+            wire = command.wire(*self.namespace.keys)
             reply, acknowledged = self._ask_durably(connection, command, wire, wanted)
             if isinstance(reply, redis_py.exceptions.NoScriptError):
                 wire = self._loaded(connection, command)
@@ -109,7 +110,7 @@ class Store:
         self, connection: Any, command: Command[Any], wire: Any, wanted: Acknowledgement
     ) -> tuple[Any, Any]:
         """Return the replies to a command, sent as `wire`, and to WAIT. An error reply is a value."""
-        behind: Any = wanted.commands(self._prefix)
+        behind: Any = wanted.commands(self.namespace.prefix)
         connection.send_packed_command([hiredis.pack_command(each) for each in (wire, *behind)])
         replies: list[Any] = []
         try:
@@ -174,13 +175,19 @@ class Store:
         self._give_back(connection)
         return replies
 
-    def events(self, wanted: EventFilter) -> EventStream:
-        """Return a stream of events, which makes its own connection."""
-        return EventStream(self._pool, self._shown, wanted)
+    @property
+    def pool(self) -> Any:
+        return self._pool
 
-    def stream(self, reading: StreamReading) -> JobStream:
-        """Return a reader of a job's stream, which makes its own connection."""
-        return JobStream(self._pool, self._shown, reading, lambda jid: self.run(follow(jid)))
+    def events(self, wanted: EventFilter, places: Callable[[], Sequence[Namespace]]) -> EventStream:
+        """Return a stream of the events of some shards, which makes its own connection."""
+        return EventStream(self._pool, self._shown, wanted, places)
+
+    def stream(
+        self, reading: StreamReading, follow: Callable[[str], Followed | None], pool: Callable[[], Any]
+    ) -> JobStream:
+        """Return a reader of a job's stream, which makes its own connection, of a pool."""
+        return JobStream(pool, self._shown, reading, follow)
 
     def close(self) -> None:
         """Close all connections. A later call connects again."""
@@ -241,7 +248,7 @@ class Store:
     def _completed(self, connection: Any, command: Command[Any]) -> Any:
         """Return the reply, with what it leaves out."""
         reply = self._answered(connection, command)
-        left_out = command.left_out and command.left_out(self._prefix, reply)
+        left_out = command.left_out and command.left_out(self.namespace.prefix, reply)
         if left_out and left_out.commands:
             commands: list[Any] = list(left_out.commands)
             try:
@@ -318,10 +325,10 @@ class Store:
         except redis_py.exceptions.NoPermissionError:
             raise
         except redis_py.ResponseError:
-            return command.wire_with_script(self._prefix)  # by a proxy that passes no SCRIPT on
+            return command.wire_with_script(*self.namespace.keys)  # by a proxy that passes no SCRIPT on
         except _LOST as error:
             raise unreachable(self._shown, error) from error
-        return command.wire(self._prefix)
+        return command.wire(*self.namespace.keys)
 
     def _sent_again(self, connection: Any, command: Command[Any]) -> Any:
         try:
@@ -336,7 +343,7 @@ class Store:
     def _send(
         self, connection: Any, command: Command[Any], check_health: bool = True, wire: tuple[Any, ...] = ()
     ) -> None:
-        words: Any = wire or command.wire(self._prefix)  # of any number: hiredis says that it takes one
+        words: Any = wire or command.wire(*self.namespace.keys)  # of any number: hiredis says that it takes one
         try:
             connection.send_packed_command([hiredis.pack_command(words)], check_health)
         except _LOST as error:

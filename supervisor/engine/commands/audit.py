@@ -1,10 +1,18 @@
 """Reads the record of who did what. Runs in applications and commands (never in zygote or child). Must not do I/O."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from supervisor.engine.commands.command import Command, checked_page
+from supervisor.engine.commands.routes import Asking, Route, checked_end, page_of
 from supervisor.engine.model import scripts
 from supervisor.engine.model.keys import checked_name
+
+#: Kinds of things about which every shard is told, within this time.
+_REPEATED: Final = frozenset({"queue", "lane", "option", "worker"})
+_SAME_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,26 @@ def read(subject: str | None = None, offset: int = 0, count: int = 25) -> Comman
     """Read up to 1,000 acts, the newest first: all, or those on a job, queue or another thing of this name."""
     wanted = "" if subject is None else checked_name("subject", subject)
     args = wanted, *checked_page(offset, count)
-    return Command(scripts.AUDIT, args, lambda reply: [act_of(line.decode(errors="replace")) for line in reply])
+    build = partial(read, subject)
+    return Command(
+        scripts.AUDIT, args, lambda reply: [act_of(line.decode(errors="replace")) for line in reply],
+        route=_once_each(offset, count, build),
+    )  # fmt: skip
+
+
+def _once_each(offset: int, count: int, build: Callable[[int, int], Command[list[Act]]]) -> Route:
+    """Return the route that shows once what every shard was told, like a pause."""
+
+    def ask(_command: Command[list[Act]], shards: int) -> Asking[list[Act]]:
+        command = build(0, checked_end(offset, count))
+        answers = yield [(shard, command) for shard in range(shards)]
+        acts: dict[tuple[object, ...], Act] = {}
+        for act in (act for part in answers for act in part):
+            same = (act.actor, act.act, act.kind, act.names, act.queue, act.value, round(act.at_unix / _SAME_S))
+            acts.setdefault(same if act.kind in _REPEATED else (*same, id(act)), act)
+        return page_of(list(acts.values()), offset, count, lambda act: act.at_unix, newest_first=True)
+
+    return ask
 
 
 def act_of(line: str) -> Act:

@@ -3,18 +3,20 @@
 Must not do I/O. A batch counts its members in Redis; include/batches.lua has the rules.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from supervisor.engine.commands import job_changes
-from supervisor.engine.commands.command import Argument, Command, checked_by, checked_page, now_ms, parse_by
+from supervisor.engine.commands.command import Command, checked_by, checked_page, now_ms, parse_by
+from supervisor.engine.commands.routes import Asking, Route, checked_end, is_none, is_nothing, page_of, to
 from supervisor.engine.commands.steps import Steps, Told, ignored
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.keys import checked_name
-from supervisor.engine.model.new_jobs import new_job
+from supervisor.engine.model.new_jobs import NewJob, new_job
+from supervisor.engine.model.shards import Tie, key_of, shard_of
 from supervisor.engine.model.validation import checked_text
 
 #: A job to put: its queue, and put's arguments.
@@ -72,9 +74,9 @@ class Looked(NamedTuple):
     at_ms: int
 
 
-def checked_callbacks(callbacks: Mapping[str, Callback | None]) -> list[Argument]:
-    """Return the arguments of batchopen.lua for these callbacks. Raises TypeError or ValueError naming one."""
-    args: list[Argument] = []
+def checked_callbacks(callbacks: Mapping[str, Callback | None]) -> dict[str, NewJob]:
+    """Return the jobs of these callbacks, by their names. Raises TypeError or ValueError naming one."""
+    checked: dict[str, NewJob] = {}
     for name, callback in callbacks.items():
         if callback is None:
             continue
@@ -92,24 +94,36 @@ def checked_callbacks(callbacks: Mapping[str, Callback | None]) -> list[Argument
             raise type(error)(f"{name}: {error}") from None
         if job.size_bytes > CALLBACK_BYTES:
             raise ValueError(f"{name} has {job.size_bytes} bytes of data; a callback has at most {CALLBACK_BYTES}")
-        args += (name, *job.arguments)
-    return args
+        checked[name] = job
+    return checked
 
 
 def opened(
-    batch_id: str, description: str, parent: str | None, callbacks: Sequence[Argument], *, now: float | None = None
+    batch_id: str, description: str, parent: str | None, callbacks: Mapping[str, NewJob], *, now: float | None = None
 ) -> Command[bool]:
     """Create a batch. `callbacks` come from `checked_callbacks`.
 
     Redis answers an error beginning with REFUSED if there is one of this id, or the parent is closed.
     """
-    args = now_ms(now), batch_id, description, parent or "", *callbacks
-    return Command(scripts.BATCHOPEN, args, bool)
+    head = now_ms(now), batch_id, description, parent or ""
+
+    def command(jobs: Mapping[str, NewJob], route: Route | None = None) -> Command[bool]:
+        args = (argument for name, job in jobs.items() for argument in (name, *job.arguments))
+        return Command(scripts.BATCHOPEN, (*head, *args), bool, route=route)
+
+    def ask(_command: Command[bool], shards: int) -> Asking[bool]:
+        tie = Tie("its batch", key_of(batch_id))
+        tied = {name: job.tied(tie) for name, job in callbacks.items()}
+        [answer] = yield [(shard_of(batch_id, shards), command(tied))]
+        return bool(answer)
+
+    return command(callbacks, ask)
 
 
 def closed(batch_id: str, aborted: bool = False, *, now: float | None = None) -> Command[bool]:
     """Close a batch. `aborted`: no callback is put. Answers False if there is none."""
-    return Command(scripts.BATCHCLOSE, (now_ms(now), batch_id, "1" if aborted else ""), bool)
+    args = now_ms(now), batch_id, "1" if aborted else ""
+    return Command(scripts.BATCHCLOSE, args, bool, route=to(batch_id, is_nothing))
 
 
 def cancelled(
@@ -123,13 +137,14 @@ def cancelled(
     def parse(reply: Any) -> tuple[int, int, list[str]] | None:
         return None if reply is None else (reply[0], reply[1], [one.decode() for one in reply[2]])
 
-    return Command(scripts.BATCHCANCEL, (now_ms(now), batch_id, MOST, checked_by(by)), parse)
+    args = now_ms(now), batch_id, MOST, checked_by(by)
+    return Command(scripts.BATCHCANCEL, args, parse, route=to(batch_id, is_none))
 
 
 def paused(batch_id: str, by: str | None = None, *, now: float | None = None) -> Command[bool]:
     """Pause a batch. Answers False if it was paused. Redis answers an error beginning with REFUSED if there is none."""
     args = now_ms(now), batch_id, "1", checked_by(by), ""
-    return Command(scripts.BATCHPAUSE, args, lambda reply: bool(reply[0]))
+    return Command(scripts.BATCHPAUSE, args, lambda reply: bool(reply[0]), route=to(batch_id))
 
 
 def resumed(
@@ -137,7 +152,7 @@ def resumed(
 ) -> Command[tuple[bool, int]]:
     """Let a batch go on, in up to 1,000 queues. Answers if it was paused, and the `rank` of the next call, or 0."""
     args = now_ms(now), batch_id, "", checked_by(by), "" if rank is None else rank
-    return Command(scripts.BATCHPAUSE, args, lambda reply: (bool(reply[0]), reply[1]))
+    return Command(scripts.BATCHPAUSE, args, lambda reply: (bool(reply[0]), reply[1]), route=to(batch_id))
 
 
 def look(
@@ -157,7 +172,8 @@ def look(
         failed = [one for one in members if not one.startswith("\n")]
         return Looked(_record(batch_id, reply[0]), failed, nested, reply[2])
 
-    return Command(scripts.BATCH, (now_ms(now), batch_id, first, most, until_ms or ""), parse)
+    args = now_ms(now), batch_id, first, most, until_ms or ""
+    return Command(scripts.BATCH, args, parse, route=to(batch_id, is_none))
 
 
 def listed(offset: int = 0, count: int = 25, *, now: float | None = None) -> Command[Listed]:
@@ -167,7 +183,19 @@ def listed(offset: int = 0, count: int = 25, *, now: float | None = None) -> Com
     def parse(reply: Any) -> Listed:
         return Listed(BatchCounts(*reply[:4]), [_record(one.decode(), fields) for one, fields in reply[4]])
 
-    return Command(scripts.BATCHES, args, parse)
+    def ask(_command: Command[Listed], shards: int) -> Asking[Listed]:
+        command = listed(0, checked_end(offset, count), now=now)
+        answers: list[Listed] = yield [(shard, command) for shard in range(shards)]
+        counts = BatchCounts(*(sum(numbers) for numbers in zip(*(answer.counts for answer in answers), strict=True)))
+        rows = [row for answer in answers for row in answer.rows]
+        return Listed(counts, page_of(rows, offset, count, _rank))
+
+    return Command(scripts.BATCHES, args, parse, route=ask)
+
+
+def _rank(row: BatchRecord) -> tuple[bool, float]:
+    """Those that have not ended first, then the others, the last ended one first."""
+    return row.ended_unix is not None, row.opened_unix if row.ended_unix is None else -row.ended_unix
 
 
 def _record(batch_id: str, flat: Iterable[bytes]) -> BatchRecord:

@@ -4,14 +4,17 @@ Must not do I/O. Each change applies only to jobs that still match the choice.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from supervisor import clock
 from supervisor.engine.commands import job_changes
 from supervisor.engine.commands.choices import Choice
 from supervisor.engine.commands.command import Argument, Command, checked_by, checked_names, now_ms, parse_names
+from supervisor.engine.commands.routes import divided, united
 from supervisor.engine.commands.steps import Steps, Told, ignored
 from supervisor.engine.model import scripts
+from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.outcomes import failure_json
 from supervisor.engine.model.validation import EXACT_INT, checked_int
@@ -74,7 +77,9 @@ def retry(
 ) -> Command[BulkResult]:
     """Put those of up to 1,000 jobs back that have failed and still match. `by` names who asks."""
     command = job_changes.unfail_jobs(jids, group=choice.group, chosen=choice.lines, by=by, now=now)
-    return Command(command.script, command.args, lambda reply: BulkResult(reply, []))
+    build = partial(retry, choice, by=by, now=now)
+    route = divided(checked_names("jids", jids, MOST), build, _together)
+    return Command(command.script, command.args, lambda reply: BulkResult(reply, []), route=route)
 
 
 def fail(
@@ -115,8 +120,18 @@ def _each(
     now: float | None,
 ) -> Command[BulkResult]:
     args = now_ms(now), verb, choice.lines, argument, failure, checked_by(by)
+    checked = checked_names("jids", jids, MOST_CHANGED)
+
+    def build(part: Sequence[str]) -> Command[BulkResult]:
+        return _each(verb, choice, argument, failure, part, by, now)
+
     return Command(
         scripts.EACH,
-        (*args, *checked_names("jids", jids, MOST_CHANGED)),
+        (*args, *checked),
         lambda reply: BulkResult(reply[0], parse_names(reply[1:])),
+        route=divided(checked, build, _together),
     )
+
+
+def _together(answers: list[BulkResult]) -> BulkResult:
+    return BulkResult(sum(answer.number for answer in answers), united([answer.needed for answer in answers]))

@@ -8,9 +8,11 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from supervisor.engine.commands.command import Command, now_ms, parse_names
+from supervisor.engine.commands.routes import Asking
 from supervisor.engine.commands.steps import Steps, Told, ignored
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
@@ -36,6 +38,8 @@ _AS_SHOWN: Final = ("running", "front", "waiting", "lanes", "apart", "scheduled"
 #: Places of ended jobs, which are shown from the end: the newest first.
 _NEWEST_FIRST: Final = frozenset({"failed", "complete", "group", "batchfailed"})
 _CURSOR_BYTES: Final = 1024
+#: What a cursor begins with, if the namespace has several shards.
+_OF_SHARD: Final = re.compile(rb"[0-9]{1,2}@")
 _SCORE: Final = rb"(?:-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)?"
 _CURSOR: Final = re.compile(rb"[^\n]*\n" + _SCORE + rb"\n-?[a-z]+\n[^\n]*\n" + _SCORE + rb"\n.*", re.DOTALL)
 
@@ -110,7 +114,27 @@ def find(
     if as_shown:
         others = [f"-{place}" if place in _NEWEST_FIRST else place for place in others]
     args = now_ms(now), ",".join(of_queues), ",".join(others), cursor or b"", choice.lines
-    return Command(scripts.FIND, (*args, checked_int("count", count, 1, MOST)), _parse_found)
+    build = partial(find, choice, count=count, as_shown=as_shown, now=now)
+    route = partial(_shard_by_shard, cursor, build)
+    return Command(scripts.FIND, (*args, checked_int("count", count, 1, MOST)), _parse_found, route=route)
+
+
+def _shard_by_shard(
+    cursor: bytes | None,
+    build: Callable[[bytes | None], Command[ChoicePage]],
+    _command: Command[ChoicePage],
+    shards: int,
+) -> Asking[ChoicePage]:
+    """Look through one shard after the other. The cursor of the whole begins with the shard's number."""
+    number, _, within = (cursor or b"").partition(b"@")
+    shard = int(number) if number.isdigit() else 0
+    if shard >= shards:
+        raise ValueError(f"cursor must be one that the list has given: {cursor!r:.100}")
+    page: ChoicePage
+    [page] = yield [(shard, build(within or None))]
+    if page.cursor is not None:
+        return page._replace(cursor=b"%d@%s" % (shard, page.cursor), size=None)
+    return page._replace(cursor=b"%d@" % (shard + 1) if shard + 1 < shards else None, size=None)
 
 
 def found(
@@ -134,7 +158,9 @@ def found(
 
 def checked_cursor(cursor: bytes) -> bytes:
     """Return a cursor that a stranger gives, if it can be one. Raises ValueError."""
-    if len(cursor) > _CURSOR_BYTES or not _CURSOR.fullmatch(cursor):
+    of_shard = _OF_SHARD.match(cursor)
+    within = cursor[of_shard.end() :] if of_shard else cursor
+    if len(cursor) > _CURSOR_BYTES or not ((of_shard and not within) or _CURSOR.fullmatch(within)):
         raise ValueError(f"cursor must be one that the list has given: {cursor!r:.100}")
     return cursor
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from supervisor.engine.commands.routes import Route
 from supervisor.engine.model.bounds import BY_BYTES, LOGIN, MOST, Login
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.scripts import Script
@@ -36,13 +37,14 @@ class Command(Generic[T]):
     """One call of one script. `parse` turns the reply (redis-py's, with bytes) into a value.
 
     `left_out(prefix, reply)` returns what the reply lacks, if it may lack something: that must be read, and filled in,
-    before the reply is parsed.
+    before the reply is parsed. `route` says to which shards it goes, if the namespace has several.
     """
 
     script: Script
     args: tuple[Argument, ...]
     parse: Callable[[Any], T]
     left_out: Callable[[str, Any], SentBehind] | None = None
+    route: Route | None = None
 
     def wire(self, prefix: str, *known: str) -> tuple[Argument, ...]:
         """Return the whole Redis command. `prefix` and `known`: Namespace.keys.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from supervisor.engine.commands.command import Command, now_ms, parse_names
+from supervisor.engine.commands.routes import joined, summed, united
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model import scripts
 from supervisor.engine.model.validation import checked_int
@@ -60,6 +61,37 @@ def read(offset: int = 0, *, now: float | None = None) -> Command[tuple[Concerns
     Returns with it the offset of the next call, None after the last.
     """
     return Command(scripts.CONCERNS, (now_ms(now), checked_int("offset", offset, 0)), _parse)
+
+
+def of_all(answers: list[Concerns]) -> Concerns:
+    """Return the concerns of all shards together."""
+    return Concerns(
+        joined(_of_queue)([one.queues for one in answers]),
+        sum(one.failed for one in answers),
+        summed([one.groups for one in answers]),
+        tuple(united([list(one.closed_limits) for one in answers])),
+        _fullest([one.memory for one in answers if one.memory is not None]),
+        sum(one.running_batches for one in answers),
+        sum(one.open_batches for one in answers),
+    )
+
+
+def _of_queue(answers: list[QueueConcerns]) -> QueueConcerns:
+    parked_s = [one.parked_s for one in answers if one.parked_s is not None]
+    return QueueConcerns(
+        any(one.unserved for one in answers),
+        max(parked_s, default=None),
+        sum(one.late for one in answers),
+        sum(one.failed_recurrences for one in answers),
+    )
+
+
+def _fullest(servers: list[ServerMemory]) -> ServerMemory | None:
+    """Return the memory of the server that has least left: shards may lie on several."""
+    bounded = [one for one in servers if one.most_bytes]
+    if bounded:
+        return max(bounded, key=lambda one: one.used_bytes / one.most_bytes)
+    return servers[0] if servers else None
 
 
 def _parse(reply: list[Any]) -> tuple[Concerns, int | None]:

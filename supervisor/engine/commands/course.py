@@ -4,11 +4,12 @@ Must not do I/O: a command is a value, as command.py says.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from supervisor.engine.commands.command import Command, now_ms
+from supervisor.engine.commands.routes import everywhere
 from supervisor.engine.model import scripts
 
 #: Seconds of a step of each period, and the number of its steps, the one under way among them.
@@ -38,7 +39,31 @@ def read(period: str, *, now: float | None = None) -> Command[list[CourseStep]]:
     """Read the steps of the last hour, day or month, the oldest first. Releases that count none leave them empty."""
     step_s, number = PERIODS[period]
     # The token at the end of the step before tells how many jobs the first one has started.
-    return Command(scripts.COURSE, (now_ms(now), step_s, number + 1), lambda reply: _parse(step_s, *reply))
+    args = now_ms(now), step_s, number + 1
+    return Command(scripts.COURSE, args, lambda reply: _parse(step_s, *reply), route=everywhere(_added))
+
+
+def _added(answers: list[list[CourseStep]]) -> list[CourseStep]:
+    """Add up the steps of all shards. Each has seen the same supervisors begin."""
+    by_time: dict[float, list[CourseStep]] = {}
+    for step in (step for answer in answers for step in answer):
+        by_time.setdefault(step.since_unix, []).append(step)
+    return [
+        CourseStep(
+            since_unix,
+            _sum_of_known(step.waiting for step in steps),
+            _sum_of_known(step.started for step in steps),
+            sum(step.failures for step in steps),
+            sum(step.deaths for step in steps),
+            max(step.supervisors for step in steps),
+        )
+        for since_unix, steps in sorted(by_time.items())
+    ]
+
+
+def _sum_of_known(figures: Iterable[float | None]) -> float | None:
+    known = [figure for figure in figures if figure is not None]
+    return sum(known) if known else None
 
 
 def _parse(step_s: int, now_ms: int, newest_first: list[Any]) -> list[CourseStep]:

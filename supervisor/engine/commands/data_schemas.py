@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from supervisor.engine.commands.command import Command, now_ms, parse_names
+from supervisor.engine.commands.routes import home
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import checked_name
@@ -27,4 +28,4 @@ def read(queue: str, klass: str, *, now: float | None = None) -> Command[list[by
     There are none if one of them takes data whose schema is unknown, or if they have more than 20.
     """
     args = now_ms(now), checked_name("queue", queue), checked_name("klass", klass)
-    return Command(scripts.SCHEMAS, args, list)
+    return Command(scripts.SCHEMAS, args, list, route=home)

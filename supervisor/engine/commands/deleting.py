@@ -31,6 +31,11 @@ class Deleted:
     dropped: int
     running: int
 
+    @staticmethod
+    def of_all(parts: "list[Deleted]") -> "Deleted":
+        """Return the result of deletions in several shards."""
+        return Deleted(sum(part.dropped for part in parts), sum(part.running for part in parts))
+
 
 class Dropped(NamedTuple):
     """The reply for one slice.

@@ -1,9 +1,11 @@
-"""Builds the command that says how many shards a namespace has. Runs in every process that speaks to Redis.
+"""Builds the commands that say how many shards a namespace has, and what strays. Runs where Redis is spoken to.
 
 Must not do I/O.
 """
 
-from supervisor.engine.commands.command import Command
+from collections.abc import Sequence
+
+from supervisor.engine.commands.command import Command, checked_batch
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.shards import OtherShards, ShardCount, checked_shards
@@ -29,6 +31,13 @@ def divide(shards: int | None = None) -> Command[ShardCount]:
         return found.count
 
     return Command(scripts.DIVIDE, ("" if wanted is None else wanted,), parse)
+
+
+def strays(things: Sequence[tuple[str, str]]) -> Command[list[bool]]:
+    """Tell which of up to 1,000 things the first shard has: pairs of a kind (lua/strays.lua) and a name."""
+    checked_batch("things", things)
+    words = [word for thing in things for word in thing]
+    return Command(scripts.STRAYS, tuple(words), lambda reply: [answer == 1 for answer in reply])
 
 
 def _shards(number: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from supervisor.engine.commands.check import SCAN, ScanPage
 from supervisor.engine.commands.command import Argument, Command, checked_by, now_ms
+from supervisor.engine.commands.routes import home
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
@@ -59,7 +60,9 @@ def remove(name: str, *, by: str | None = None, now: float | None = None) -> Com
 
 def read() -> Command[list[Door]]:
     """Read all doors, by name."""
-    return Command(scripts.DOORS, (), lambda reply: sorted((_door(*row) for row in reply), key=lambda each: each.name))
+    return Command(
+        scripts.DOORS, (), lambda reply: sorted((_door(*row) for row in reply), key=lambda each: each.name), route=home
+    )
 
 
 def take(names: Sequence[str], most: int, *, now: float | None = None) -> Command[TakenEntries]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from supervisor.engine.commands.audit import Act, act_of
 from supervisor.engine.commands.command import Command, now_ms, parse_by
 from supervisor.engine.commands.job_queries import parse_row
+from supervisor.engine.commands.routes import everywhere, to
 from supervisor.engine.model import scripts
 from supervisor.engine.model.jobs import JobRecord
 from supervisor.engine.model.keys import checked_name
@@ -53,12 +54,20 @@ class Facts:
 
 def of_job(jid: str, *, now: float | None = None) -> Command[Facts]:
     """Read the facts about a job, also if there is none."""
-    return Command(scripts.WHY, (now_ms(now), checked_name("jid", jid), ""), lambda reply: _parse(jid, reply))
+    args = now_ms(now), checked_name("jid", jid), ""
+    route = to(jid, lambda found: found.job is None)
+    return Command(scripts.WHY, args, lambda reply: _parse(jid, reply), route=route)
 
 
 def of_queue(queue: str, *, now: float | None = None) -> Command[Facts]:
     """Read the facts about a queue."""
-    return Command(scripts.WHY, (now_ms(now), "", checked_name("queue", queue)), lambda reply: _parse(None, reply))
+    args = now_ms(now), "", checked_name("queue", queue)
+    return Command(scripts.WHY, args, lambda reply: _parse(None, reply), route=everywhere(_fullest))
+
+
+def _fullest(answers: list[Facts]) -> Facts:
+    """Return the facts of the shard in which most jobs of the queue wait: they stand for the others."""
+    return max(answers, key=lambda found: found.count("waiting"))
 
 
 def _parse(jid: str | None, reply: list[Any]) -> Facts:

@@ -4,6 +4,7 @@ Must not do I/O. bulk.py changes many jobs.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from supervisor import clock
@@ -17,12 +18,14 @@ from supervisor.engine.commands.command import (
     parse_names,
     parse_names_or_none,
 )
+from supervisor.engine.commands.routes import Asking, divided, each, is_none, is_nothing, to, united
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
 from supervisor.engine.model.new_jobs import MOST_TAGS
 from supervisor.engine.model.outcomes import failure_json
 from supervisor.engine.model.replay import SIGNAL_BYTES
+from supervisor.engine.model.shards import Tie, key_of, tied_jid
 from supervisor.engine.model.validation import (
     EXACT_INT,
     UNSET,
@@ -43,7 +46,7 @@ def move(
     """Move a job in any state to a queue. Answers False if there is none. `by` names who asks."""
     delay_ms = duration_ms("delay", delay, least=0)
     args = checked_name("queue", queue), checked_name("jid", jid), delay_ms, checked_by(by)
-    return Command(scripts.MOVE, (now_ms(now), *args), bool)
+    return Command(scripts.MOVE, (now_ms(now), *args), bool, route=to(jid, is_nothing))
 
 
 def cancel(jids: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[list[str]]:
@@ -52,14 +55,16 @@ def cancel(jids: Sequence[str], *, by: str | None = None, now: float | None = No
     `by` names who asks. Redis answers an error beginning with DEPENDENCY if a job that is not listed waits for one of
     them.
     """
-    return Command(scripts.CANCEL, (now_ms(now), checked_by(by), *checked_jids("jids", jids)), parse_names)
+    checked = checked_jids("jids", jids)
+    route = divided(checked, partial(cancel, by=by, now=now), united)
+    return Command(scripts.CANCEL, (now_ms(now), checked_by(by), *checked), parse_names, route=route)
 
 
 def fail(jid: str, group: str, message: str, *, by: str | None = None, now: float | None = None) -> Command[bool]:
     """Fail a job by hand, in any state. Answers False if there is none. `by` names who asks."""
     failure = failure_json(checked_name("group", group), message, None, clock.unix() if now is None else now, {})
     args = now_ms(now), checked_name("jid", jid), group, failure, checked_by(by)
-    return Command(scripts.FAIL, args, bool)
+    return Command(scripts.FAIL, args, bool, route=to(jid, is_nothing))
 
 
 def unfail(
@@ -78,7 +83,18 @@ def unfail(
     job stays failed. `by` names who asks.
     """
     name, most = checked_name("group", group, GROUP_BYTES), checked_int("count", count, 1, MOST)
-    return Command(scripts.UNFAIL, (now_ms(now), name, *_back(queue, most, klass, data, by), ""), int)
+
+    def ask(_command: Command[int], shards: int) -> Asking[int]:
+        done = 0
+        for shard in range(shards):
+            left = most - done
+            done += sum((yield [(shard, unfail(group, queue, left, klass=klass, data=data, by=by, now=now))]))
+            if done >= most:
+                break
+        return done
+
+    args = now_ms(now), name, *_back(queue, most, klass, data, by), ""
+    return Command(scripts.UNFAIL, args, int, route=ask)
 
 
 def unfail_job(
@@ -111,8 +127,13 @@ def unfail_jobs(
     """
     of_group = "" if group is None else checked_name("group", group, GROUP_BYTES)
     back = _back(queue, MOST, klass, data, by)
-    args = now_ms(now), of_group, *back, chosen, *checked_jids("jids", jids)
-    return Command(scripts.UNFAIL, args, int)
+    checked = checked_jids("jids", jids)
+    args = now_ms(now), of_group, *back, chosen, *checked
+
+    def build(part: Sequence[str]) -> Command[int]:
+        return unfail_jobs(part, queue, group=group, klass=klass, data=data, chosen=chosen, by=by, now=now)
+
+    return Command(scripts.UNFAIL, args, int, route=divided(checked, build, lambda answers: sum(answers)))
 
 
 def release(jids: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[list[bool]]:
@@ -120,7 +141,9 @@ def release(jids: Sequence[str], *, by: str | None = None, now: float | None = N
 
     `by` names who asks.
     """
-    return Command(scripts.RELEASE, (now_ms(now), checked_by(by), *checked_jids("jids", jids)), _parse_bools)
+    checked = checked_jids("jids", jids)
+    route = each(checked, partial(release, by=by, now=now), is_nothing)
+    return Command(scripts.RELEASE, (now_ms(now), checked_by(by), *checked), _parse_bools, route=route)
 
 
 def signal(
@@ -136,13 +159,13 @@ def signal(
     if len(text) > SIGNAL_BYTES:
         raise ValueError(f"value must have at most {SIGNAL_BYTES} bytes as JSON, not {len(text)}")
     args = now_ms(now), checked_name("jid", jid), checked_name("name", name), text, checked_by(by)
-    return Command(scripts.SIGNAL, args, bool)
+    return Command(scripts.SIGNAL, args, bool, route=to(jid, is_nothing))
 
 
 def set_priority(jid: str, priority: int, *, by: str | None = None, now: float | None = None) -> Command[bool]:
     """Change a job's priority. Answers False if there is none. `by` names who asks."""
     args = now_ms(now), checked_name("jid", jid), checked_int("priority", priority, -EXACT_INT), checked_by(by)
-    return Command(scripts.PRIORITY, args, bool)
+    return Command(scripts.PRIORITY, args, bool, route=to(jid, is_nothing))
 
 
 def tag(jid: str, tags: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[list[str] | None]:
@@ -162,18 +185,20 @@ def retag(
 ) -> Command[list[str] | None]:
     """Change tags by the script for jobs, or by that for recurring jobs. `verb`: add or remove."""
     args = now_ms(now), verb, checked_name("jid", jid), checked_by(by), *checked_names("tags", tags, MOST_TAGS)
-    return Command(script, args, parse_names_or_none)
+    return Command(script, args, parse_names_or_none, route=to(jid, is_none))
 
 
 def track(jid: str, *, by: str | None = None, now: float | None = None) -> Command[bool | None]:
     """Track a job. Answers False if it was tracked already, None if there is no such job. `by` names who asks."""
     args = now_ms(now), "track", checked_name("jid", jid), checked_by(by)
-    return Command(scripts.TRACK, args, lambda reply: None if reply is None else bool(reply))
+    route = to(jid, is_none)
+    return Command(scripts.TRACK, args, lambda reply: None if reply is None else bool(reply), route=route)
 
 
 def untrack(jid: str, *, by: str | None = None, now: float | None = None) -> Command[bool]:
     """End the tracking of a job, also of one that is gone. Answers False if it was not tracked. `by` names who asks."""
-    return Command(scripts.TRACK, (now_ms(now), "untrack", checked_name("jid", jid), checked_by(by)), bool)
+    args = now_ms(now), "untrack", checked_name("jid", jid), checked_by(by)
+    return Command(scripts.TRACK, args, bool, route=to(jid, is_nothing))
 
 
 def log(jid: str, message: str, data: object = None, *, now: float | None = None) -> Command[bool]:
@@ -184,7 +209,8 @@ def log(jid: str, message: str, data: object = None, *, now: float | None = None
     text = to_json("data", line)
     if len(text) > LOG_BYTES:
         raise ValueError(f"message and data must have at most {LOG_BYTES} bytes as JSON, not {len(text)}")
-    return Command(scripts.LOG, (now_ms(now), checked_name("jid", jid), text), bool)
+    args = now_ms(now), checked_name("jid", jid), text
+    return Command(scripts.LOG, args, bool, route=to(jid, is_nothing))
 
 
 def depend(jid: str, parents: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[bool]:
@@ -192,8 +218,14 @@ def depend(jid: str, parents: Sequence[str], *, by: str | None = None, now: floa
 
     Redis answers an error beginning with DEPENDENCY if the job is in another state, or would wait for itself.
     """
-    args = now_ms(now), checked_name("jid", jid), "on", checked_by(by), *checked_jids("jids", parents)
-    return Command(scripts.DEPEND, args, bool)
+    checked = checked_jids("jids", parents)
+    args = now_ms(now), checked_name("jid", jid), "on", checked_by(by), *checked
+
+    def ask(command: Command[bool], shards: int) -> Asking[bool]:
+        tied_jid(jid, True, (Tie(f"its parent {parent}", key_of(parent)) for parent in checked))
+        return to(jid, is_nothing)(command, shards)
+
+    return Command(scripts.DEPEND, args, bool, route=ask)
 
 
 def undepend(
@@ -202,7 +234,7 @@ def undepend(
     """Remove dependencies (None: all) from a job in state depends. Answers as `depend` does."""
     jids = () if parents is None else checked_jids("jids", parents)
     args = now_ms(now), checked_name("jid", jid), "all" if parents is None else "off", checked_by(by), *jids
-    return Command(scripts.DEPEND, args, bool)
+    return Command(scripts.DEPEND, args, bool, route=to(jid, is_nothing))
 
 
 def _back(queue: str | None, count: int, klass: str | None, data: object, by: str | None) -> tuple[Argument, ...]:

@@ -3,8 +3,10 @@
 Must not do I/O, nor change anything.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import orjson
@@ -17,6 +19,19 @@ from supervisor.engine.commands.command import (
     parse_fields,
     parse_names,
     parse_numbers,
+)
+from supervisor.engine.commands.routes import (
+    Asking,
+    Route,
+    checked_end,
+    each,
+    everywhere,
+    is_none,
+    is_nothing,
+    page_of,
+    paged,
+    summed,
+    to,
 )
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model import scripts
@@ -69,18 +84,21 @@ class Tracked(Generic[J]):
 
 def cancelled(jid: str) -> Command[Cancelled | None]:
     """Read when a job was cancelled, and by whom; None if that is unknown or forgotten."""
-    return Command(scripts.CANCELLED, (checked_name("jid", jid),), lambda reply: _parse_cancelled(jid, reply))
+    args, route = (checked_name("jid", jid),), to(jid, is_none)
+    return Command(scripts.CANCELLED, args, lambda reply: _parse_cancelled(jid, reply), route=route)
 
 
 def jobs(jids: Sequence[str], *, now: float | None = None) -> Command[list[JobRecord | None]]:
     """Read up to 1,000 jobs; None for each that does not exist."""
     checked_batch("jids", jids)
-    return Command(scripts.JOB, (now_ms(now), *(checked_name("jid", jid) for jid in jids)), _parse_jobs)
+    args = now_ms(now), *(checked_name("jid", jid) for jid in jids)
+    return Command(scripts.JOB, args, _parse_jobs, route=each(jids, partial(jobs, now=now), is_none))
 
 
 def row(jid: str, *, now: float | None = None) -> Command[list[Any] | None]:
     """Read the row of a job for `parse_row`; None if there is none."""
-    return Command(scripts.JOB, (now_ms(now), checked_name("jid", jid)), lambda reply: reply[0] or None)
+    args, route = (now_ms(now), checked_name("jid", jid)), to(jid, is_none)
+    return Command(scripts.JOB, args, lambda reply: reply[0] or None, route=route)
 
 
 def piece(kind: str, jid: str, offset: int) -> Command[tuple[int, bytes]]:
@@ -89,17 +107,19 @@ def piece(kind: str, jid: str, offset: int) -> Command[tuple[int, bytes]]:
     `kind` is "data", "failure", "result" or "saved" of a job, or "recurdata" of a recurrence.
     """
     args = kind, checked_name("jid", jid), checked_int("offset", offset, 0), PIECE_BYTES
-    return Command(scripts.DATA, args, lambda reply: (reply[0], reply[1]))
+    route = to(jid, lambda answer: answer[0] < 0)
+    return Command(scripts.DATA, args, lambda reply: (reply[0], reply[1]), route=route)
 
 
 def elements(kind: str, jid: str) -> Command[list[bytes]]:
     """Read the history of a job, or its first 1,000 dependencies or dependents."""
-    return Command(scripts.DATA, (kind, checked_name("jid", jid), 0, MOST), lambda reply: reply[1] or [])
+    args = kind, checked_name("jid", jid), 0, MOST
+    return Command(scripts.DATA, args, lambda reply: reply[1] or [], route=to(jid, is_nothing))
 
 
 def failed_groups(*, now: float | None = None) -> Command[dict[str, int]]:
     """Count the failed jobs of each group."""
-    return Command(scripts.FAILED, (now_ms(now), "", 0, 0), parse_numbers)
+    return Command(scripts.FAILED, (now_ms(now), "", 0, 0), parse_numbers, route=everywhere(summed))
 
 
 def failed_jobs(
@@ -107,7 +127,9 @@ def failed_jobs(
 ) -> Command[tuple[int, list[JobRecord]]]:
     """Read the size of a group, and up to `limit` (0 to 1,000) of its failed jobs, newest first, from `start` on."""
     page = checked_int("start", start, 0), checked_int("limit", limit, 0, MOST)
-    return Command(scripts.FAILED, (now_ms(now), checked_name("group", group, GROUP_BYTES), *page), _parse_page)
+    args = now_ms(now), checked_name("group", group, GROUP_BYTES), *page
+    route = _paged(start, limit, lambda first, most: failed_jobs(group, first, most, now=now), _ended_unix, True)
+    return Command(scripts.FAILED, args, _parse_page, route=route)
 
 
 def listed(
@@ -124,31 +146,91 @@ def listed(
     if queue is None and state not in ("complete", "failed"):
         raise ValueError(f"state must be complete or failed without a queue: {state!r}")
     name = "" if queue is None else checked_name("queue", queue)
-    return Command(scripts.LIST, (now_ms(now), state, name, *checked_page(offset, count)), _parse_list)
+    args = now_ms(now), state, name, *checked_page(offset, count)
+    build = partial(_listed, state, queue, now)
+    route = paged(offset, count, build, _ORDERS.get(state, _turn), state in ("complete", "failed"))
+    return Command(scripts.LIST, args, _parse_list, route=route)
+
+
+def _listed(state: str, queue: str | None, now: float | None, offset: int, count: int) -> Command[Sequence[JobRecord]]:
+    return listed(state, queue, offset, count, now=now)
+
+
+def _turn(record: JobRecord) -> Any:
+    """In the order in which a queue without lanes leases its jobs."""
+    return record.priority, record.put_unix
+
+
+def _ended_unix(record: JobRecord) -> Any:
+    return record.history[-1]["when"] if record.history else record.put_unix
+
+
+#: By state: what the lists of several shards are sorted by.
+_ORDERS: Final[dict[str, Callable[[JobRecord], Any]]] = {
+    "running": lambda record: record.expires_unix or 0.0,
+    "stalled": lambda record: record.expires_unix or 0.0,
+    "scheduled": lambda record: math.inf if record.due_unix is None else record.due_unix,
+    "depends": lambda record: record.put_unix,
+    "parked": lambda record: record.put_unix,
+    "complete": _ended_unix,
+    "failed": _ended_unix,
+}
+
+
+def _paged(
+    offset: int,
+    count: int,
+    build: Callable[[int, int], Command[tuple[int, list[JobRecord]]]],
+    key: Callable[[JobRecord], Any],
+    newest_first: bool = False,
+) -> Route:
+    """Return the route of a query that answers a number, too."""
+
+    def ask(_command: Command[Any], shards: int) -> Asking[tuple[int, list[JobRecord]]]:
+        command = build(0, checked_end(offset, count))
+        answers = yield [(shard, command) for shard in range(shards)]
+        rows = [record for _, records in answers for record in records]
+        return sum(total for total, _ in answers), page_of(rows, offset, count, key, newest_first)
+
+    return ask
 
 
 def peek(queue: str, count: int = 1, *, now: float | None = None) -> Command[list[JobRecord]]:
     """Read up to `count` (to 1,000) jobs in the order in which the next leases would take them. They stay in place."""
-    return Command(
-        scripts.PEEK, (now_ms(now), checked_name("queue", queue), checked_int("n", count, 0, MOST)), _parse_list
-    )
+    args = now_ms(now), checked_name("queue", queue), checked_int("n", count, 0, MOST)
+    route = paged(0, count, lambda _, most: peek(queue, most, now=now), _turn)
+    return Command(scripts.PEEK, args, _parse_list, route=route)
 
 
 def tagged(
     tag: str, offset: int = 0, count: int = 25, *, now: float | None = None
 ) -> Command[tuple[int, list[JobRecord]]]:
     """Read how many jobs have a tag, and up to `count` (0 to 1,000) of them, oldest tagged first."""
-    return Command(scripts.TAGGED, (now_ms(now), checked_name("tag", tag), *checked_page(offset, count)), _parse_page)
+    args = now_ms(now), checked_name("tag", tag), *checked_page(offset, count)
+    route = _paged(offset, count, lambda first, most: tagged(tag, first, most, now=now), _turn)
+    return Command(scripts.TAGGED, args, _parse_page, route=route)
 
 
 def tags(offset: int = 0, count: int = 25) -> Command[dict[str, int]]:
     """Read up to `count` (0 to 1,000) tags with their numbers of jobs, most used first."""
-    return Command(scripts.TAGS, checked_page(offset, count), parse_numbers)
+
+    def ask(_command: Command[Any], shards: int) -> Asking[dict[str, int]]:
+        command = tags(0, checked_end(offset, count))
+        answers = yield [(shard, command) for shard in range(shards)]
+        rows = sorted(summed(answers).items(), key=lambda row: -row[1])
+        return dict(rows[offset : offset + count])
+
+    return Command(scripts.TAGS, checked_page(offset, count), parse_numbers, route=ask)
 
 
 def tracked(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Command[Tracked[JobRecord]]:
     """Read up to `count` (0 to 1,000) of the tracked jobs, the last tracked first."""
-    return Command(scripts.TRACKED, (now_ms(now), *checked_page(offset, count)), _parse_tracked)
+
+    def join(answers: list[Tracked[JobRecord]]) -> Tracked[JobRecord]:
+        found = [record for answer in answers for record in answer.jobs]
+        return Tracked(found, [jid for answer in answers for jid in answer.expired])
+
+    return Command(scripts.TRACKED, (now_ms(now), *checked_page(offset, count)), _parse_tracked, route=everywhere(join))
 
 
 def parse_row(row: list[Any]) -> JobRecord:

@@ -4,10 +4,11 @@ Must not do I/O, and must never run in zygote or child. steps.py decides the ord
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from supervisor.engine.commands.command import Command, checked_batch, checked_by, now_ms, parse_by
+from supervisor.engine.commands.routes import everywhere, joined, repeated, summed, united
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
@@ -43,13 +44,14 @@ class LaneCounts:
 def read(queue: str, lanes: Sequence[str | bytes], *, now: float | None = None) -> Command[dict[str, LaneCounts]]:
     """Read up to 1,000 lanes, known or not; "" stands for the jobs without a lane."""
     checked_batch("lanes", lanes)
-    return Command(scripts.LANES, (now_ms(now), checked_name("queue", queue), *lanes), _parse_lanes)
+    args = now_ms(now), checked_name("queue", queue), *lanes
+    return Command(scripts.LANES, args, _parse_lanes, route=everywhere(joined(_together)))
 
 
 def read_one(queue: str, lane: str, *, now: float | None = None) -> Command[LaneCounts]:
     """Read one lane, known or not."""
     command = read(queue, (checked_name("lane", lane),), now=now)
-    return Command(command.script, command.args, lambda reply: command.parse(reply)[lane])
+    return Command(command.script, command.args, lambda reply: command.parse(reply)[lane], route=everywhere(_together))
 
 
 def names(queue: str, *, now: float | None = None) -> Command[tuple[dict[bytes, int], list[bytes]]]:
@@ -57,7 +59,22 @@ def names(queue: str, *, now: float | None = None) -> Command[tuple[dict[bytes, 
 
     All are of one instant, so that none is missed while jobs come and go.
     """
-    return Command(scripts.LANES, (now_ms(now), checked_name("queue", queue)), _parse_names)
+    args = now_ms(now), checked_name("queue", queue)
+    return Command(scripts.LANES, args, _parse_names, route=everywhere(_names_of_all))
+
+
+def _names_of_all(answers: list[tuple[dict[bytes, int], list[bytes]]]) -> tuple[dict[bytes, int], list[bytes]]:
+    further = united([names for _, names in answers])
+    counted = summed([counts for counts, _ in answers])
+    return {name: number for name, number in counted.items() if name not in set(further)}, further
+
+
+def _together(answers: list[LaneCounts]) -> LaneCounts:
+    """Return the counts of one lane in all shards. Weight and pause are the same in each."""
+    waiting, running, stalled, parked = (
+        sum(getattr(counts, name) for counts in answers) for name in ("waiting", "running", "stalled", "parked")
+    )
+    return replace(answers[0], waiting=waiting, running=running, stalled=stalled, parked=parked)
 
 
 def waiting(queue: str, now: Now) -> Steps[dict[bytes, int]]:
@@ -109,7 +126,7 @@ def unpause(queue: str, lane: str, *, by: str | None = None, now: float | None =
 
 def _set_up(queue: str, lane: str, verb: str, weight: int | str, by: str | None, now: float | None) -> Command[bool]:
     args = now_ms(now), checked_name("queue", queue), checked_name("lane", lane), verb, weight, checked_by(by)
-    return Command(scripts.LANE, args, bool)
+    return Command(scripts.LANE, args, bool, route=repeated)
 
 
 def in_lane(lane: str, options: Any) -> Any:

@@ -4,16 +4,19 @@ Runs in every process that leases. Must not do I/O. settling.py ends leases.
 """
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from supervisor.engine.commands.command import Argument, Command, checked_batch, checked_number, checked_queues, now_ms
 from supervisor.engine.commands.payloads import LOST as LOST_PAYLOAD
 from supervisor.engine.commands.payloads import PAIR, LeftOut, place_of_payload
+from supervisor.engine.commands.routes import Asking, by_tokens, concatenated
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.cron_times import DueCron, parse_due
+from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.jobs import LeaseRecord, dense_lease
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.outcomes import LARGE_DATA_BYTES
@@ -136,6 +139,38 @@ def lease(
         tuple(args),
         lambda reply: _parse_grant(worker, starts, reply),
         lambda prefix, reply: LeftOut(prefix, worker, reply),
+        partial(_shard_by_shard, count, partial(
+            lease, worker, queues, ttl_s=ttl_s, number=number, takeover=takeover, order=order, weights=weights,
+            woken=woken, once=once, now=now,
+        )),
+    )  # fmt: skip
+
+
+def _shard_by_shard(
+    count: int, build: Callable[[int], Command[Grant]], _command: Command[Grant], shards: int
+) -> Asking[Grant]:
+    """Lease from one shard after the other, beginning with any, until there are enough jobs."""
+    first, grants = random.randrange(shards), list[Grant]()
+    left = count
+    for shard in (*range(first, shards), *range(first)):
+        try:
+            [grant] = yield [(shard, build(left))]
+        except LeaseholdError:
+            if not any(one.leases for one in grants):
+                raise
+            break  # no worker would have the jobs of the others until their leases expire
+        grants.append(grant)
+        left -= len(grant.leases)
+        if left <= 0 < count:
+            break
+    next_at = [one.next_at_unix for one in grants if one.next_at_unix is not None]
+    return replace(
+        grants[0],
+        next_at_unix=min(next_at, default=None) if left > 0 else None,
+        leases=concatenated([one.leases for one in grants]),
+        due=concatenated([one.due for one in grants]),
+        unreadable=concatenated([one.unreadable for one in grants]),
+        starting=sum(one.starting for one in grants),
     )
 
 
@@ -164,7 +199,17 @@ def renew(
         if len(raw) > LARGE_DATA_BYTES:
             script = scripts.within_memory(scripts.RENEW)
         args += (jid, token, "1" if started else "", kind, raw, *report, step, state)
-    return Command(script, tuple(args), _parse_renewals)
+
+    def ask(_command: Command[Renewals], _shards: int) -> Asking[Renewals]:
+        parts: list[Renewals] = []
+
+        def build(part: Sequence[int]) -> Command[Renewals]:
+            return _kept(renew(worker, [entries[index] for index in part], ttl_s=ttl_s, now=now), parts)
+
+        expires = yield from by_tokens([entry.token for entry in entries], build)
+        return Renewals(expires, max((one.now_unix for one in parts), default=0.0), {})
+
+    return Command(script, tuple(args), _parse_renewals, route=ask)
 
 
 def stream(worker: str, entries: Sequence[Streamed], *, now: float | None = None) -> Command[list[bool]]:
@@ -177,7 +222,12 @@ def stream(worker: str, entries: Sequence[Streamed], *, now: float | None = None
     args: list[Argument] = [now_ms(now), checked_name("worker", worker)]
     for jid, token, before, chunks in entries:
         args += (jid, token, "" if before is None else before, len(chunks), b"".join(chunks))
-    return Command(scripts.STREAM, tuple(args), lambda reply: [answer == ord("1") for answer in reply])
+
+    def ask(_command: Command[list[bool]], _shards: int) -> Asking[list[bool]]:
+        tokens = [entry.token for entry in entries]
+        return by_tokens(tokens, lambda part: stream(worker, [entries[index] for index in part], now=now))
+
+    return Command(scripts.STREAM, tuple(args), lambda reply: [answer == ord("1") for answer in reply], route=ask)
 
 
 def resume(
@@ -202,6 +252,16 @@ def resume(
     for jid, token in known:
         args += (jid, token)
     return Command(scripts.RESUME, tuple(args), _parse_resumed)
+
+
+def _kept(command: Command[Renewals], parts: list[Renewals]) -> Command[Renewals]:
+    """Return the command, whose answer is also added to `parts`."""
+
+    def parse(reply: Any) -> Renewals:
+        parts.append(command.parse(reply))
+        return parts[-1]
+
+    return replace(command, parse=parse)
 
 
 def _parse_renewals(reply: list[Any]) -> Renewals:

@@ -4,13 +4,17 @@ Must not do I/O or count anything: the scripts enforce limits.
 """
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from supervisor.engine.commands import dividing
 from supervisor.engine.commands.command import Command, checked_by, checked_page, now_ms, parse_by
+from supervisor.engine.commands.routes import FIRST, Asking, Route, any_of, concatenated, joined
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import checked_name
+from supervisor.engine.model.shards import shard_of
 from supervisor.engine.model.validation import checked_int
 
 MOST_STARTS: Final = 10_000
@@ -74,7 +78,37 @@ def read(key: str | None = None, offset: int = 0, count: int = MOST) -> Command[
     """
     page = checked_page(offset, count)
     args = "" if key is None else checked_name("key", key), *page
+    if key is not None:
+        return Command(scripts.LIMITS, args, _parse_limits, route=_with_strays(key, _in_both))
+    # The pages of one shard follow each other: `all_of_them` goes through the shards.
     return Command(scripts.LIMITS, args, _parse_limits)
+
+
+def of_all(answers: list[dict[str, Limit]]) -> dict[str, Limit]:
+    """Return the limits of all shards."""
+    return joined(lambda limits: _in_both([{one.key: one} for one in limits])[limits[0].key])(answers)
+
+
+def _with_strays(key: str, join: Callable[[list[Any]], Any]) -> Route:
+    """Return the route to a limit's shard, and to the first one if jobs with the limit stray there."""
+
+    def ask(command: Command[Any], shards: int) -> Asking[Any]:
+        shard = shard_of(key, shards)
+        answers = yield [(shard, command)]
+        if shard != FIRST:
+            [[strays]] = yield [(FIRST, dividing.strays([("limit", key)]))]
+            answers += (yield [(FIRST, command)]) if strays else []
+        return join(answers)
+
+    return ask
+
+
+def _in_both(answers: list[dict[str, Limit]]) -> dict[str, Limit]:
+    [first, *others] = [limit for answer in answers for limit in answer.values()]
+    for other in others:
+        settings = first if first.running is not None or first.rate is not None else other
+        first = replace(settings, in_use=first.in_use + other.in_use, parked=first.parked + other.parked)
+    return {first.key: first}
 
 
 def jobs(key: str, offset: int = 0, count: int = 25) -> Command[LimitJobs]:
@@ -83,7 +117,11 @@ def jobs(key: str, offset: int = 0, count: int = 25) -> Command[LimitJobs]:
     The search for parked jobs covers the first 10,000 queues and lanes that have some.
     """
     page = checked_page(offset, count)
-    return Command(scripts.LIMITED, (checked_name("key", key), *page), _parse_jobs)
+    return Command(scripts.LIMITED, (checked_name("key", key), *page), _parse_jobs, route=_with_strays(key, _all_jobs))
+
+
+def _all_jobs(answers: list[LimitJobs]) -> LimitJobs:
+    return LimitJobs(concatenated([one.holders for one in answers]), concatenated([one.parked for one in answers]))
 
 
 def limit(
@@ -98,7 +136,7 @@ def limit(
     most = "" if running is None else checked_int("running", running, 0)
     starts, per_ms = ("", "") if rate is None else checked_rate(rate)
     args = checked_name("key", key), most, starts, per_ms, checked_by(by)
-    return Command(scripts.LIMIT, (now_ms(now), *args), bool)
+    return Command(scripts.LIMIT, (now_ms(now), *args), bool, route=_with_strays(key, any_of))
 
 
 def unlimit(key: str, half: str | None = None, *, by: str | None = None, now: float | None = None) -> Command[bool]:
@@ -108,7 +146,8 @@ def unlimit(key: str, half: str | None = None, *, by: str | None = None, now: fl
     """
     if half is not None and half not in HALVES:
         raise ValueError(f"half must be running or rate: {half!r:.100}")
-    return Command(scripts.UNLIMIT, (now_ms(now), checked_name("key", key), half or "", checked_by(by)), bool)
+    args = now_ms(now), checked_name("key", key), half or "", checked_by(by)
+    return Command(scripts.UNLIMIT, args, bool, route=_with_strays(key, any_of))
 
 
 def checked_rate(value: object) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from supervisor.engine.commands.command import Argument, Command, checked_by, checked_names, now_ms, parse_names
+from supervisor.engine.commands.routes import home, repeated
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import ASK_S, MOST
 from supervisor.engine.model.keys import checked_name
@@ -34,7 +35,7 @@ def tell(worker: str, message: str | bytes) -> Command[int]:
     """Leave a hint in a worker's mailbox. Answers how many hints it holds."""
     if not isinstance(message, str | bytes):
         raise TypeError(f"message must be str or bytes, not {type(message).__name__}: {message!r:.100}")
-    return Command(scripts.TELL, (checked_name("worker", worker), message), int)
+    return Command(scripts.TELL, (checked_name("worker", worker), message), int, route=home)
 
 
 def ask(
@@ -62,7 +63,7 @@ def ask(
         raise ValueError(f"argument must have at most {ARGUMENT_BYTES} bytes as JSON, not {len(text)}")
     stands = milliseconds("stands_s", stands_s, least=0)
     args: tuple[Argument, ...] = (checked_name("question", question), checked_name("what", what), text, stands)
-    return Command(scripts.ASK, (now_ms(now), *args, checked_by(by), *names), parse_names)
+    return Command(scripts.ASK, (now_ms(now), *args, checked_by(by), *names), parse_names, route=home)
 
 
 def answer(worker: str, question: str, answer: object, *, now: float | None = None) -> Command[bool]:
@@ -70,12 +71,13 @@ def answer(worker: str, question: str, answer: object, *, now: float | None = No
     text = to_json("answer", [checked_name("worker", worker), answer])
     if len(text) > ANSWER_BYTES:
         raise ValueError(f"answer must have at most {ANSWER_BYTES} bytes as JSON, not {len(text)}: give a part of it")
-    return Command(scripts.ANSWER, (now_ms(now), worker, checked_name("question", question), text), bool)
+    args = now_ms(now), worker, checked_name("question", question), text
+    return Command(scripts.ANSWER, args, bool, route=home)
 
 
 def requests(worker: str, *, now: float | None = None) -> Command[list[OperatorRequest]]:
     """Read the open requests to a worker, oldest first. A request ends with its answer, or with its time."""
-    return Command(scripts.ASKS, (now_ms(now), checked_name("worker", worker)), _parse_requests)
+    return Command(scripts.ASKS, (now_ms(now), checked_name("worker", worker)), _parse_requests, route=home)
 
 
 def _parse_requests(reply: list[Any]) -> list[OperatorRequest]:
@@ -115,12 +117,12 @@ def serve(
     """
     patterns = Queues(queues, "strict" if order is None else order).patterns
     args = now_ms(now), checked_name("worker", worker), order or "", checked_by(by)
-    return Command(scripts.SERVE, (*args, *patterns), int)
+    return Command(scripts.SERVE, (*args, *patterns), int, route=repeated)
 
 
 def wish(worker: str) -> Command[Wish]:
     """Read which queues a worker was last asked to serve."""
-    return Command(scripts.WISH, (checked_name("worker", worker),), _parse_wish)
+    return Command(scripts.WISH, (checked_name("worker", worker),), _parse_wish, route=home)
 
 
 def _parse_wish(reply: list[Any]) -> Wish:

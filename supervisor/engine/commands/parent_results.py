@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from supervisor.engine.commands.command import Argument, Command
+from supervisor.engine.commands.routes import to
 from supervisor.engine.model.jobs import ParentResult
 from supervisor.engine.model.scripts import Script
 
@@ -31,7 +32,7 @@ def read(jid: str, first: int, most: int) -> Command[ParentResults]:
     def behind(prefix: str, reply: list[Any]) -> _LeftByParents:
         return _LeftByParents(prefix, reply, first, most)
 
-    return _Reading(_MGET, (jid, first, most), ParentResults._make, behind)
+    return _Reading(_MGET, (jid, first, most), ParentResults._make, behind, to(jid, lambda answer: not answer.total))
 
 
 class _Reading(Command[ParentResults]):

@@ -1,10 +1,11 @@
 """Builds the commands that count the jobs of queues. Runs in every process that speaks to Redis. Must not do I/O."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
 
 from supervisor.engine.commands.command import Command, checked_queues, now_ms, parse_by
+from supervisor.engine.commands.routes import Route, everywhere, joined, united
 from supervisor.engine.model import scripts
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.validation import checked_int
@@ -54,19 +55,45 @@ class Depths(Counts):
     old_depends: int = 0
 
 
+_SUMMED: Final = ("waiting", "running", "stalled", "scheduled", "depends", "parked", "recurring")
+_SUMMED_IN_DEPTH: Final = ("front", "entries", "ready", "old_depends")
+
+
 def names() -> Command[list[str]]:
     """Read the names of all queues that are known and not forgotten, in the order of their first put."""
-    return Command(scripts.NAMES, (), _parse_queues)
+    return Command(scripts.NAMES, (), _parse_queues, route=everywhere(united))
 
 
 def counts(queues: Sequence[str] = (), offset: int = 0, *, now: float | None = None) -> Command[dict[str, Counts]]:
     """Count the jobs of these queues, or of 1,000 known queues in the order of `names`, from `offset` on."""
-    return Command(scripts.COUNTS, _counting(queues, offset, now, ""), _parse_counts)
+    return Command(scripts.COUNTS, _counting(queues, offset, now, ""), _parse_counts, route=_route(queues))
 
 
 def depths(queues: Sequence[str] = (), offset: int = 0, *, now: float | None = None) -> Command[dict[str, Depths]]:
     """Count as `counts` does, with what could be leased now and its age."""
-    return Command(scripts.COUNTS, _counting(queues, offset, now, "1"), _parse_depths)
+    return Command(scripts.COUNTS, _counting(queues, offset, now, "1"), _parse_depths, route=_route(queues))
+
+
+def _route(queues: Sequence[str]) -> Route | None:
+    """The pages of all queues are those of one shard, and are added up by `added`."""
+    return everywhere(added) if queues else None
+
+
+C = TypeVar("C", bound=Counts)
+
+
+def added(answers: list[dict[str, C]]) -> dict[str, C]:
+    """Add up the counts of the same queues in several shards."""
+    return joined(_sum)(answers)
+
+
+def _sum(counts: list[C]) -> C:
+    """A pause is the same in each shard."""
+    total: dict[str, Any] = {name: sum(getattr(one, name) for one in counts) for name in _SUMMED}
+    if isinstance(counts[0], Depths):
+        total |= {name: sum(getattr(one, name) for one in counts) for name in _SUMMED_IN_DEPTH}
+        total["oldest_s"] = max((one.oldest_s for one in counts if one.oldest_s is not None), default=None)  # type: ignore[attr-defined]  # all are of one class
+    return replace(counts[0], **total)
 
 
 def _counting(queues: Sequence[str], offset: int, now: float | None, in_depth: str) -> tuple[Any, ...]:

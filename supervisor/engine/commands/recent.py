@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from supervisor.engine.commands.command import Command, now_ms
+from supervisor.engine.commands.routes import Asking, everywhere
 from supervisor.engine.model import scripts
-from supervisor.engine.model.bins import parse_counters, percentile_s, runs_in, waits_in
+from supervisor.engine.model.bins import add_counters, parse_counters, percentile_s, runs_in, waits_in
 from supervisor.engine.model.keys import checked_name
 
 _SLICE_S, _HOUR_S, _DAY_S = 600, 3600, 86400
@@ -84,13 +85,31 @@ class Slices:
 def read(queue: str, *, now: float | None = None) -> Command[Recent]:
     """Read how long the jobs of a queue have waited and run in the last hour, day and 30 days."""
     command = read_slices(queue, now=now)
-    return Command(command.script, command.args, lambda reply: command.parse(reply).recent)
+
+    def ask(_command: Command[Recent], shards: int) -> Asking[Recent]:
+        answers = yield [(shard, command) for shard in range(shards)]
+        return added(answers).recent
+
+    return Command(command.script, command.args, lambda reply: command.parse(reply).recent, route=ask)
 
 
 def read_slices(queue: str, *, now: float | None = None) -> Command[Slices]:
     """Read the same, slice by slice."""
     name = checked_name("queue", queue)
-    return Command(scripts.RECENT, (now_ms(now), name), lambda reply: Slices(name, reply[0] / 1000, reply[1], reply[2]))
+    return Command(
+        scripts.RECENT, (now_ms(now), name), lambda reply: Slices(name, reply[0] / 1000, reply[1], reply[2]),
+        route=everywhere(added),
+    )  # fmt: skip
+
+
+def added(answers: list[Slices]) -> Slices:
+    """Add up the counters of one queue in several shards."""
+    first = answers[0]
+    slices, days = (
+        [add_counters(raws) for raws in zip(*(getattr(one, name) for one in answers), strict=True)]
+        for name in ("slices", "days")
+    )
+    return Slices(first.queue, first.now_unix, slices, days)
 
 
 def latencies(queues: Sequence[Slices], period: str) -> list[Latency]:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from supervisor import clock
-from supervisor.engine.commands import job_changes, job_queries
+from supervisor.engine.commands import dividing, job_changes, job_queries
 from supervisor.engine.commands.command import (
     Argument,
     Command,
@@ -18,12 +18,21 @@ from supervisor.engine.commands.command import (
     checked_page,
     now_ms,
 )
+from supervisor.engine.commands.routes import FIRST, Asking, Route, is_none, is_nothing, paged, to
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.cron_times import DueCron
 from supervisor.engine.model.keys import checked_name
-from supervisor.engine.model.recurring import Declared, Recurring, changes_of, new_recurrence, parse_recurring
+from supervisor.engine.model.recurring import (
+    Declared,
+    NewRecurrence,
+    Recurring,
+    changes_of,
+    new_recurrence,
+    parse_recurring,
+)
+from supervisor.engine.model.shards import shard_of
 from supervisor.engine.model.validation import milliseconds
 
 _DECLARED_AT_ONCE: Final = 100
@@ -43,7 +52,18 @@ def recur(
     The first time of a cron is computed here, by this machine's clock if none is injected.
     """
     new = new_recurrence(queue, klass, data, options, clock.unix() if now is None else now)
-    return Command(scripts.RECUR, (now_ms(now), "recur", checked_by(by), *new.arguments), lambda _reply: new.jid)
+
+    def command(new: NewRecurrence, route: Route | None = None) -> Command[str]:
+        args = now_ms(now), "recur", checked_by(by), *new.arguments
+        return Command(scripts.RECUR, args, lambda _reply: new.jid, route=route)
+
+    def ask(_command: Command[str], shards: int) -> Asking[str]:
+        tied = new.tied()
+        [[strays]] = yield [(FIRST, dividing.strays([("recurrence", tied.jid)]))]
+        [answer] = yield [(FIRST if strays else shard_of(tied.jid, shards), command(tied))]
+        return str(answer)
+
+    return command(new, ask)
 
 
 def update(
@@ -51,7 +71,13 @@ def update(
 ) -> Command[bool]:
     """Change the given settings of a recurring job. Answers False if it no longer exists. `by` names who asks."""
     new = changes_of(known, changes, clock.unix() if now is None else now)
-    return Command(scripts.RECUR, (now_ms(now), "update", checked_by(by), *new.arguments), bool)
+    args = now_ms(now), "update", checked_by(by), *new.arguments
+
+    def ask(command: Command[bool], shards: int) -> Asking[bool]:
+        new.tied()  # else its jobs would be put apart from their limit
+        return to(known.jid, is_nothing)(command, shards)
+
+    return Command(scripts.RECUR, args, bool, route=ask)
 
 
 def declare(
@@ -84,7 +110,8 @@ def declarations(
 
 def unrecur(jid: str, *, by: str | None = None, now: float | None = None) -> Command[bool]:
     """Remove a recurring job. Answers False if there was none. `by` names who asks."""
-    return Command(scripts.UNRECUR, (now_ms(now), checked_name("jid", jid), checked_by(by)), bool)
+    args = now_ms(now), checked_name("jid", jid), checked_by(by)
+    return Command(scripts.UNRECUR, args, bool, route=to(jid, is_nothing))
 
 
 def tag(jid: str, tags: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[list[str] | None]:
@@ -110,19 +137,21 @@ def spawn(due: DueCron, times: Sequence[float], next_unix: float | None, *, now:
     checked_batch("times", times)
     at_ms = [milliseconds("times", time) for time in times]
     args = now_ms(now), due.jid, due.due_ms, "" if next_unix is None else milliseconds("next_unix", next_unix), *at_ms
-    return Command(scripts.SPAWN, args, bool)
+    return Command(scripts.SPAWN, args, bool, route=to(due.jid, is_nothing))
 
 
 def read(jid: str) -> Command[Recurring | None]:
     """Read the recurring job with this jid; None if there is none."""
     args = "", checked_name("jid", jid), 0, 1
-    return Command(scripts.RECURRING, args, lambda reply: parse_recurring(reply[0]) if reply else None)
+    route = to(jid, is_none)
+    return Command(scripts.RECURRING, args, lambda reply: parse_recurring(reply[0]) if reply else None, route=route)
 
 
 def in_queue(queue: str, offset: int = 0, count: int = 25) -> Command[list[Recurring]]:
     """Read up to `count` (0 to 1,000) recurring jobs of a queue from `offset` on, the next due first."""
     args = checked_name("queue", queue), "", *checked_page(offset, count)
-    return Command(scripts.RECURRING, args, _parse_recurring)
+    route = paged(offset, count, lambda first, most: in_queue(queue, first, most), lambda one: one.next_unix or 0.0)
+    return Command(scripts.RECURRING, args, _parse_recurring, route=route)
 
 
 def _parse_declared(reply: list[list[bytes]]) -> tuple[list[str], list[str]]:

@@ -5,10 +5,16 @@ Must not do I/O.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from supervisor.engine.commands.command import Command, checked_by, checked_queues, now_ms, parse_by, parse_fields
+from supervisor.engine.commands.routes import Asking, home, repeated
 from supervisor.engine.model import scripts
+from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.keys import checked_name
+
+#: Options by which one shard would count jobs without knowing those of the others.
+_OF_ONE_SHARD: Final = frozenset({"max-concurrency"})
 
 
 def configure(
@@ -19,18 +25,30 @@ def configure(
     `by` names who sets it.
     """
     name = "" if queue is None else checked_name("queue", queue)
-    return Command(scripts.CONFIGURE, (now_ms(now), option, name, value or "", checked_by(by)), bool)
+    args = now_ms(now), option, name, value or "", checked_by(by)
+
+    def ask(command: Command[bool], shards: int) -> Asking[bool]:
+        if option in _OF_ONE_SHARD and value is not None:
+            raise LeaseholdError(
+                f"{option} cannot count jobs in several shards, of which this namespace has {shards}: put them with"
+                " limit=, which one shard counts"
+            )
+        return repeated(command, shards)
+
+    return Command(scripts.CONFIGURE, args, bool, route=ask)
 
 
 def read() -> Command[dict[str, str]]:
     """Read all settings as they are stored: `<option>` and `<option>-<queue>`."""
-    return Command(scripts.SETTINGS, (), _parse_settings)
+    return Command(scripts.SETTINGS, (), _parse_settings, route=home)
 
 
 def setter(option: str) -> Command[tuple[str | None, float | None]]:
     """Read who set an option, and when in unix seconds; None for what is unknown."""
     name = f"by:{option}".encode()
-    return Command(scripts.SETTINGS, (), lambda flat: parse_by(dict(zip(flat[::2], flat[1::2], strict=True)).get(name)))
+    return Command(
+        scripts.SETTINGS, (), lambda flat: parse_by(dict(zip(flat[::2], flat[1::2], strict=True)).get(name)), route=home
+    )
 
 
 def _parse_settings(flat: Sequence[bytes]) -> dict[str, str]:
@@ -53,7 +71,7 @@ class Timing:
 
 def timing(queues: Sequence[str]) -> Command[Timing]:
     """Read the heartbeat and grace of these queues, and what replicas must acknowledge, from the configuration."""
-    return Command(scripts.TIMING, checked_queues(queues), _parse_timing)
+    return Command(scripts.TIMING, checked_queues(queues), _parse_timing, route=home)
 
 
 def _parse_timing(reply: list[int]) -> Timing:

@@ -10,6 +10,7 @@ from typing import Final
 
 from supervisor import clock
 from supervisor.engine.commands.command import Argument, Command, checked_batch, checked_number, now_ms
+from supervisor.engine.commands.routes import Asking, by_tokens
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model import scripts
 from supervisor.engine.model.keys import checked_name
@@ -67,7 +68,18 @@ def settle(
         order.append(index)
     first, short = in_short.arguments()
     args = now_ms(now), checked_name("worker", worker), checked_number(number), *short, *rest
-    return Command(script, args, partial(_parse_answers, [*first, *order]))
+    route = partial(_by_tokens, worker, outcomes, now)
+    return Command(script, args, partial(_parse_answers, [*first, *order]), route=route)
+
+
+def _by_tokens(
+    worker: str, outcomes: Sequence[Outcome], now: float | None, _command: Command[list[Answer]], _shards: int
+) -> Asking[list[Answer]]:
+    """End each lease in the shard that has granted it."""
+    return by_tokens(
+        [outcome.lease.token for outcome in outcomes],
+        lambda part: settle(worker, [outcomes[index] for index in part], now=now),
+    )
 
 
 class _InShort:

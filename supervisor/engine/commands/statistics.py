@@ -3,10 +3,11 @@
 import datetime
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from supervisor.engine.commands.command import Command, now_ms, parse_fields, parse_numbers
+from supervisor.engine.commands.routes import everywhere
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bins import histogram, parse_counters, runs_in, waits_in
 from supervisor.engine.model.keys import checked_name
@@ -61,7 +62,28 @@ def read(queue: str, date: object = None, *, now: float | None = None) -> Comman
     """Read a queue's statistics of one UTC day: a date, "YYYY-MM-DD" or unix seconds; None = today."""
     day = "" if date is None else _day_s(date)
     name = checked_name("queue", queue)
-    return Command(scripts.STATS, (now_ms(now), name, day), lambda reply: _parse_stats(name, reply))
+    args = now_ms(now), name, day
+    return Command(scripts.STATS, args, lambda reply: _parse_stats(name, reply), route=everywhere(_of_all))
+
+
+def _of_all(answers: list[Stats]) -> Stats:
+    """Return the statistics of one queue in all shards."""
+    return replace(
+        answers[0],
+        wait=_all_spreads([one.wait for one in answers]),
+        run=_all_spreads([one.run for one in answers]),
+        **{count: sum(getattr(one, count) for one in answers) for count in _COUNTED},
+    )
+
+
+def _all_spreads(spreads: list[Spread]) -> Spread:
+    count = sum(one.count for one in spreads)
+    mean = sum(one.mean * one.count for one in spreads) / count if count else 0.0
+    # The squares of all distances from the mean: those within each part, and those of its mean.
+    squares = sum(one.variance * (one.count - 1) + one.count * (one.mean - mean) ** 2 for one in spreads if one.count)
+    variance = squares / (count - 1) if count > 1 else 0.0
+    cells = [sum(each) for each in zip(*(one.histogram for one in spreads), strict=True)]
+    return Spread(count, mean, variance, math.sqrt(variance), cells)
 
 
 def _day_s(date: object) -> int:

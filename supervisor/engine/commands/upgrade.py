@@ -44,7 +44,7 @@ class LivingWorker(NamedTuple):
 class NamespaceLayout(NamedTuple):
     """The layout of a namespace, and how much a conversion would find in its indexes."""
 
-    # "1", "2", "new", "back" (on the way to 1), "newer", "lost" (2 without its mark), "sharded", or "moving" (to shards)
+    # "1", "2", "new", "back" (on the way to 1), "newer", "lost" (2 without its mark), "sharded", "moving" (to shards)
     layout: str
     mark: str
     now_unix: float

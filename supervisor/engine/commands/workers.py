@@ -4,11 +4,12 @@ Must not do I/O.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
 
 from supervisor.engine.commands.command import Command, checked_by, checked_page, checked_queues, now_ms, parse_names
+from supervisor.engine.commands.routes import Asking, checked_end, everywhere, home, joined, page_of, united
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import checked_name
@@ -73,7 +74,7 @@ def deregister(worker: str, *, own: bool = False, by: str | None = None, now: fl
     `own`: the worker leaves by itself; any other worker gets a hint. `by` names who asks.
     """
     args = now_ms(now), checked_name("worker", worker), "1" if own else "", checked_by(by)
-    return Command(scripts.DEREGISTER, args, int)
+    return Command(scripts.DEREGISTER, args, int, route=everywhere(sum))
 
 
 def report_skills(
@@ -114,18 +115,50 @@ def desire(name: str, count: int, note: object) -> Command[int]:
     A scaler reads the number as the length of a list, whose first element is `note` as JSON.
     """
     args = checked_name("name", name), checked_int("count", count, 0, MOST), to_json("note", note)
-    return Command(scripts.DESIRE, args, int)
+    return Command(scripts.DESIRE, args, int, route=home)
 
 
 def read(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Command[list[WorkerInfo]]:
     """Read up to `count` (0 to 1,000) workers, the most recently seen first."""
-    return Command(scripts.WORKERS, (now_ms(now), *checked_page(offset, count)), _parse_workers)
+
+    def ask(_command: Command[list[WorkerInfo]], shards: int) -> Asking[list[WorkerInfo]]:
+        command = read(0, checked_end(offset, count), now=now)
+        answers: list[list[WorkerInfo]] = yield [(shard, command) for shard in range(shards)]
+        by_name = joined(_in_all)([{one.name: one for one in answer} for answer in answers])
+        return page_of(list(by_name.values()), offset, count, lambda one: one.seen_unix, newest_first=True)
+
+    return Command(scripts.WORKERS, (now_ms(now), *checked_page(offset, count)), _parse_workers, route=ask)
+
+
+def _in_all(answers: list[WorkerInfo]) -> WorkerInfo:
+    """Return what all shards know of one worker: its leases together, and what it has reported to the first."""
+    return replace(
+        answers[0],
+        running=sum(one.running for one in answers),
+        stalled=sum(one.stalled for one in answers),
+        seen_unix=max(one.seen_unix for one in answers),
+        unseen_s=min(one.unseen_s for one in answers),
+        klasses=max((one.klasses for one in answers), key=len),
+        queues=united([one.queues for one in answers]),
+    )
 
 
 def jobs_of(name: str, *, now: float | None = None) -> Command[WorkerJobs]:
     """Read the jobs that one worker holds."""
     checked_name("name", name)
-    return Command(scripts.WORKER, (now_ms(now), name), lambda reply: _parse_worker(name, reply))
+    return Command(
+        scripts.WORKER, (now_ms(now), name), lambda reply: _parse_worker(name, reply), route=everywhere(_jobs_in_all)
+    )
+
+
+def _jobs_in_all(answers: list[WorkerJobs]) -> WorkerJobs:
+    return WorkerJobs(
+        answers[0].name,
+        max((one.seen_unix for one in answers if one.seen_unix is not None), default=None),
+        united([one.running for one in answers]),
+        united([one.stalled for one in answers]),
+        max((one.klasses for one in answers), key=len),
+    )
 
 
 def _may_be_among(reported: Sequence[str], name: str) -> bool:

@@ -33,6 +33,12 @@ def parse_counters(raw: Iterable[bytes]) -> Sequence[int]:
     return [sum(each) for each in zip_longest(*unpacked, fillvalue=0)]
 
 
+def add_counters(raws: Iterable[bytes | None]) -> bytes | None:
+    """Add up the counters of some keys into those of one."""
+    counters = parse_counters(filter(None, raws))
+    return struct.pack(f">{len(counters)}I", *(min(number, 2**32 - 1) for number in counters)) if counters else None
+
+
 def waits_in(counters: Sequence[int]) -> Sequence[int]:
     """Return the number of waits in each bin, as far as there are any."""
     return counters[1::2]

@@ -10,6 +10,7 @@ import orjson
 
 from supervisor.engine.model.job_to_put import JobToPut, as_jids
 from supervisor.engine.model.keys import checked_name
+from supervisor.engine.model.shards import Tie, checked_key, key_of, tied_jid
 from supervisor.engine.model.trace_context import checked_trace, current_trace
 from supervisor.engine.model.unique_modes import MODE_OPTIONS, MODES, Mode, as_list, checked_mode
 from supervisor.engine.model.validation import (
@@ -67,6 +68,7 @@ class PutOptions(TypedDict, total=False):
     throttle: Duration | None  # for so long after the put of a unique key's job, later puts answer its jid
     collect: Duration | None  # one job gets the list of all data put within this, of the unique key
     most: int | None  # with collect: the job starts at once when it has so many data; default 500, at most 10,000
+    together: str  # the jid ends in {together}: all such jobs lie in one shard, and may depend on each other
 
 
 _OPTIONS = frozenset(PutOptions.__annotations__) - MODE_OPTIONS
@@ -90,11 +92,30 @@ class NewJob(NamedTuple):
     arguments: tuple[str | bytes | int, ...]
     lines: int = 0  # number of tags, plus twice the number of parents
     has_parents: bool = False
+    ties: tuple[Tie, ...] = ()  # what must lie in one shard with it
+    is_own_jid: bool = False  # the jid was given
 
     @property
     def weight(self) -> int:
         """Return how many plain jobs cost the server as much as this one."""
         return 1 + self.lines // LINES_A_JOB
+
+    @property
+    def things(self) -> set[tuple[str, str]]:
+        """Return what must lie in one shard with it, as lua/strays.lua takes it."""
+        things = {(tie.kind, tie.name) for tie in self.ties}
+        return things | {("job", self.jid)} if self.is_own_jid else things
+
+    def tied(self, *more: Tie) -> "NewJob":
+        """Return the job with a jid that lies in one shard with all that it is tied to, in whatever number of shards.
+
+        Raises ValueError if there is none.
+        """
+        jid = tied_jid(self.jid, self.is_own_jid, (*more, *self.ties))
+        if jid == self.jid:
+            return self
+        place = 1 if len(self.arguments) == SHORT else 2
+        return self._replace(jid=jid, arguments=(*self.arguments[:place], jid, *self.arguments[place + 1 :]))
 
 
 def new_jid() -> str:
@@ -175,7 +196,7 @@ def _new_job(
     for option in options:
         if option not in _OPTIONS:
             mode = _checked_mode(verb, option, options)
-    jid = checked_name("jid", options["jid"]) if "jid" in options else new_jid()
+    jid, is_own_jid = _checked_jid(options, new_jid)
     delay, at = _checked_times(options)
     kept = claim_on(checked_options(options), klass, kind, raw)
     if mode is not None:
@@ -184,13 +205,48 @@ def _new_job(
         raw = as_list(kind, raw) if mode.name == "collect" else raw
     if trace is not None:
         kept.setdefault("trace", trace)
+    ties = ties_of(kept, queue)
     if delay == at == "" and kept.keys() <= _LETTERS.keys() and "" not in kept.values():
         letters = " ".join(f"{letter}{kept[name]}" for name, letter in _LETTERS.items() if name in kept)
-        return NewJob(jid, len(raw), (f"{verb}\n{queue}\n{klass}\n{kind[0]}\n{letters}", jid, raw))
+        head = f"{verb}\n{queue}\n{klass}\n{kind[0]}\n{letters}"
+        return NewJob(jid, len(raw), (head, jid, raw), is_own_jid=is_own_jid)
     more = (part for pair in kept.items() for part in pair)
     arguments = verb, queue, jid, klass, kind, raw, delay, at, len(kept), *more
     parents = _lines_of(kept.get("depends"))
-    return NewJob(jid, len(raw), arguments, _lines_of(kept.get("tags")) + 2 * parents, parents > 0)
+    lines = _lines_of(kept.get("tags")) + 2 * parents
+    return NewJob(jid, len(raw), arguments, lines, parents > 0, ties, is_own_jid)
+
+
+def _checked_jid(options: Mapping[str, Any], new_jid: Callable[[], str]) -> tuple[str, bool]:
+    """Return the jid, and whether it was given. Raises TypeError or ValueError."""
+    is_own = "jid" in options
+    jid = checked_name("jid", options["jid"]) if is_own else new_jid()
+    if "together" not in options:
+        return jid, is_own
+    key = checked_key("together", options["together"])
+    if not is_own:
+        return f"{jid}{{{key}}}", True
+    if key_of(jid) != key:
+        raise ValueError(f"jid must contain {{{key}}}, because together is {key!r}: {jid!r}")
+    return jid, is_own
+
+
+def ties_of(fields: Mapping[str, str | int], queue: str) -> tuple[Tie, ...]:
+    """Return what must lie in one shard with a job or a recurring job of these record fields."""
+    ties = [Tie(f"the limit {limit}", key_of(limit), "limit", limit) for limit in _texts(fields, "limit", "\t")]
+    if unique := str(fields.get("unique") or ""):
+        claim = unique[1:]  # behind ":" a key, behind "=" a digest, which has no braces
+        stored = claim if unique[0] == ":" else f"\1{claim}"  # as lua/include/claims.lua has it
+        ties.append(Tie("its unique key", key_of(claim), "unique", f"{queue}\n{stored}"))
+    parents = _texts(fields, "depends", "\n")
+    ties += [Tie(f"its parent {parent}", key_of(parent), "job", parent) for parent in parents]
+    ties += [Tie("its batch", key_of(batch), "batch", batch) for batch in _texts(fields, "batch", "\n")]
+    return tuple(ties)
+
+
+def _texts(fields: Mapping[str, str | int], name: str, separator: str) -> list[str]:
+    text = fields.get(name)
+    return text.split(separator) if isinstance(text, str) and text else []
 
 
 def _checked_mode(verb: str, option: str, options: Mapping[str, Any]) -> Mode | None:

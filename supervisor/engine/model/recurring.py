@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypedDict
 
 import orjson
@@ -18,7 +18,8 @@ from supervisor.engine.model.cron_times import (
 )
 from supervisor.engine.model.jobs import DEFAULT_RETRIES, limits_in
 from supervisor.engine.model.keys import NAME_BYTES, checked_name
-from supervisor.engine.model.new_jobs import checked_options, claim_on, new_jid
+from supervisor.engine.model.new_jobs import checked_options, claim_on, new_jid, ties_of
+from supervisor.engine.model.shards import tied_jid
 from supervisor.engine.model.validation import UNSET, Duration, checked_int, duration_ms, to_data, to_new_data
 
 MISSED: Final = ("all", "once", "skip")
@@ -169,6 +170,14 @@ class NewRecurrence:
     delay_ms: int | str
     first_ms: int | str
     fields: Mapping[str, str | int]
+    is_own_jid: bool = True  # the jid was given
+
+    def tied(self) -> "NewRecurrence":
+        """Return it with a jid that lies in one shard with all that its jobs are tied to, in whatever number of shards.
+
+        Raises ValueError if there is none.
+        """
+        return replace(self, jid=tied_jid(self.jid, self.is_own_jid, ties_of(self.fields, self.queue), _JID_BYTES))
 
     @property
     def arguments(self) -> tuple[str | bytes | int, ...]:
@@ -187,6 +196,7 @@ def new_recurrence(queue: str, klass: str, data: object, options: Mapping[str, A
     delay, first, rhythm = _checked_rhythm(options, None, now_unix)
     return NewRecurrence(
         jid=checked_name("jid", options["jid"], _JID_BYTES) if "jid" in options else new_jid(),
+        is_own_jid="jid" in options,
         queue=checked_name("queue", queue),
         klass=checked_name("klass", klass),
         kind=kind,

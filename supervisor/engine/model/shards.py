@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from supervisor.engine.model.errors import LeaseholdError
+from supervisor.engine.model.keys import NAME_BYTES, checked_name
 
 MOST_SHARDS: Final = 64
 #: Each shard draws its tokens from a range of its own. lua/include/layout.lua has the same figure.
@@ -86,16 +87,21 @@ class OtherShards(LeaseholdError):
 
 
 class Tie(NamedTuple):
-    """A thing that must be in one step with the job, and its key: they must lie in one shard."""
+    """A thing that must be in one step with the job, and its key: they must lie in one shard.
+
+    `kind` and `name`: as lua/strays.lua takes them.
+    """
 
     what: str
     key: str
+    kind: str = ""
+    name: str = ""
 
 
-def tied_jid(jid: str, own: bool, ties: Iterable[Tie]) -> str:
+def tied_jid(jid: str, own: bool, ties: Iterable[Tie], most_bytes: int = NAME_BYTES) -> str:
     """Return the jid that lies where all that the job is tied to does. `own`: it was given, and cannot be changed.
 
-    Raises ValueError if there is none.
+    Another jid is cut to `most_bytes` with its key. Raises ValueError if there is none.
     """
     wanted: Tie | None = None
     for tie in (*((Tie("its jid", key_of(jid)),) if own else ()), *ties):
@@ -107,14 +113,13 @@ def tied_jid(jid: str, own: bool, ties: Iterable[Tie]) -> str:
         wanted = tie
     if own or wanted is None or key_of(jid) == wanted.key:
         return jid
-    return with_key(jid, wanted)
+    end = f"{{{checked_key(f'the key of {wanted.what}', wanted.key)}}}"
+    return jid[: most_bytes - len(end.encode())] + end
 
 
-def with_key(jid: str, tie: Tie) -> str:
-    """Return a fresh jid that ends in the key, in braces. Raises ValueError for a key that no jid has room for."""
-    if len(tie.key.encode()) > KEY_BYTES or "{" in tie.key or "}" in tie.key:
-        raise ValueError(
-            f"{tie.what} must have at most {KEY_BYTES} bytes and no odd brace, or a part in braces that has, to lie in"
-            f" one shard with its jobs: {tie.key!r:.100}"
-        )
-    return f"{jid}{{{tie.key}}}"
+def checked_key(what: str, key: object) -> str:
+    """Return a key that a jid has room for: 1 to 40 bytes without braces. Raises TypeError or ValueError naming it."""
+    name = checked_name(what, key, KEY_BYTES)
+    if "{" in name or "}" in name:
+        raise ValueError(f"{what} must have no braces, which end a key: {name!r:.100}")
+    return name

@@ -45,6 +45,7 @@ async def delete_queue(call: ActCall) -> dict[str, Any]:
         f"delete the jobs of queue {queue}",
         lambda told: deleting.delete(queue, None, "stop" if stop else "finish", calls.clock, calls.actor, told),
         ended,
+        Deleted.of_all,
     )
     return act.shown()
 

@@ -115,7 +115,8 @@ BOTH = {
 NEW_JOB = {
     "jid": names(), "priority": ints(-(2**53)), "delay": [None, *SECONDS], "at": [None, *SECONDS], "retries": ints(0),
     "timeout": [None, *SECONDS], "max_deaths": ints(0), "tags": TAGS, "depends": PARENTS, "on_parent_failure": POLICIES,
-    "persistent": [0, 1, "yes", [True]], "batch": names(), **BOTH,
+    "persistent": [0, 1, "yes", [True]], "batch": names(),
+    "together": [*names(most_bytes=40), "{a}", "a}"], **BOTH,
     "debounce": SPANS, "throttle": SPANS, "collect": SPANS, "most": [0, 1, 10_001, "two", [1]],
 }  # fmt: skip
 IN_LANE = {**NEW_JOB, "lane": [*names(), "another"]}

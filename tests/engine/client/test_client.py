@@ -251,7 +251,7 @@ def test_a_given_connection_is_used_without_its_retries_and_never_closed(server,
         with Client(namespace=namespace, redis=given) as client:
             client.queue("q").put("k", b"\xff", jid="x")
             assert client.queue("q").lease("w")[0].data == b"\xff"
-            arguments = client._store._pool.connection_kwargs
+            arguments = client._store.first._pool.connection_kwargs
             assert (arguments["retry"]._retries, arguments["protocol"]) == (0, 2)
         assert given.ping() is True
         assert given.connection_pool.connection_kwargs["decode_responses"] is True
@@ -417,7 +417,7 @@ def test_unread_reply_of_an_interrupted_call_is_dropped(named, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(named._store, "_ask", interrupt)
+        patched.setattr(named._store.first, "_ask", interrupt)
         with pytest.raises(KeyboardInterrupt):
             q.put("k", jid="b")
     assert q.put("k", jid="c") == "c"

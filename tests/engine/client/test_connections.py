@@ -100,10 +100,10 @@ def test_the_limit_of_a_given_pool_holds_and_is_named(server, namespace):
         redis.Redis.from_url(server.url_of_one, max_connections=1) as given,
         Client(namespace=namespace, redis=given) as client,
     ):
-        held = client._store._connect()
+        held = client._store.first._connect()
         with pytest.raises(StoreUnavailable, match="max_connections"):
             client.queue("q").put("k")
-        client._store._give_back(held)
+        client._store.first._give_back(held)
         client.queue("q").put("k")
         assert client.queue("q").length() == 1
 
@@ -111,10 +111,10 @@ def test_the_limit_of_a_given_pool_holds_and_is_named(server, namespace):
 def test_a_given_pool_that_blocks_makes_calls_wait(server, namespace):
     pool = redis.BlockingConnectionPool.from_url(server.url_of_one, max_connections=1, timeout=30)
     with redis.Redis(connection_pool=pool) as given, Client(namespace=namespace, redis=given) as client:
-        held = client._store._connect()
+        held = client._store.first._connect()
         putting = threading.Thread(target=client.queue("q").put, args=("k",))
         putting.start()
-        client._store._give_back(held)
+        client._store.first._give_back(held)
         putting.join(30)
         assert client.queue("q").length() == 1
 
@@ -123,7 +123,7 @@ def test_the_limit_of_a_given_pool_holds_for_an_async_client(server, namespace):
     async def lease():
         given = redis.asyncio.Redis.from_url(server.url_of_one, max_connections=1)
         async with given, AsyncClient(namespace=namespace, redis=given) as client:
-            async with client._store._connection():
+            async with client._store.first._connection():
                 with pytest.raises(StoreUnavailable, match="max_connections"):
                     await client.lease("w", ["q"], block=30)
             return await client.lease("w", ["q"], block=0.1)

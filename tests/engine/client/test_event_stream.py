@@ -445,7 +445,7 @@ def test_an_event_of_no_job_has_none(client):
 
 
 def test_an_answer_that_is_no_message_is_no_event(client):
-    wanted = EventFilter(client._namespace, None, None, None, False)
+    wanted = EventFilter(None, None, None, False)
     assert wanted.event_of([b"pong", b""]) is None
     assert wanted.event_of(None) is None
 

@@ -362,7 +362,7 @@ def test_cancelled_call_leaves_the_connection_to_others(namespace, live, proxy):
 
 def test_interrupted_call_leaves_no_answer_to_the_next(server, namespace, live, monkeypatch):
     with Client(server.url, namespace) as client:
-        answers, read = [], client._store._read
+        answers, read = [], client._store.first._read
 
         def interrupted(*given):
             if answers:
@@ -371,7 +371,7 @@ def test_interrupted_call_leaves_no_answer_to_the_next(server, namespace, live, 
             return answers[0]
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(client._store, "_read", interrupted)
+            patch.setattr(client._store.first, "_read", interrupted)
             client.queue("q").put_many(numbered(4500))  # two batches are under way
         assert client.queue("other").length() == 1
     assert set(waiting(live)) <= {*jids(1, 3000)}

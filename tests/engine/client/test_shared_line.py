@@ -212,7 +212,8 @@ def test_unwritten_calls_of_a_broken_link_are_not_sent(server, namespace):
             await queue.put("k", jid="a")
             task = asyncio.create_task(queue.put("k", jid="b"))
             await asyncio.sleep(0)  # it has run up to its answer
-            client._store._line._transport.abort()  # as where reading fails: the line hears of it after it has written
+            # As where reading fails: the line hears of it after it has written.
+            client._store.first._line._transport.abort()
             assert await errors_of([task]) == [StoreUnavailable]
             async with asyncio.timeout(5):  # not that of the socket
                 assert await queue.put("k", jid="c") == "c"
@@ -456,7 +457,7 @@ def test_connections_whose_credentials_may_be_renewed_are_not_shared(server, nam
 
 def test_sentinel_connections_are_not_shared(namespace):
     sentinel = redis.asyncio.sentinel.Sentinel([("127.0.0.1", 1)])
-    assert not can_share(AsyncClient(namespace=namespace, redis=sentinel.master_for("name"))._store._pool)
+    assert not can_share(AsyncClient(namespace=namespace, redis=sentinel.master_for("name"))._store.first._pool)
 
 
 async def calls_are_apart(client, server, namespace):

@@ -656,7 +656,7 @@ def in_layout_1(stage: Stage, command: Command[Any], *, scored: bool = False) ->
 
 def door(stage: Stage, format: str, *entries: str) -> str:
     """Add a door to a list in the namespace, into which its producer has put these entries, and return its name."""
-    run, source = stage.client._store.run, f"{stage.client._store._prefix}foreign"
+    run, source = stage.client._store.run, f"{stage.client._store.first.namespace.prefix}foreign"
     stage.client.doors.add("d", format=format, source=source, queue="fresh", klass="k")
     for entry in entries:
         run(Raw(scripts.DOORS, ("LPUSH", "foreign:queue" if format == "rwq" else "foreign", entry), int))

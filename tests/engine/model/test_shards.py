@@ -80,7 +80,7 @@ def test_ties_of_several_keys_are_refused():
 
 
 def test_key_without_room_in_a_jid_is_refused():
-    with pytest.raises(ValueError, match="its limit must have at most 40 bytes"):
+    with pytest.raises(ValueError, match="the key of its limit must have 1 to 40 bytes"):
         tied_jid("a" * 22, False, [Tie("its limit", "x" * 41)])
 
 

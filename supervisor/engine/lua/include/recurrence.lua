@@ -50,11 +50,14 @@ function recurrence.write(before, pattern, given, is_new)
 end
 
 -- If an earlier recurrence of this jid has used the number, a sequence is a number that it cannot have used.
+-- One of several shards needs jobs whose jids have the key of the recurrence.
 local function fresh_jid(pattern)
   pattern.count = (tonumber(pattern.count) or 0) + 1
-  local jid = pattern.jid .. "-" .. digits(pattern.count)
+  local is_keyed = not layout.shards or string.find(pattern.jid, "{[^}]+}")
+  local stem = is_keyed and pattern.jid or "{" .. pattern.jid .. "}"
+  local jid = stem .. "-" .. digits(pattern.count)
   if not read_job(jid) then return jid end
-  return stage.free_jid(pattern.jid .. "-" .. digits(next_seq()))
+  return stage.free_jid(stem .. "-" .. digits(next_seq()))
 end
 
 -- Put one job of a recurrence, as if at its time. Return it; nothing if another job has its claim.
