@@ -9,7 +9,8 @@ import redis
 
 from supervisor.engine.commands.check import Check
 from supervisor.engine.commands.command import Command
-from supervisor.engine.commands.resharding import Moved, Walk, move
+from supervisor.engine.commands.resharding import Moved, move
+from supervisor.engine.commands.steps import Walk
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.shards import shard_of
 from tests.engine.invariants import Snapshot, left_over, misplaced, read_namespace

@@ -12,15 +12,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from supervisor.engine.commands.check import SCAN, ScanPage, next_keys, next_members
 from supervisor.engine.commands.command import Argument, Command, now_ms
-from supervisor.engine.commands.steps import Told, ignored
+from supervisor.engine.commands.steps import Told, Walk, ignored
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.shards import checked_shards, key_of, shard_of
 
 T = TypeVar("T")
-#: Yields each command with the shard that it goes to, receives its answer, and returns the result of the call.
-Walk = Generator[tuple[Namespace, Command[Any]], Any, T]
 
 _PAGE: Final = 700  # things in one call: Redis does nothing else for some 20 ms
 _COPIED: Final = 400  # settings in one call
@@ -29,7 +27,7 @@ _PIECE_BYTES: Final = 1024 * 1024
 #: Why things stay in the first shard, with words for their number.
 WHY: Final[Mapping[str, str]] = {
     "runs": "run",
-    "depends": "wait for other jobs, or others for them",
+    "depends": "wait for other jobs or are waited for",
     "limit": "have a limit",
     "unique": "hold a unique key",
     "batch": "belong to a batch",
@@ -117,7 +115,9 @@ def arrive(number: str, parcels: Iterable[Parcel], *, now: float | None = None) 
     return Command(scripts.ARRIVE, (now_ms(now), number, *words), _parse_flags)
 
 
-def arrive_piece(number: str, parcel: Parcel, at: int, piece: bytes, *, now: float | None = None) -> Command[list[bool]]:
+def arrive_piece(
+    number: str, parcel: Parcel, at: int, piece: bytes, *, now: float | None = None
+) -> Command[list[bool]]:
     """Store the next bytes of a large string of a thing that is to arrive."""
     return Command(scripts.ARRIVE, (now_ms(now), number, parcel.name, parcel.large, at, piece), _parse_flags)
 
@@ -195,6 +195,8 @@ def move(namespace: Namespace, shards: int, clock: Callable[[], float | None], t
     is_first = yield from walk.check()
     yield from walk.begin(is_first)
     yield from walk.walk()
+    if is_first:
+        yield from walk.drop_older()
     yield from walk.end()
     return walk.moved
 
@@ -442,6 +444,30 @@ class _Walk:
             free = [name for name in names if name.partition(b":")[2] not in self._limits_in_use]
             yield from self._move_all(free, is_trial)
         self.moved.limits_stay = len(names) - self.moved.limits
+
+    def drop_older(self) -> Walk[None]:
+        """Remove jobs that have moved if what ran meanwhile has put them anew, in the first shard.
+
+        Later, what runs there puts no job of another shard.
+        """
+        cursor, left = 0, bool(self.moved.stay) or self._found.seq < (yield from self._first(look())).seq
+        while left:
+            cursor, keys = yield from self._first(next_keys(cursor, b"job:"))
+            left = cursor != 0
+            by_shard: dict[int, list[bytes]] = defaultdict(list)
+            for jid in (key.partition(b"}:job:")[2] for key in keys):
+                by_shard[self._shard_of(jid)].append(jid)
+            for shard in by_shard.keys() - {0}:
+                yield from self._drop_at(self._places[shard], by_shard[shard])
+
+    def _drop_at(self, place: Namespace, jids: list[bytes]) -> Walk[None]:
+        for at in range(0, len(jids), _PAGE):
+            there: list[Parcel] = yield place, depart([b"home:" + jid for jid in jids[at : at + _PAGE]])
+            older = [b"job:" + parcel.name.partition(b":")[2] for parcel in there if parcel.why == "home"]
+            while older:
+                parcels: list[Parcel] = yield place, depart(older)
+                older = older[len(parcels) :]
+                yield place, leave(self._found.number, parcels, now=self._clock())
 
     def end(self) -> Walk[None]:
         """End the pass in all shards, in the first one last: until then the same call goes on."""

@@ -5,12 +5,12 @@
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the first shard
--- ARGV[1..] kinds with their names: "job:", "recur:", "limit:", "throttled:", "memory:" and a jid without a job, "home:"
---           and the jid of a job that does not move
+-- ARGV[1..] kinds with their names: "job:", "recur:", "limit:", "throttled:"; "memory:" and a jid without a job;
+--           "home:" and the jid of a job that does not move
 --
 -- Returns   an array for each of the first of them, as far as one call reads: why it stays ("" = it can move, "gone" =
---           there is none), its limits, its unique key, its seal, the name of a large string of it and its size, and its
---           parts (include/parcel.lua).
+--           there is none), its limits, its unique key, its seal, the name of a large string of it and its size, and
+--           its parts (include/parcel.lua).
 -- Errors    LAYOUT in a namespace of another layout. WRONGTYPE for a foreign key of ours.
 
 --- @include layout

@@ -101,7 +101,8 @@ local reading = {
 for i = 4, #ARGV do
   local name = ARGV[i]
   local kind, of = string.match(name, "^(%l+):(.*)$")
-  local parts, large = redis.call("LRANGE", P .. "arriving:" .. name, 0, -1), kind == "recur" and "recurdata:" or "data:"
+  local parts = redis.call("LRANGE", P .. "arriving:" .. name, 0, -1)
+  local large = kind == "recur" and "recurdata:" or "data:"
   local is_there = kind ~= "memory" and redis.call("EXISTS", P .. name) == 1
   answers[#answers + 1] = ARGV[3] == "land" and #parts > 0 and not is_there and 1 or 0
   if answers[#answers] == 1 then

@@ -26,7 +26,7 @@ if layout.state == "moving" or layout.state == "sharded" then layout.state = "2"
 --- @include this_layout
 --- @include plan
 local pass, seq = redis.call("GET", P .. "resharding") or "", layout.seq or "0"
-local has_doors = redis.call("EXISTS", P .. "doors")
+local has_doors = math.min(redis.call("HLEN", P .. "doors"), 1)
 local is_limited = redis.call("HEXISTS", P .. "options", "max-concurrency")
 
 if verb == "begin" then

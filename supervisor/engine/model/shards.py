@@ -75,8 +75,10 @@ class OtherShards(LeaseholdError):
         self.count = None if counted is None else ShardCount(int(counted[1]), bool(counted[2]))
         if self.count is None:
             before, _, after = said.partition(">")
-            moved = "what was left in the first shard is being moved" if before == after else (
-                f"the namespace is being moved from {before} shards to {after}"
+            moved = (
+                "what was left in the first shard is being moved"
+                if before == after
+                else (f"the namespace is being moved from {before} shards to {after}")
             )
             super().__init__(
                 f"{moved}: nothing has changed, try again; if the move was broken off, `leasehold reshard {after}` goes"

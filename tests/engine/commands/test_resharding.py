@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import (
-    doors,
     job_changes,
     job_queries,
     leasing,
@@ -78,7 +77,9 @@ def some(server, namespace):
 
 def put(shards, jid, queue="q", data=None, klass="k", **more):
     """Put a job as a caller does that knows of no shards."""
-    [answer] = shards.run(shards.one(), putting.put([new_job("put", queue, klass, data, {"jid": jid, **more})], now=NOW))
+    [answer] = shards.run(
+        shards.one(), putting.put([new_job("put", queue, klass, data, {"jid": jid, **more})], now=NOW)
+    )
     return answer
 
 
@@ -226,7 +227,10 @@ def test_all_beside_a_record_goes_with_it(some, server):
     assert shard > 0
     some.run(some.one(), waits.follow("rich-2", now=NOW))
     [lease] = some.run(some.one(), leasing.lease("w", ["q"], now=NOW)).leases
-    chunks = [leasing.Streamed("rich-2", lease.token, 0, [b"xxxxx-a"]), leasing.Streamed("rich-2", lease.token, 1, [b"xxxxx-b"])]
+    chunks = [
+        leasing.Streamed("rich-2", lease.token, 0, [b"xxxxx-a"]),
+        leasing.Streamed("rich-2", lease.token, 1, [b"xxxxx-b"]),
+    ]
     for chunk in chunks:
         some.run(some.one(), leasing.stream("w", [chunk], now=NOW))
     some.run(some.one(), leasing.renew("w", [leasing.Renewal("rich-2", lease.token, state=b"7", step="s")], now=NOW))
@@ -237,8 +241,9 @@ def test_all_beside_a_record_goes_with_it(some, server):
     assert server.redis.xrange(key % f"{some.namespace}#{shard}") == before != []
     assert server.redis.pttl(key % f"{some.namespace}#{shard}") > 6 * 86_400_000
     assert some.run(some.place(shard), job_changes.signal("rich-2", "approval", 1, now=NOW))
-    [again] = some.run(some.place(shard), leasing.lease("w", ["q"], now=NOW)).leases
-    assert again.signals == {"approval": 1}
+    assert some.read()[shard]["queue:q:front"].keys() == {"rich-2"}
+    replay = some.read()[shard]["replay:rich-2"]
+    assert (replay["signal:approval"], replay["step:s"]) == ("1", "7")
     assert some.violations() == []
 
 
@@ -266,7 +271,9 @@ def test_each_shard_gives_its_jobs_in_the_order_of_before(some, server, laned):
         )
         client.queue("q").put_many({"klass": "k", "jid": f"due-{i}", "delay": 0.001} for i in range(8))
     copy(server, some.namespace, f"{some.namespace}-before", 1)
-    before = drained(Shards(server.redis, f"{some.namespace}-before"), Shards(server.redis, f"{some.namespace}-before").one())
+    before = drained(
+        Shards(server.redis, f"{some.namespace}-before"), Shards(server.redis, f"{some.namespace}-before").one()
+    )
     some.reshard()
     given = [drained(some, some.place(shard)) for shard in range(4)]
     assert sorted(jid for jids in given for jid in jids) == sorted(before)
@@ -385,7 +392,11 @@ def test_puts_and_leases_wait_while_what_runs_goes_on(some):
     command = next(walk)
     while some.marks()[0] == b"2":
         command = walk.send(some.run(*command))
-    for refused in (putting.put([new_job("put", "q", "k", None, {})]), leasing.lease("w", ["q"]), job_queries.jobs(["b"])):
+    for refused in (
+        putting.put([new_job("put", "q", "k", None, {})]),
+        leasing.lease("w", ["q"]),
+        job_queries.jobs(["b"]),
+    ):
         with pytest.raises(redis.ResponseError, match="SHARDED 1>4 "):
             some.run(some.one(), refused)
     assert some.run(some.one(), leasing.renew("w", [leasing.Renewal("a", lease.token)], now=NOW))[0] > 0
@@ -432,6 +443,26 @@ def test_job_that_is_put_anew_meanwhile_stays_as_it_is_now(some):
     assert some.jobs()["b-1"] == 0
     assert some.read()[0].payload("b-1") == b'{"new":1}'
     assert some.violations() == []
+
+
+def test_job_that_is_put_anew_after_it_has_moved_is_there_once(some):
+    put(some, "a")
+    [lease] = some.run(some.one(), leasing.lease("w", ["q"], now=NOW)).leases
+    put(some, "b-1", data={"old": 1}, tags=["t"])
+    follow = [{"queue": "q", "klass": "k", "jid": "b-1", "data": {"new": 1}}]
+
+    def settle(_step):
+        nonlocal lease
+        if lease and "job:b-1" in some.read()[shard_of("b-1", 4)]:
+            assert some.run(some.one(), settling.settle("w", [Completed(lease, then=follow)], now=NOW)) == [True]
+            lease = None
+
+    some.reshard(settle)
+    assert lease is None
+    assert some.jobs()["b-1"] == 0
+    assert some.violations() == []
+    assert not some.reshard().has_strays
+    assert some.read()[shard_of("b-1", 4)].payload("b-1") == b'{"new":1}'
 
 
 OUTCOMES = (
@@ -501,9 +532,7 @@ _JOBS = st.lists(
 _ACTS = st.lists(st.integers(0, len(OUTCOMES) + 1), max_size=20)
 
 
-@settings(
-    max_examples=300 if FULL else 25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=300 if FULL else 25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(jobs=_JOBS, acts=_ACTS, shards=st.integers(2, 5))
 def test_any_namespace_is_the_same_afterwards(server, namespace, jobs, acts, shards):
     it = Shards(server.redis, namespace, shards)
@@ -568,11 +597,16 @@ def test_a_hundred_thousand_waiting_jobs_move_while_two_hundred_run(some, server
     began = time.monotonic()
     moved = some.reshard(work)
     spent_s = time.monotonic() - began
-    measured(f"{many:,} waiting jobs moved into 16 shards in {spent_s:.1f} s, with {200 - len(running)} settled meanwhile")
+    measured(
+        f"{many:,} waiting jobs moved into 16 shards in {spent_s:.1f} s, with {200 - len(running)} settled meanwhile"
+    )
     after = some.jobs()
     assert after.keys() == jids
     assert moved.recurrences == sum(shard_of(f"recurs-{i}", 16) > 0 for i in range(20))
-    assert (moved.stay["limit"], moved.stay["depends"] > 0) == (sum(shard_of(f"few-{i}", 16) > 0 for i in range(20)), True)
+    assert (moved.stay["limit"], moved.stay["depends"] > 0) == (
+        sum(shard_of(f"few-{i}", 16) > 0 for i in range(20)),
+        True,
+    )
     found = some.read()
     for shard in range(1, 16):
         there = [*found[shard].get("queue:q:waiting", {}), *found[shard].get("lane:q\na", {})]

@@ -1,6 +1,6 @@
--- parcel.lua: all that a shard holds of one thing that moves to another one: a job, a recurrence, a limit, the span of a
--- throttled key, or what is remembered of a jid. depart.lua reads it, arrive.lua stores it where it goes, land.lua puts
--- it into its places there, and leave.lua removes it where it was. A parcel is an array of parts: a letter, a name
+-- parcel.lua: all that a shard holds of one thing that moves to another one: a job, a recurrence, a limit, the span of
+-- a throttled key, or what is remembered of a jid. depart.lua reads it, arrive.lua stores it where it goes, leave.lua
+-- removes it where it was, and land.lua puts it into its places. A parcel is an array of parts: a letter, a name
 -- without the prefix, a number, and so many texts.
 --
 --   s name value             a string                  z name member score   a member of a sorted set
