@@ -9,7 +9,7 @@ import redis
 
 from supervisor.engine.commands.check import Check
 from supervisor.engine.commands.command import Command
-from supervisor.engine.commands.resharding import Moved, move
+from supervisor.engine.commands.resharding import MovedJobs, move
 from supervisor.engine.commands.steps import Walk
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.shards import shard_of
@@ -75,12 +75,12 @@ class Shards:
         except StopIteration as end:
             return end.value
 
-    def reshard(self, between: Callable[[int], object] = lambda step: None) -> Moved:
+    def reshard(self, between: Callable[[int], object] = lambda step: None) -> MovedJobs:
         moved = self.drive(self.walk(), between)
-        assert isinstance(moved, Moved)
+        assert isinstance(moved, MovedJobs)
         return moved
 
-    def walk(self) -> Walk[Moved]:
+    def walk(self) -> Walk[MovedJobs]:
         return move(self.one(), self.number, self.clock)
 
     def read(self) -> list[Snapshot]:

@@ -15,7 +15,7 @@ from supervisor.engine.client.sync_calls import calls_of
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
-    from supervisor.engine.commands.resharding import Moved
+    from supervisor.engine.commands.resharding import MovedJobs
 
 EXAMPLES = """\
 examples:
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _move(client: "Client", shards: int, total: int) -> "Moved":
+def _move(client: "Client", shards: int, total: int) -> "MovedJobs":
     from supervisor.engine.commands import resharding
 
     calls = calls_of(client)
@@ -83,7 +83,7 @@ def _move(client: "Client", shards: int, total: int) -> "Moved":
         return calls.shards.walk(resharding.move(calls.namespace, shards, calls.clock, show))
 
 
-def _go(moved: "Moved", verb: str) -> str:
+def _go(moved: "MovedJobs", verb: str) -> str:
     """Say how much moves, and where."""
     beside = "".join(
         f", {counted(number, noun)}" for number, noun in ((moved.recurrences, "recurring job"), (moved.limits, "limit"))
@@ -94,7 +94,7 @@ def _go(moved: "Moved", verb: str) -> str:
     return f"{counted(sum(moved.jobs.values()), 'job')}{beside} {verb}{into}."
 
 
-def _stay(moved: "Moved", verb: str) -> str:
+def _stay(moved: "MovedJobs", verb: str) -> str:
     """Say how much stays in the first shard, and why."""
     from supervisor.engine.commands.resharding import WHY
 

@@ -38,7 +38,7 @@ WHY: Final[Mapping[str, str]] = {
 }
 
 
-class Found(NamedTuple):
+class ShardState(NamedTuple):
     """What a shard says of itself. `shards`: as its mark has them, like 1, 16, 16< or 1>16; empty: it has no keys."""
 
     shards: str
@@ -62,7 +62,7 @@ class Parcel(NamedTuple):
 
 
 @dataclass
-class Moved:
+class MovedJobs:
     """What one pass has done. `jobs`: the number that went to each shard; `stay`: why jobs have stayed."""
 
     shards: int
@@ -80,25 +80,25 @@ class Moved:
 # The commands.
 
 
-def look(*, now: float | None = None) -> Command[Found]:
+def look(*, now: float | None = None) -> Command[ShardState]:
     """Read how many shards there are, and whether jobs are being moved."""
     return _pass("look", 1, now)
 
 
-def begin(shards: int, *, now: float | None = None) -> Command[Found]:
+def begin(shards: int, *, now: float | None = None) -> Command[ShardState]:
     """Begin a pass, in the first shard: from now on only leases that run are served there, and no other pass writes."""
     return _pass("begin", shards, now)
 
 
 def end(
     shards: int, number: str, has_strays: bool, seq: int | None = None, *, now: float | None = None
-) -> Command[Found]:
+) -> Command[ShardState]:
     """End a pass in one shard. `seq`: of the first one, whose last sequence this was; with a later one, jobs stray."""
     return _pass("end", shards, now, number, "1" if has_strays else "", "" if seq is None else seq)
 
 
 def prepare(
-    shards: int, found: Found, name: bytes = b"", values: Sequence[bytes] = (), *, now: float | None = None
+    shards: int, found: ShardState, name: bytes = b"", values: Sequence[bytes] = (), *, now: float | None = None
 ) -> Command[int]:
     """Make a shard ready, and copy up to 400 fields of a hash, or members of a sorted set, to it."""
     return Command(scripts.PREPARE, (now_ms(now), found.number, shards, found.seq, name, *values), int)
@@ -156,13 +156,13 @@ def _piece_of(name: bytes, at: int) -> Command[bytes]:
     return _Read(SCAN, ("GETRANGE", name, at, at + _PIECE_BYTES - 1), bytes)
 
 
-def _pass(verb: str, shards: int, now: float | None, *more: Argument) -> Command[Found]:
+def _pass(verb: str, shards: int, now: float | None, *more: Argument) -> Command[ShardState]:
     return Command(scripts.RESHARD, (now_ms(now), verb, shards, *(more or ("", "", ""))), _parse_found)
 
 
-def _parse_found(reply: list[Any]) -> Found:
+def _parse_found(reply: list[Any]) -> ShardState:
     shards, number, seq, has_doors, has_max_concurrency = reply
-    return Found(shards.decode(), number.decode(), int(seq), has_doors == 1, has_max_concurrency == 1)
+    return ShardState(shards.decode(), number.decode(), int(seq), has_doors == 1, has_max_concurrency == 1)
 
 
 def _parse_flags(reply: list[int]) -> list[bool]:
@@ -177,21 +177,21 @@ def _parcel(name: bytes, row: list[Any]) -> Parcel:
 # The calls.
 
 
-def survey(namespace: Namespace, shards: int, clock: Callable[[], float | None], told: Told = ignored) -> Walk[Moved]:
+def survey(namespace: Namespace, shards: int, clock: Callable[[], float | None], told: Told = ignored) -> Walk[MovedJobs]:
     """Say what `move` would do now. Nothing is written."""
-    walk = _Walk(namespace, shards, clock, told)
+    walk = _Resharding(namespace, shards, clock, told)
     yield from walk.check()
     yield from walk.walk(is_trial=True)
     return walk.moved
 
 
-def move(namespace: Namespace, shards: int, clock: Callable[[], float | None], told: Told = ignored) -> Walk[Moved]:
+def move(namespace: Namespace, shards: int, clock: Callable[[], float | None], told: Told = ignored) -> Walk[MovedJobs]:
     """Move all jobs that can move from the first shard into theirs.
 
     `told` is called with the number of jobs moved so far. Raises LeaseholdError before anything is written if the
     namespace cannot have several shards. Called again, it moves what can move by then, also after it was broken off.
     """
-    walk = _Walk(namespace, shards, clock, told)
+    walk = _Resharding(namespace, shards, clock, told)
     is_first = yield from walk.check()
     yield from walk.begin(is_first)
     yield from walk.walk()
@@ -201,7 +201,7 @@ def move(namespace: Namespace, shards: int, clock: Callable[[], float | None], t
     return walk.moved
 
 
-class _Walk:
+class _Resharding:
     def __init__(self, namespace: Namespace, shards: int, clock: Callable[[], float | None], told: Told) -> None:
         if checked_shards("shards", shards) == 1:
             raise LeaseholdError("a namespace has 1 shard unless it was given several, and then it keeps them")
@@ -209,10 +209,10 @@ class _Walk:
         self._shards = shards
         self._clock = clock
         self._told = told
-        self._found = Found("", "", 0, False, False)
+        self._found = ShardState("", "", 0, False, False)
         self._limits: set[bytes] = set()
         self._limits_in_use: set[bytes] = set()
-        self.moved = Moved(shards)
+        self.moved = MovedJobs(shards)
 
     def _first(self, command: Command[T]) -> Generator[tuple[Namespace, Command[T]], Any, T]:
         answer: T = yield self._places[0], command
@@ -239,7 +239,7 @@ class _Walk:
                 " jobs with a limit instead"
             )
         for place in self._places[1:]:
-            other: Found = yield place, look()
+            other: ShardState = yield place, look()
             if other.shards.rstrip("<") not in ("", wanted):
                 raise LeaseholdError(f"there is a namespace {place.prefix[1:-2]} already, whose keys are in the way")
         return is_first

@@ -550,11 +550,11 @@ PARCELS = [
 ]  # fmt: skip
 
 
-def a_pass(stage: Stage) -> resharding.Found:
+def a_pass(stage: Stage) -> resharding.ShardState:
     return stage.client._store.first.run(resharding.begin(4, now=NOW))
 
 
-def a_divided_one(stage: Stage) -> resharding.Found:
+def a_divided_one(stage: Stage) -> resharding.ShardState:
     """End a pass, so that the namespace is one of four shards."""
     found = a_pass(stage)
     ended = stage.client._store.first.run(resharding.end(4, found.number, True, now=NOW))
