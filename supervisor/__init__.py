@@ -7,16 +7,9 @@ if TYPE_CHECKING:
     from supervisor.child.around import Ending, around_job
     from supervisor.child.context import JobBatch, JobContext
     from supervisor.child.handler import Handler
-    from supervisor.child.handlers import (
-        Fail,
-        Interrupted,
-        Retry,
-        SoftTimeout,
-        after_fork,
-        before_fork,
-        handler,
-        on_exit,
-    )
+    from supervisor.child.handlers import handler
+    from supervisor.child.hooks import after_fork, before_fork, on_exit
+    from supervisor.child.orders import Fail, Interrupted, Retry, SoftTimeout
     from supervisor.child.typed_put import HandlerOptions, TypedPut
     from supervisor.engine.client.around_put import Put, around_put
     from supervisor.engine.client.async_batches import AsyncBatch
@@ -43,7 +36,7 @@ if TYPE_CHECKING:
     from supervisor.engine.commands.job_queries import Cancelled, Tracked
     from supervisor.engine.commands.lanes import LaneCounts
     from supervisor.engine.commands.limits import Limit, LimitHolder, LimitJobs, ParkedJob
-    from supervisor.engine.commands.mailbox import Wish
+    from supervisor.engine.commands.mailbox import ServeRequest
     from supervisor.engine.commands.queue_counts import Counts, Depths
     from supervisor.engine.commands.recent import Percentiles, Period, Recent
     from supervisor.engine.commands.statistics import Spread, Stats
@@ -106,12 +99,12 @@ _HOMES = {
     "Ending": "child.around",
     "Event": "engine.client.event_stream",
     "EventStream": "engine.client.event_stream",
-    "Fail": "child.handlers",
+    "Fail": "child.orders",
     "Failed": "engine.model.outcomes",
     "Handler": "child.handler",
     "HandlerOptions": "child.typed_put",
     "HandlerSettings": "messages",
-    "Interrupted": "child.handlers",
+    "Interrupted": "child.orders",
     "Job": "engine.client.sync_handles",
     "JobBatch": "child.context",
     "JobContext": "child.context",
@@ -146,9 +139,10 @@ _HOMES = {
     "RecurringJob": "engine.client.sync_handles",
     "Released": "engine.model.outcomes",
     "Retried": "engine.model.outcomes",
+    "ServeRequest": "engine.commands.mailbox",
     "ServerMemory": "engine.commands.concerns",
-    "Retry": "child.handlers",
-    "SoftTimeout": "child.handlers",
+    "Retry": "child.orders",
+    "SoftTimeout": "child.orders",
     "Spread": "engine.commands.statistics",
     "Stats": "engine.commands.statistics",
     "TakenEntries": "engine.commands.doors",
@@ -158,16 +152,15 @@ _HOMES = {
     "TypedPut": "child.typed_put",
     "Violation": "engine.commands.check",
     "Why": "engine.why.record",
-    "Wish": "engine.commands.mailbox",
     "Worker": "in_process.worker",
     "WorkerInfo": "engine.commands.workers",
     "WorkerJobs": "engine.commands.workers",
-    "after_fork": "child.handlers",
+    "after_fork": "child.hooks",
     "around_job": "child.around",
     "around_put": "engine.client.around_put",
-    "before_fork": "child.handlers",
+    "before_fork": "child.hooks",
     "handler": "child.handlers",
-    "on_exit": "child.handlers",
+    "on_exit": "child.hooks",
 }
 
 __all__ = [
@@ -244,6 +237,7 @@ __all__ = [
     "Released",
     "Retried",
     "Retry",
+    "ServeRequest",
     "ServerMemory",
     "SoftTimeout",
     "Spread",
@@ -255,7 +249,6 @@ __all__ = [
     "TypedPut",
     "Violation",
     "Why",
-    "Wish",
     "Worker",
     "WorkerInfo",
     "WorkerJobs",

@@ -1,33 +1,46 @@
 """The settings of `run`. Read in the command's process before the master starts, and constant afterwards.
 
-Owns the table of settings, the exit codes, and the formats of durations and sizes. Must not talk to Redis, nor import
-what a child must not carry: handlers' options use the same parsers.
+Owns the table of settings, and which of a flag, a variable and a default holds. Must not talk to Redis.
 """
 
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
 from supervisor import redis_url
 from supervisor.linux import cgroups
-
-
-class Exit(IntEnum):
-    """The exit codes of all commands. The numbers are public."""
-
-    OK = 0
-    REFUSED = 1  # the engine refused
-    USAGE = 2  # unknown command or flag, missing or malformed argument
-    UNREACHABLE = 69  # no Redis at start
-    INTERNAL = 70  # a bug of Leasehold
-    HANDLERS = 71  # the handlers do not boot
-    NOT_HANDED_BACK = 75  # drained without Redis: the leases will expire
-    CONFIG = 78  # a setting has a bad value
-    INTERRUPTED = 130  # Ctrl-C in a command that has nothing to drain
+from supervisor.setting_values import (
+    NOT_TEXT,
+    ListenAddress,
+    one_of,
+    parse_address,
+    parse_count,
+    parse_directory,
+    parse_duration_or_none,
+    parse_function,
+    parse_host_name,
+    parse_idle,
+    parse_lease_ttl,
+    parse_module,
+    parse_name_or_none,
+    parse_namespace,
+    parse_poll,
+    parse_positive_duration,
+    parse_processes,
+    parse_queue,
+    parse_readable,
+    parse_readable_file,
+    parse_release,
+    parse_size_or_auto,
+    parse_size_or_none,
+    parse_switch,
+    parse_user,
+    parse_variable,
+)
+from supervisor.units import megabytes, parse_duration
 
 
 class ConfigError(Exception):
@@ -38,254 +51,14 @@ class ConfigError(Exception):
         super().__init__("\n".join(self.problems))
 
 
-DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|)", re.ASCII)
-DURATION_UNITS_S = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)", re.ASCII)
-SIZE_UNITS_BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-#: Control characters, and the surrogates that Python decodes non-UTF-8 bytes to.
-NOT_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 #: The form of a weight in a weighted order. A queue's name may end like this too.
 LIKE_A_WEIGHT = re.compile(r":\d+$", re.ASCII)
 
-#: Ten years. A longer duration was meant as 0 (none), or has a wrong unit.
-LONGEST_S = 10 * 365 * 86400.0
-MOST_PROCESSES = 4096
-#: Each look costs a round trip. Where nothing waits in Redis, a request to a supervisor waits for the next look.
-SHORTEST_POLL_S = 0.02
-SHORTEST_LEASE_S, LONGEST_LEASE_S = 1.0, 86400.0
-LONGEST_POLL_S = 30.0
 #: Time between TERM and KILL in Kubernetes and systemd's templates. Docker Compose gives 10 s.
 CONTAINER_GRACE_S = 30.0
 #: Time for a killed process tree to end, and for the last exchange with Redis.
 REAP_S = 1.0
 LAST_EXCHANGE_S = 1.0
-
-
-def parse_duration(text: str) -> float:
-    """Return the seconds of `30`, `30s`, `500ms`, `5m`, `2h`, `7d`. Raises ValueError saying what is expected."""
-    match = DURATION.fullmatch(text)
-    if not match:
-        raise ValueError("is not a duration; write it like 30, 30s, 500ms, 5m, 2h or 7d")
-    seconds = float(match[1]) * DURATION_UNITS_S[match[2]]
-    if seconds > LONGEST_S:
-        raise ValueError("is longer than ten years; check the unit")
-    return seconds
-
-
-def parse_size(text: str) -> int:
-    """Return the bytes of `4096`, `64K`, `256M`, `1G`, `1.5G` (powers of 1024). Raises ValueError saying what is
-    expected.
-    """
-    match = SIZE.fullmatch(text)
-    if not match:
-        raise ValueError("is not a size; write it like 4096, 64K, 256M or 1G")
-    size_bytes = float(match[1]) * SIZE_UNITS_BYTES[match[2]]
-    if size_bytes >= 2**63:
-        raise ValueError("is more than any machine has; check the unit")
-    return int(size_bytes)
-
-
-def megabytes(size_bytes: float) -> str:
-    """Format a size for people."""
-    return f"{size_bytes / 2**20:,.1f}".removesuffix(".0") + " MB"
-
-
-def _positive_duration(text: str) -> float:
-    seconds = parse_duration(text)
-    if seconds == 0:
-        raise ValueError("must be more than 0")
-    return seconds
-
-
-def parse_poll(text: str) -> float:
-    """Return the seconds of an interval, or 0 for `none`. Raises ValueError saying what is expected."""
-    seconds = 0.0 if text == "none" else parse_duration(text)
-    if text != "none" and not SHORTEST_POLL_S <= seconds <= LONGEST_POLL_S:
-        raise ValueError(f"must be none, or between {SHORTEST_POLL_S * 1000:g}ms and {LONGEST_POLL_S:g}s")
-    return seconds
-
-
-def _lease_ttl(text: str) -> float:
-    seconds = parse_duration(text)
-    if not SHORTEST_LEASE_S <= seconds <= LONGEST_LEASE_S:
-        raise ValueError("must be between 1s and 24h: it is how long a lost host's jobs wait")
-    return seconds
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
-        raise ValueError("is not a whole number of 0 or more")
-    return int(text)
-
-
-def _size_or_none(text: str) -> int:
-    return 0 if text == "none" else parse_size(text)
-
-
-def _size_or_auto(text: str) -> int | None:
-    return None if text == "auto" else _size_or_none(text)
-
-
-def _duration_or_none(text: str) -> float:
-    return 0.0 if text == "none" else parse_duration(text)
-
-
-def parse_processes(text: str) -> tuple[int, int] | None:
-    """Return minimum and maximum of `4` or `2:8`, or None for `auto`. Raises ValueError saying what is expected."""
-    if text == "auto":
-        return None
-    match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", text, re.ASCII)
-    fewest, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    if not 1 <= fewest <= most <= MOST_PROCESSES:
-        raise ValueError(f"must be auto, N or MIN:MAX, whole numbers from 1 to {MOST_PROCESSES}")
-    return fewest, most
-
-
-def _switch(text: str) -> bool:
-    if text not in ("yes", "no"):
-        raise ValueError("must be yes or no")
-    return text == "yes"
-
-
-def _variable(text: str) -> str:
-    if not text or "=" in text:
-        raise ValueError("must be the name of an environment variable")
-    if text.startswith("LEASEHOLD_"):
-        raise ValueError("is ours, and no handler ever sees it; give what it is to know another name")
-    return text
-
-
-def _user(text: str) -> tuple[int, int]:
-    """Return uid and gid of `USER`, `UID`, `USER:GROUP` or `UID:GID`."""
-    import grp
-    import pwd
-
-    user, _, group = text.partition(":")
-    try:
-        known = pwd.getpwuid(int(user)) if user.isdecimal() else pwd.getpwnam(user)
-        uid, gid = known.pw_uid, known.pw_gid
-    except KeyError:
-        if not user.isdecimal():
-            raise ValueError("is no user of this machine; give a name that there is, or UID:GID") from None
-        uid = gid = int(user)
-    if group:
-        try:
-            gid = int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
-        except KeyError:
-            raise ValueError("has a group that this machine does not know; give its number") from None
-    if not 0 < uid < 2**32 - 1 or not 0 < gid < 2**32 - 1:
-        raise ValueError("must be neither root nor beyond what an id can be")
-    return uid, gid
-
-
-def _readable(text: str) -> Path:
-    path = Path(text).absolute()
-    if not path.exists():
-        raise ValueError("must be an existing file or directory")
-    return path
-
-
-def _one_of(*allowed: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in allowed:
-            raise ValueError(f"must be {', '.join(allowed[:-1])} or {allowed[-1]}")
-        return text
-
-    return parse
-
-
-@dataclass(frozen=True, slots=True)
-class ListenAddress:
-    """The address of a listener."""
-
-    host: str  # "" for all interfaces
-    port: int  # 0 for any free port
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-_ADDRESS = re.compile(r"(?:(?P<host>[^\[\]:/\s]*|\[(?P<six>[0-9A-Fa-f:.]+)\]):)?(?P<port>\d{1,5})", re.ASCII)
-
-
-_HOST_NAME = re.compile(r"(?=.{1,253}$)(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?", re.ASCII)
-
-
-def parse_address(text: str) -> ListenAddress | None:
-    """Return the address of `9464` or `:9464` (all interfaces), `127.0.0.1:9464`, `[::1]:9464`, or None for `none`.
-
-    Raises ValueError saying what is expected.
-    """
-    if text == "none":
-        return None
-    match = _ADDRESS.fullmatch(text)
-    if not match or int(match["port"]) > 65535:
-        raise ValueError("must be none, PORT or HOST:PORT, like 9464, 127.0.0.1:9464 or [::1]:9464")
-    return ListenAddress(match["six"] or match["host"] or "", int(match["port"]))
-
-
-def _host_name(text: str) -> str:
-    if not _HOST_NAME.fullmatch(text):
-        raise ValueError("must be the name of a host, like jobs.example.com, without a port")
-    return text.lower().removesuffix(".")
-
-
-def _idle(text: str) -> float:
-    return 0.0 if text == "never" else _positive_duration(text)
-
-
-def _name_or_none(text: str) -> str:
-    if text == "none":
-        return ""
-    if not text or len(text.encode()) > 64 or NOT_TEXT.search(text):
-        raise ValueError("must be none, or a name of at most 64 bytes")
-    return text
-
-
-def _namespace(text: str) -> str:
-    if len(text.encode()) > 64 or set(text) & set("{}*?[]\\"):
-        raise ValueError("must be at most 64 bytes with none of {}*?[]\\ in it")
-    return text
-
-
-def _module(text: str) -> str:
-    dotted = text.removeprefix("./").rstrip("/").removesuffix(".py").replace("/", ".")
-    if not all(part.isidentifier() for part in dotted.split(".")):
-        raise ValueError("must be the import path of a package, like handlers or app.handlers")
-    return dotted
-
-
-def _function(text: str) -> str:
-    module, colon, name = text.partition(":")
-    if not colon or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
-        raise ValueError("must be the import path of a module and a function in it, like cloud.redis:token")
-    return text
-
-
-def _readable_file(text: str) -> str:
-    if not os.path.isfile(text) or not os.access(text, os.R_OK):
-        raise ValueError("must be a file that is there and can be read")
-    return os.path.abspath(text)
-
-
-def _release(text: str) -> str:
-    if not text.isprintable() or len(text.encode()) > 64:
-        raise ValueError("must be a name of at most 64 bytes, like 2026-11-24 or v1.7")
-    return text
-
-
-def _queue(text: str) -> str:
-    # The engine reads the list of queues and their order.
-    return text.strip()
-
-
-def _directory(text: str) -> Path:
-    path = Path(text).absolute()
-    if not path.is_dir():
-        raise ValueError("must be an existing directory")
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise ValueError("must be a directory that this user may write to")
-    return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,11 +97,11 @@ SETTINGS: tuple[Setting, ...] = (
         " server under .leasehold/)", secret=True,
     ),
     Setting(
-        "redis-password-file", "redis_password_file", _readable_file, None, "FILE",
+        "redis-password-file", "redis_password_file", parse_readable_file, None, "FILE",
         "file with the password of --redis-url, read again for each connection",
     ),
     Setting(
-        "redis-credentials", "redis_credentials", _function, None, "MODULE:FUNCTION",
+        "redis-credentials", "redis_credentials", parse_function, None, "MODULE:FUNCTION",
         "function that returns user and password for each connection, like cloud.redis:token",
     ),
     Setting(
@@ -336,14 +109,14 @@ SETTINGS: tuple[Setting, ...] = (
         "look for work and requests this often, where a proxy or a service lets no command wait in Redis; none: wait"
         " there",
     ),
-    Setting("namespace", "namespace", _namespace, "leasehold", "NAME", "prefix of every key in Redis"),
-    Setting("handlers", "handlers", _module, "handlers", "PACKAGE", "package whose modules hold the handlers"),
+    Setting("namespace", "namespace", parse_namespace, "leasehold", "NAME", "prefix of every key in Redis"),
+    Setting("handlers", "handlers", parse_module, "handlers", "PACKAGE", "package whose modules hold the handlers"),
     Setting(
-        "queue", "queue", _queue, "default", "NAME",
+        "queue", "queue", parse_queue, "default", "NAME",
         "queue to serve, or a glob like email-*, or !name to leave out; repeat it for several", repeatable=True,
     ),
     Setting(
-        "order", "order", _one_of("strict", "round-robin", "random", "weighted"), "strict", "ORDER",
+        "order", "order", one_of("strict", "round-robin", "random", "weighted"), "strict", "ORDER",
         "how several queues are served: strict (as listed), round-robin, random or weighted (--queue high:3)",
     ),
     Setting(
@@ -352,16 +125,16 @@ SETTINGS: tuple[Setting, ...] = (
         " quota, affinity), if there is memory for them",
     ),
     Setting(
-        "jobs-per-child", "jobs_per_child", _count, "1", "N",
+        "jobs-per-child", "jobs_per_child", parse_count, "1", "N",
         "jobs a child runs before it is replaced; 0: no limit. With more than 1, handlers that share a child must trust"
         " each other",
     ),
     Setting(
-        "child-age", "child_age_s", _duration_or_none, "none", "DURATION",
+        "child-age", "child_age_s", parse_duration_or_none, "none", "DURATION",
         "age at which a child is replaced, once its job has ended; none: no limit",
     ),
     Setting(
-        "child-memory", "child_memory_bytes", _size_or_none, "none", "SIZE",
+        "child-memory", "child_memory_bytes", parse_size_or_none, "none", "SIZE",
         "private memory at which a child is replaced, once its job has ended; none: no limit",
     ),
     Setting(
@@ -369,15 +142,15 @@ SETTINGS: tuple[Setting, ...] = (
         "time limit of a job that has none of its own; 0: none",
     ),
     Setting(
-        "on-error", "on_error", _one_of("retry", "fail"), "retry", "WHAT",
+        "on-error", "on_error", one_of("retry", "fail"), "retry", "WHAT",
         "what an exception in a handler does: retry or fail",
     ),
     Setting(
-        "lease-ttl", "lease_ttl_s", _lease_ttl, None, "DURATION",
+        "lease-ttl", "lease_ttl_s", parse_lease_ttl, None, "DURATION",
         "how long a lease lasts without renewal (default: heartbeat of the config in Redis)",
     ),
     Setting(
-        "acknowledge", "acknowledge", _count, None, "N",
+        "acknowledge", "acknowledge", parse_count, None, "N",
         "replicas that must have the end of a job before it counts, its checkpoints too, and the lease of a job that"
         " must not start twice (default: `acknowledge` of the config in Redis)",
     ),
@@ -390,72 +163,72 @@ SETTINGS: tuple[Setting, ...] = (
         "how long an interrupted handler may clean up before it is killed",
     ),
     Setting(
-        "on-cut-off", "on_cut_off", _one_of("go-on", "stop"), "go-on", "WHAT",
+        "on-cut-off", "on_cut_off", one_of("go-on", "stop"), "go-on", "WHAT",
         "what a job does when this supervisor is cut off from Redis for so long that another one may have the job:"
         " go-on or stop; a persistent job always stops",
     ),
     Setting(
-        "reload-timeout", "reload_timeout_s", _duration_or_none, "none", "DURATION",
+        "reload-timeout", "reload_timeout_s", parse_duration_or_none, "none", "DURATION",
         "how long running jobs may go on with the old code after a reload; none: to their end",
     ),
     Setting(
-        "watch", "watch", _switch, "no", "", "for development: reload when a file of the handlers changes",
+        "watch", "watch", parse_switch, "no", "", "for development: reload when a file of the handlers changes",
         switch=True,
     ),
     Setting(
-        "release", "release", _release, None, "NAME",
+        "release", "release", parse_release, None, "NAME",
         "name of the code's release, which workers and peers see (default: its git commit, if there is one)",
     ),
     Setting(
-        "debug", "debug", _switch, "no", "",
+        "debug", "debug", parse_switch, "no", "",
         "for development: one child at a time, on this terminal and without time limits, so that breakpoint() works",
         switch=True,
     ),
     Setting(
-        "max-deaths", "max_deaths", _count, None, "N",
+        "max-deaths", "max_deaths", parse_count, None, "N",
         "crashes of its child after which a job fails for good; 0: no limit (default: max-deaths of the config in"
         " Redis)",
     ),
     Setting(
-        "memory-limit", "memory_limit_bytes", _size_or_none, "none", "SIZE",
+        "memory-limit", "memory_limit_bytes", parse_size_or_none, "none", "SIZE",
         "private memory of a job's processes, if the job has no limit of its own; none: no limit",
     ),
     Setting(
-        "memory-budget", "memory_budget_bytes", _size_or_auto, "auto", "SIZE",
+        "memory-budget", "memory_budget_bytes", parse_size_or_auto, "auto", "SIZE",
         "memory of all processes together; no job starts beyond it; auto: nine tenths of the cgroup's limit",
     ),
     Setting(
-        "workdir", "workdir", _directory, None, "DIRECTORY",
+        "workdir", "workdir", parse_directory, None, "DIRECTORY",
         "parent of the children's working directories (default: a temporary directory)",
     ),
     Setting(
-        "workdir-limit", "workdir_limit_bytes", _size_or_auto, "auto", "SIZE",
+        "workdir-limit", "workdir_limit_bytes", parse_size_or_auto, "auto", "SIZE",
         "most bytes in a job's working directory, and in any file that it writes; none: no limit; auto: 10G, under"
         " --sandbox strict 1G",
     ),
     Setting(
-        "sandbox", "sandbox", _one_of("none", "basic", "strict"), "basic", "LEVEL",
+        "sandbox", "sandbox", one_of("none", "basic", "strict"), "basic", "LEVEL",
         "what handlers cannot reach: none, basic (the supervisor's secrets, each other), or strict (the network, and"
         " all files but their working directory and what programs need to read)",
     ),
     Setting(
-        "sandbox-read", "sandbox_read", _readable, None, "PATH",
+        "sandbox-read", "sandbox_read", parse_readable, None, "PATH",
         "what handlers may read beside the default list under --sandbox strict; repeat it for several",
         repeatable=True,
     ),
     Setting(
-        "child-user", "child_user", _user, None, "USER[:GROUP]",
+        "child-user", "child_user", parse_user, None, "USER[:GROUP]",
         "user of the children of a root supervisor (default: root without capabilities, under --sandbox"
         " strict 65534)",
     ),
     Setting(
-        "env", "env", _variable, None, "NAME",
+        "env", "env", parse_variable, None, "NAME",
         "a variable of the environment that handlers see beside the basic ones, and no others; repeat it for several"
         " (default: all but ours and what tells the Redis secret)", repeatable=True,
     ),
-    Setting("log", "log", _one_of("json", "text"), None, "FORMAT", "json or text (default: text on a terminal)"),
+    Setting("log", "log", one_of("json", "text"), None, "FORMAT", "json or text (default: text on a terminal)"),
     Setting(
-        "log-level", "log_level", _one_of("debug", "info", "warning", "error"), "info", "LEVEL",
+        "log-level", "log_level", one_of("debug", "info", "warning", "error"), "info", "LEVEL",
         "debug, info, warning or error; info is one line per job",
     ),
     Setting(
@@ -463,7 +236,7 @@ SETTINGS: tuple[Setting, ...] = (
         "how much work is sent to a busy child ahead of time; 0: none",
     ),
     Setting(
-        "boot-timeout", "boot_timeout_s", _positive_duration, "60s", "DURATION",
+        "boot-timeout", "boot_timeout_s", parse_positive_duration, "60s", "DURATION",
         "how long the import of the handlers may take",
     ),
     Setting(
@@ -471,16 +244,16 @@ SETTINGS: tuple[Setting, ...] = (
         "address of /livez, /readyz, /metrics and /status; a port alone: all interfaces; none: no listener",
     ),
     Setting(
-        "http-name", "http_name", _host_name, None, "NAME",
+        "http-name", "http_name", parse_host_name, None, "NAME",
         "a public name under which /metrics and /status may be asked for; repeat it for several (default: addresses,"
         " names without a dot, and those of private domains alone)", repeatable=True,
     ),
     Setting(
-        "autoscale", "autoscale", _name_or_none, "none", "NAME",
+        "autoscale", "autoscale", parse_name_or_none, "none", "NAME",
         "name in Redis of the wanted number of supervisors like this one; none: do not keep it",
     ),
     Setting(
-        "exit-when-idle", "exit_when_idle_s", _idle, "never", "DURATION",
+        "exit-when-idle", "exit_when_idle_s", parse_idle, "never", "DURATION",
         "exit after this long without work, if nothing is due within the same time; never: do not exit",
     ),
 )  # fmt: skip

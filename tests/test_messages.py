@@ -53,7 +53,7 @@ def test_every_message_of_the_control_socket_comes_back_the_same(message):
 
 
 def test_the_list_above_has_every_message_of_the_control_socket():
-    assert {type(message) for message in CONTROL} == set(messages._CONTROL.values())
+    assert {type(message) for message in CONTROL} == set(messages.control._CONTROL.values())
 
 
 @pytest.mark.parametrize("packet", [*HOSTILE, b'["Exit"]', b'["Spawn"]', b'["Spawn",1,2]', b"[[],1]", b"[{}]"])
@@ -288,19 +288,19 @@ def test_a_hostile_completion_is_a_value_error_or_a_type_error(body):
         messages.unpack_completion(body)
 
 
-def test_a_head_that_is_too_long_is_refused_before_it_is_decoded(monkeypatch):
+def test_a_head_that_is_too_long_is_refused_undecoded(monkeypatch):
     whole = b"".join(messages.pack_completion(FOLLOWED[2]))
     head_bytes = int.from_bytes(whole[:4], "little")
-    monkeypatch.setattr(messages, "MAX_HEAD_BYTES", head_bytes)
+    monkeypatch.setattr(messages.completions, "MAX_HEAD_BYTES", head_bytes)
     assert messages.unpack_completion(whole) == FOLLOWED[2]
-    monkeypatch.setattr(messages, "MAX_HEAD_BYTES", head_bytes - 1)
+    monkeypatch.setattr(messages.completions, "MAX_HEAD_BYTES", head_bytes - 1)
     with pytest.raises(ValueError, match=f"{head_bytes} bytes about what follows"):
         messages.unpack_completion(whole)
 
 
-def test_a_head_of_too_many_values_is_refused_before_it_is_decoded(monkeypatch):
+def test_a_head_of_too_many_values_is_refused_undecoded(monkeypatch):
     head = b"[" + b"{}," * 500_000 + b"1]"
-    monkeypatch.setattr(messages.orjson, "loads", lambda _head: pytest.fail("it was decoded"))
+    monkeypatch.setattr(messages.completions.orjson, "loads", lambda _head: pytest.fail("it was decoded"))
     with pytest.raises(ValueError, match="1000001 values"):
         messages.unpack_completion(len(head).to_bytes(4, "little") + head)
 

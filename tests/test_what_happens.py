@@ -75,7 +75,7 @@ def test_each_reason_of_a_death_or_interruption_has_a_row():
 #: counts of all rows with what happens.
 SHOWN_BY = {
     "raises": {
-        "process/observe/test_output.py": ["test_retries_fails_and_exceptions_end_as_they_should"],
+        "process/observe/test_output.py": ["test_retries_fails_and_exceptions_end_as_documented"],
         "process/jobs/test_in_the_handler.py": ["test_list_of_backoffs_repeats_its_last_one"],
     },
     "exits (`sys.exit`, `os._exit`, exec), also with 0": {
@@ -262,7 +262,7 @@ SHOWN_BY = {
     },
     "lacks replicas that `--acknowledge` asks for": {
         "process/outage/test_acknowledge.py": [
-            "test_end_of_a_job_counts_once_the_replica_has_it",
+            "test_end_of_a_job_counts_once_a_replica_has_the_outcome",
             "test_job_that_must_not_start_twice_waits_for_the_replica",
         ],
         "engine/client/test_durable.py": ["test_put_without_its_replica_is_unknown_and_stands"],

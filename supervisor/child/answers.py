@@ -13,7 +13,8 @@ from supervisor import messages
 from supervisor.child import explanations
 from supervisor.child.context import JobContext
 from supervisor.child.handler import Handler
-from supervisor.child.handlers import Fail, Retry, foreign_frames
+from supervisor.child.loading import foreign_frames
+from supervisor.child.orders import Fail, Retry
 from supervisor.child.parameters import WrongShape
 from supervisor.child.starts_before import Suspend
 from supervisor.messages import Trouble, Verb

@@ -20,7 +20,7 @@ from supervisor.child import around, printing
 from supervisor.child.answers import print_line
 from supervisor.child.context import JobCalls, JobContext
 from supervisor.child.handler import Handler
-from supervisor.child.handlers import hooks
+from supervisor.child.hooks import registered_hooks
 from supervisor.child.outcome_sender import send_outcome, used
 from supervisor.child.runner import Runner
 from supervisor.child.talk import Talk, handle_notices
@@ -71,16 +71,16 @@ def run(
         if confinement.common is not None:
             confinement.enter(confinement.common, workdir, (jobs.fileno(), talk.fileno()))
         own_pid = os.getpid()
-        for hook in hooks.after_fork:
+        for hook in registered_hooks.after_fork:
             hook()
             if os.getpid() != own_pid:
                 os._exit(0)  # a fork made by the hook has returned from it
-        for hook in hooks.confined if confinement.common is not None else ():
+        for hook in registered_hooks.confined if confinement.common is not None else ():
             hook()
-        if hooks.before_fork or hooks.after_fork or hooks.confined:
+        if registered_hooks.before_fork or registered_hooks.after_fork or registered_hooks.confined:
             handle_notices()  # the hooks may have reset all signals
         status = Child(number, jobs, talk, own, handlers, boot, confinement).serve()
-        for hook in hooks.on_exit if status == 0 else ():
+        for hook in registered_hooks.on_exit if status == 0 else ():
             hook()
     except SystemExit as leaving:
         status = _exit_status(leaving)
@@ -161,7 +161,7 @@ class Child:
                 return 1  # the state of this process is unknown after a MemoryError
             if not is_reusable:
                 break
-        if hooks.on_exit:
+        if registered_hooks.on_exit:
             self._show_idle()
         return 0
 
@@ -245,5 +245,5 @@ class Child:
         confinement.enter(self._handlers[klass].settings.profile, self._workdir.path, self._own_fds)
         if threading.active_count() > 1:
             print_line("threads that @after_fork functions have started before the first job are not in its sandbox")
-        for hook in hooks.confined:
+        for hook in registered_hooks.confined:
             hook()

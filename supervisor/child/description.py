@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from supervisor.child.handler import Handler, HandlersError
-from supervisor.child.handlers import foreign_frames, load
+from supervisor.child.loading import foreign_frames, load
 from supervisor.child.schemas import data_schema, result_schema
 from supervisor.messages import HandlerSettings
 

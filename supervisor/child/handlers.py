@@ -1,30 +1,23 @@
-"""Registers handlers and hooks, and imports them. Runs in zygote and children.
+"""Registers handlers. Runs in zygote and children.
 
-Owns the registry, and the exceptions by which a handler ends its job. Must not import redis, which every child would
-carry.
+Owns the registry, and checks the options of `@handler`. Must not import redis, which every child would carry.
 """
 
-import importlib
 import inspect
 import math
-import os
-import pkgutil
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
-from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
-from supervisor.child.handler import Handler, HandlersError, module_of
-from supervisor.config import parse_duration, parse_size
+from supervisor.child.handler import Handler
+from supervisor.child.orders import Fail, Interrupted, Retry
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.new_jobs import checked_options
 from supervisor.engine.model.rhythm import checked_rhythm
 from supervisor.engine.model.unique_modes import MODES, checked_mode
-from supervisor.engine.model.validation import Duration, in_seconds
+from supervisor.engine.model.validation import Duration
 from supervisor.messages import MAX_DELAY_S, MOST_BESIDE, HandlerSettings
+from supervisor.units import parse_duration, parse_size
 
 if TYPE_CHECKING:
     from supervisor.child.context import JobContext
@@ -36,127 +29,9 @@ ExceptionClasses = type[BaseException] | Sequence[type[BaseException]]
 #: Seconds until the next try. A list gives one value per failure, and repeats the last; a function gets the failures.
 Backoff = Duration | Sequence[Duration] | Callable[[int], float]
 
-
-class Retry(Exception):  # no error: an order to the supervisor
-    """Raise it in a handler: run this job again, after `delay` (None: the usual back-off). Spends a retry.
-
-    `delay`: seconds, a text such as "30s" or "5m", or a timedelta.
-    """
-
-    def __init__(self, delay: Duration | None = None, message: str = "") -> None:
-        super().__init__(message or "the handler asked for a retry")
-        self.delay = None if delay is None else _retry_delay(delay)
-
-
-def _retry_delay(delay: Duration) -> float:
-    try:
-        seconds = in_seconds("delay", delay)
-    except ValueError as error:
-        raise ValueError(f"Retry: {error}") from None
-    if not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_DELAY_S:
-        raise ValueError(f"Retry(delay={delay!r}): give seconds, 0 or more, or a duration like '30s'")
-    return seconds
-
-
-class Fail(Exception):
-    """Raise it in a handler: this job has failed for good, in failure group `group`."""
-
-    def __init__(self, group: str, message: str = "") -> None:
-        super().__init__(message or group)
-        if not isinstance(group, str) or not group:
-            raise ValueError(f"Fail(group={group!r}): give the name of a failure group")
-        self.group = group
-
-
-class Interrupted(BaseException):  # not an Exception: `except Exception` in a handler must not catch it
-    """Raised inside a handler that has to stop. The job returns to the front of its queue and keeps its retries.
-
-    `reason`: drain, reload, scaled, cut-off, cancelled or lease-lost.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-class SoftTimeout(BaseException):  # not an Exception, for the same reason
-    """Raised inside a handler before its time limit: a tenth of the limit before it, at most `--term-grace`.
-
-    The handler should clean up, or return what it has. If the exception leaves the handler, the job has failed in group
-    `timeout`. At the limit itself the supervisor kills the job's process tree, which is a death.
-    """
-
-
-_PACKAGE = Path(__file__).parents[1]
-_NOT_FOREIGN = (
-    *(f"{_PACKAGE / folder}{os.sep}" for folder in ("zygote", "child", "sandbox", "linux")),
-    str(Path(importlib.__file__).parent),
-    "<frozen importlib",
-)
-
 _LARGEST = 2**53  # Redis does not store larger integers exactly
 
-#: Exceptions that say what becomes of the job by themselves.
-_ORDERS = (Retry, Fail, Interrupted)
-
 _registered: list[Handler[..., Any]] = []
-
-
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """Functions that handlers have registered, in the order of registration."""
-
-    before_fork: list[Callable[[], object]] = field(default_factory=list)
-    after_fork: list[Callable[[], object]] = field(default_factory=list)
-    on_exit: list[Callable[[], object]] = field(default_factory=list)
-    confined: list[Callable[[], object]] = field(default_factory=list)
-
-
-hooks = Hooks()
-
-H = TypeVar("H", bound=Callable[[], object])
-
-
-def before_fork(function: H) -> H:
-    """Have `function()` called in the zygote before each fork, to let go of what children must not share.
-
-    Keep it short: no child is forked meanwhile. If it raises, no child is forked, and the zygote tries again with a
-    back-off.
-    """
-    return _hook("before_fork", hooks.before_fork, function)
-
-
-def after_fork(function: H) -> H:
-    """Have `function()` called in each child before its first job, to open what is the child's own.
-
-    If it raises, the child ends. After several such ends in a row the supervisor exits with status 71.
-    """
-    return _hook("after_fork", hooks.after_fork, function)
-
-
-def on_exit(function: H) -> H:
-    """Have `function()` called in each child after its last job, to flush and close what is the child's own.
-
-    It has ten seconds; a drain may leave less. It is not called in a child that dies or is killed.
-    """
-    return _hook("on_exit", hooks.on_exit, function)
-
-
-def when_confined(function: H) -> H:
-    """Have `function()` called in each child as soon as its sandbox is closed, so that threads it starts are confined.
-
-    This is after the @after_fork functions; where handlers differ in their sandbox, it is at the first job.
-    """
-    return _hook("when_confined", hooks.confined, function)
-
-
-def _hook(name: str, registered: list[Callable[[], object]], function: H) -> H:
-    if not callable(function):
-        raise TypeError(f"@{name} takes a function without arguments, not {function!r}")
-    if inspect.iscoroutinefunction(function):
-        raise TypeError(f"@{name} takes a plain function, not the coroutine function {function!r}")
-    registered.append(function)
-    return function
 
 
 @overload
@@ -414,69 +289,6 @@ def _delay(value: Duration) -> float:
     return delay_s
 
 
-def load(root: str, level: str = "basic") -> dict[str, Handler[..., Any]]:
-    """Import module or package `root` (dotted, or a path below the working directory) and all modules below it.
-
-    Returns the handlers by klass: the module's path inside `root`, and the function's name. `level`: the run's sandbox,
-    for handlers without a level of their own. Runs foreign code, which may raise anything. Raises HandlersError if
-    there is no such module, no handler, or a klass twice.
-    """
-    root = module_of(root)
-    import_all(root)
-    found: dict[str, Handler[..., Any]] = {}
-    for registered in _registered:
-        klass = registered.klass_below(root)
-        if klass in found and found[klass].function is not registered.function:
-            raise HandlersError(f"two handlers are named {klass!r}: give one of them another name=")
-        # The module's own handler is the one that is prepared: jobs of `job.put(welcome.job(…))` use its types, too.
-        registered.settings = registered.settings.within(level)
-        registered.name = klass  # so that `job` knows it in this process, whatever its root is
-        found[klass] = registered
-    if not found:
-        raise HandlersError(f"no @handler in {root!r}: decorate at least one function below it")
-    for klass, one in found.items():
-        one.prepare(klass)
-    return found
-
-
 def registered() -> Sequence[Handler[..., Any]]:
     """Return the handlers of all modules that this process has imported, in the order of their definition."""
     return _registered
-
-
-def import_all(root: str) -> None:
-    """Import a module or package and all below it, from the working directory or the import path.
-
-    Raises HandlersError if there is none of this name, and whatever foreign code raises.
-    """
-    working_directory = str(Path.cwd())
-    if working_directory not in sys.path:
-        sys.path.insert(0, working_directory)
-    try:
-        package = importlib.import_module(root)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (root == error.name or root.startswith(error.name + ".")):
-            raise
-        raise HandlersError(
-            f"there is no module {root!r} below {Path.cwd()} or on the import path: name it with --handlers"
-        ) from error
-    for name in _modules_below(package):
-        importlib.import_module(name)
-
-
-def foreign_frames(frames: TracebackType | None) -> TracebackType | None:
-    """Return the traceback from the first frame of foreign code on: without ours and those of the import system."""
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_NOT_FOREIGN):
-        frames = frames.tb_next
-    return frames
-
-
-def _modules_below(package: ModuleType) -> list[str]:
-    if not hasattr(package, "__path__"):
-        return []
-    found: list[str] = []
-    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
-        found.append(module.name)
-        if module.ispkg:
-            found += _modules_below(importlib.import_module(module.name))
-    return [name for name in found if not name.endswith(".__main__")]

@@ -13,7 +13,7 @@ from supervisor.child.answers import OUTCOMES, Answer
 from supervisor.child.around import Ending
 from supervisor.child.context import JobContext
 from supervisor.child.handler import Handler
-from supervisor.child.handlers import Interrupted, SoftTimeout
+from supervisor.child.orders import Interrupted, SoftTimeout
 from supervisor.child.parameters import WrongShape
 from supervisor.child.starts_before import Suspend
 

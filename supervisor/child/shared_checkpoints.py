@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping
 
 from supervisor import messages
-from supervisor.child.handlers import Interrupted, SoftTimeout
+from supervisor.child.orders import Interrupted, SoftTimeout
 from supervisor.child.shared_run import SharedRun
 from supervisor.child.shared_talk import SharedTalk
 from supervisor.engine.model.errors import LeaseLost

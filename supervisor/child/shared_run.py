@@ -18,7 +18,7 @@ from supervisor.child.around import Ending
 from supervisor.child.chunk_window import ChunkWindow
 from supervisor.child.context import JobCalls, JobContext
 from supervisor.child.handler import Handler
-from supervisor.child.handlers import Interrupted, SoftTimeout
+from supervisor.child.orders import Interrupted, SoftTimeout
 from supervisor.child.parameters import WrongShape
 from supervisor.child.starts_before import Suspend
 from supervisor.engine.model.chunks import to_chunk

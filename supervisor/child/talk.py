@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from supervisor import messages
 from supervisor.child.chunk_window import ChunkWindow
 from supervisor.child.context import JobContext
-from supervisor.child.handlers import Interrupted, SoftTimeout
+from supervisor.child.orders import Interrupted, SoftTimeout
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.linux import kernel
 from supervisor.messages import TIMEOUT, Notice, ProgressReport, ResultsPage, ResultsWanted, Stored, Taken

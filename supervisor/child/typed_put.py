@@ -16,7 +16,7 @@ import supervisor
 from supervisor.child.parameters import Parameters, WrongShape
 from supervisor.engine.model.errors import NoServer
 from supervisor.engine.model.job_to_put import JobToPut
-from supervisor.engine.model.new_jobs import PutOptions, new_jid
+from supervisor.engine.model.new_jobs import PutOptions, fresh_jid
 
 if TYPE_CHECKING:
     import asyncio
@@ -97,10 +97,11 @@ class TypedPut(Generic[P]):
         """Return a job that is ready to be put, as `Handler.job` does."""
         if "durable" in self._options:
             raise ValueError("durable is an option of the call that puts this job, like put_many(…, durable=True)")
-        data = self._data(args, kwargs)
-        return JobToPut(
-            {"queue": DEFAULT_QUEUE, "jid": new_jid(), **self._options, "klass": self._handler.klass, "data": data}
-        )
+        data, options = self._data(args, kwargs), {"queue": DEFAULT_QUEUE, **self._options}
+        if "jid" not in options:
+            given = {name: value for name, value in options.items() if name != "queue"}
+            options["jid"] = fresh_jid(options["queue"], self._handler.klass, data, given)
+        return JobToPut({**options, "klass": self._handler.klass, "data": data})
 
     def _data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the arguments as put takes them. Raises ValueError naming each wrong one."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from supervisor import clock
-from supervisor.child.handlers import Fail, Retry, handler
+from supervisor.child.handlers import handler
+from supervisor.child.orders import Fail, Retry
 from supervisor.engine.model.outcomes import RESULT_BYTES
 
 try:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from supervisor import clock
 from supervisor.child.answers import print_line, text_of
 from supervisor.child.around import Ending, around_job
-from supervisor.child.handlers import on_exit, when_confined
-from supervisor.config import parse_duration
+from supervisor.child.hooks import on_exit, when_confined
+from supervisor.units import parse_duration
 
 try:
     from opentelemetry import context, trace

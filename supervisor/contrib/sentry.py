@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import supervisor
 from supervisor.child.around import Ending, around_job
-from supervisor.child.handlers import Retry, on_exit
+from supervisor.child.hooks import on_exit
+from supervisor.child.orders import Retry
 from supervisor.engine.model.validation import Duration, in_seconds
 
 try:

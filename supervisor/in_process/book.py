@@ -15,6 +15,7 @@ from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import Answer, Outcome
+from supervisor.engine.worker.known_leases import started
 from supervisor.messages import ProgressReport
 
 _LOST: Final = "the job has ended, or its lease is not this worker's any more: nothing is stored; end the work"
@@ -37,7 +38,7 @@ class PendingStore:
 
     @property
     def renewal(self) -> Renewal:
-        return Renewal(self.lease.jid, self.lease.token, started=True, state=self.state, step=self.step)
+        return started(self.lease, state=self.state, step=self.step)
 
 
 class Book:
@@ -129,7 +130,7 @@ class Book:
     def take_progress(self) -> list[tuple[LeaseRecord, Renewal]]:
         progress, self._progress = self._progress, {}
         return [
-            (lease, Renewal(lease.jid, lease.token, started=True, progress=report))
+            (lease, started(lease, progress=report))
             for lease, report in ((self._leases[token], report) for token, report in progress.items())
         ]
 

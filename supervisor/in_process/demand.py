@@ -17,13 +17,13 @@ class LeaseDemand:
         self._serving = serving
         self._klasses_once = klasses_once
         self._on_news = on_news
-        self._is_asked = True
+        self._is_due = True
         self._is_woken = False
         self.is_open = True  # the worker does not drain
 
-    def ask(self, woken: bool = False) -> None:
+    def lease_soon(self, woken: bool = False) -> None:
         """Lease with the next exchange: there may be jobs. `woken`: a wake-up key has called."""
-        self._is_asked, self._is_woken = True, self._is_woken or woken
+        self._is_due, self._is_woken = True, self._is_woken or woken
         self._on_news()
 
     def close(self) -> None:
@@ -33,7 +33,7 @@ class LeaseDemand:
     @property
     def wants_jobs(self) -> bool:
         """True if the worker is to lease, and could run a job more."""
-        return self._is_asked and self.is_open and self._jobs.room > 0
+        return self._is_due and self.is_open and self._jobs.room > 0
 
     @property
     def is_due(self) -> bool:
@@ -46,5 +46,5 @@ class LeaseDemand:
             return None
         count = min(self._jobs.room, MOST)
         wanted = Wanted(count, count, self._is_woken, self._klasses_once)
-        self._is_asked = self._is_woken = False
+        self._is_due = self._is_woken = False
         return wanted

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from supervisor.child import handlers
+from supervisor.child import handlers, loading
 from supervisor.child.handler import Handler, HandlersError, module_of
 from supervisor.child.schemas import described, published
 from supervisor.engine.client.async_client import AsyncClient
@@ -40,7 +40,7 @@ def prepared(given: str | Iterable[Handler[..., Any]]) -> tuple[dict[str, Handle
 def _below(root: str) -> list[Handler[..., Any]]:
     """Import a module or package, and return its handlers. Others that the application has imported stay out."""
     root = module_of(root)
-    handlers.import_all(root)
+    loading.import_all(root)
     found = [one for one in handlers.registered() if f"{one.__module__}.".startswith(f"{root}.")]
     if not found:
         raise HandlersError(f"no @handler in {root!r}: decorate at least one function below it")

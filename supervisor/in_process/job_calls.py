@@ -14,9 +14,10 @@ from supervisor.child.context import JobCalls
 from supervisor.engine.client.async_calls import AsyncCalls
 from supervisor.engine.commands import leasing, parent_results
 from supervisor.engine.commands.command import Command
-from supervisor.engine.commands.leasing import GONE, LOST, Renewal, Streamed
+from supervisor.engine.commands.leasing import GONE, LOST, Streamed
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.engine.model.jobs import LeaseRecord
+from supervisor.engine.worker.known_leases import started
 from supervisor.in_process.book import Book
 from supervisor.in_process.patience import patiently
 from supervisor.messages import ProgressReport, ResultsPage
@@ -83,8 +84,8 @@ class CallsOfJob:
         if not self._is_in_loop:
             self._have_done(self._book.store(token, state, step))
             return
-        renewal = Renewal(self._lease.jid, token, started=True, state=state, step=step)
-        [expires_unix] = self._run_aside(leasing.renew(self._lease.worker, [renewal]))
+        store = started(self._lease, state=state, step=step)
+        [expires_unix] = self._run_aside(leasing.renew(self._lease.worker, [store]))
         if expires_unix in (LOST, GONE):
             raise _lost()
 

@@ -41,7 +41,7 @@ class JobLeases:
         if wanted is None:
             return []
         command = self._leaser.command(wanted)
-        return [Part(command, partial(self._on_granted, wanted.count), lost=self._demand.ask)]
+        return [Part(command, partial(self._on_granted, wanted.count), lost=self._demand.lease_soon)]
 
     def _on_granted(self, count: int, grant: Grant) -> None:
         leases = self._leaser.granted(grant, clock.boottime()).grant.leases
@@ -54,6 +54,6 @@ class JobLeases:
         if grant.due:
             self._upkeep.put_due(grant)
         if len(leases) == count:
-            self._demand.ask()  # there may be more
+            self._demand.lease_soon()  # there may be more
         else:
             self._waits.wait_for_job(self._leaser.queues, max(_SHORTEST_S, pause_s(grant, math.inf, math.inf)))

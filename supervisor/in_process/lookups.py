@@ -31,17 +31,17 @@ class Lookups:
     def connected(self) -> None:
         """Look for all: mail may have been lost, and Redis may know nothing of the worker."""
         self._serving.look_for_queues()
-        self._serving.look_for_wish()
+        self._serving.look_for_requests()
         self._on_other_queues()
 
     def begin_anew(self) -> None:
         """The worker has another name, under which nobody has asked it for anything."""
-        self._serving.forget_wish()
+        self._serving.forget_requests()
 
     def _on_other_queues(self) -> None:
         """Other queues may have jobs, and peers must know who serves them."""
         self._skills.tell_again()
-        self._demand.ask()
+        self._demand.lease_soon()
 
     def due_at(self) -> float:
         return -math.inf if self._serving.looks_due or self._skills.are_due else math.inf
@@ -51,9 +51,9 @@ class Lookups:
         parts = self._skills.parts(worker, serving.names)
         if serving.asks_for_names(self._demand.wants_jobs, now_at):
             parts.append(Part(queue_counts.names(), self._on_names))
-        if serving.asks_for_wish():
+        if serving.asks_for_requests():
             # In this order: a request made after the second query has a number that the first one has not seen.
-            parts.append(Part(mailbox.wish(worker), self._on_wish))
+            parts.append(Part(mailbox.serve_request(worker), self._on_serve_request))
             parts.append(Part(mailbox.requests(worker), self._answers.on_requests))
         return parts
 
@@ -61,8 +61,8 @@ class Lookups:
         if self._serving.take_names(names) is not None:
             self._on_other_queues()
 
-    def _on_wish(self, wish: mailbox.Wish) -> None:
-        changed = self._serving.take_wish(wish)
+    def _on_serve_request(self, request: mailbox.ServeRequest) -> None:
+        changed = self._serving.take_serve_request(request)
         if changed is not None and changed.problem:
             log.warning("queues that cannot be served were asked for: %s", changed.problem)
         elif changed is not None:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from supervisor import clock
 from supervisor.engine.client.async_calls import AsyncCalls
 from supervisor.engine.client.connection import refused_as
-from supervisor.engine.commands import leasing
 from supervisor.engine.commands.leasing import ResumeResult
 from supervisor.engine.model.jobs import LeaseRecord
+from supervisor.engine.worker import known_leases
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
 from supervisor.in_process.book import Book
@@ -54,12 +54,8 @@ class Resumption:
         self._lookups.connected()
 
     async def _resume_with(self, known: Sequence[LeaseRecord]) -> ResumeResult:
-        identity = self._identity
-        identity.number += 1
-        resume = leasing.resume(
-            identity.name, identity.number, [(lease.jid, lease.token) for lease in known],
-            highest=identity.highest_token, ttl_s=self._times.own_ttl_s,
-        )  # fmt: skip
+        resume = known_leases.resume(self._identity, self._times, known)
+        self._identity.number += 1
         return await self._calls.run(resume)
 
     def _begin_anew(self) -> None:

@@ -52,7 +52,7 @@ class StatusAnswers:
 
     def _on_unread(self, request: OperatorRequest) -> None:
         self._serving.forget_request(request)
-        self._serving.look_for_wish()
+        self._serving.look_for_requests()
 
     def _status(self) -> dict[str, Any]:
         """Return the status in the form of a supervisor's, whose children are this worker's places for jobs."""

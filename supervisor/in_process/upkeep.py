@@ -58,7 +58,7 @@ class Upkeep:
         due, self._due = self._due, []
         for crons, now_unix in due:
             if await self._calls.spawn(crons, now_unix):
-                self._demand.ask()
+                self._demand.lease_soon()
 
     async def _sweep(self) -> None:
         while True:
@@ -69,7 +69,7 @@ class Upkeep:
             )
             self._offset = swept.next_offset
             if await self._calls.spawn(swept.due, swept.now_unix):
-                self._demand.ask()
+                self._demand.lease_soon()
             if not swept.has_more:
                 break
         self._serving.look_for_queues()  # mail about new ones may have been lost

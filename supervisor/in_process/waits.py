@@ -62,7 +62,7 @@ class Waits:
             await asyncio.sleep(longest_s)
         finally:
             self._idle = None
-        self._demand.ask(woken)
+        self._demand.lease_soon(woken)
 
     async def end(self) -> None:
         """End the wait for a job, and begin no other. A wake-up that it has taken must be passed on."""

@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from supervisor.child.handler import Handler
-from supervisor.config import LONGEST_LEASE_S, SHORTEST_LEASE_S
 from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.model.validation import Duration, checked_int, checked_seconds
@@ -38,6 +37,7 @@ from supervisor.in_process.skills import Skills
 from supervisor.in_process.status_answers import StatusAnswers
 from supervisor.in_process.upkeep import Upkeep
 from supervisor.in_process.waits import Waits
+from supervisor.setting_values import LONGEST_LEASE_S, SHORTEST_LEASE_S
 
 log = logging.getLogger("leasehold")
 
@@ -138,7 +138,7 @@ class Worker:
         )  # fmt: skip
         demand = self._demand = LeaseDemand(jobs, serving, skills.once, news.set)
         renewals = LeaseRenewals(identity, times, book, jobs)
-        mail = MailReader(serving, demand.ask, renewals.on_hint_of_loss)
+        mail = MailReader(serving, demand.lease_soon, renewals.on_hint_of_loss)
         waits = self._waits = Waits(calls, identity, mail, demand, news.set)
         upkeep = self._upkeep = Upkeep(calls, identity, serving, demand)
         answers = StatusAnswers(identity, serving, demand, jobs, book)

@@ -10,7 +10,8 @@ import math
 from typing import Final
 
 from supervisor import clock
-from supervisor.config import Exit, RunConfig
+from supervisor.config import RunConfig
+from supervisor.exit_codes import Exit
 from supervisor.master.jobs.job_shutdown import JobShutdown
 from supervisor.master.model.shutdown_schedule import ShutdownSchedule
 from supervisor.master.model.signals import By

@@ -11,8 +11,9 @@ import traceback
 from typing import Final
 
 from supervisor import clock
-from supervisor.config import ConfigError, Exit, RunConfig
+from supervisor.config import ConfigError, RunConfig
 from supervisor.engine.transport.link import LinkLost
+from supervisor.exit_codes import Exit
 from supervisor.linux import cgroups, foreign_files, kernel, removal
 from supervisor.master.composition import Parts, place_for_workdir
 from supervisor.master.model import environment

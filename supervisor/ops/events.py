@@ -1,27 +1,19 @@
 """The event log: the master's lines on stderr, one per event. Runs in the master.
 
-Owns the table of events (names and fields are public), the buffer and its own descriptor. Must not block, and must not
-change the flags of the shared stderr.
+Owns the table of events (names and fields are public) and the buffer. Must not block.
 """
 
-import errno
-import json
 import os
 import select
-import socket
-import stat
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import lru_cache, partial
-from typing import Any, Final, TypeVar
-
-import orjson
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
 
 from supervisor import clock
+from supervisor.ops.log_lines import json_line, json_lines, json_on_terminal, one_by_one, text_line
+from supervisor.ops.log_sink import nowhere, open_sink
 from supervisor.ops.repeat_filter import RepeatFilter
-from supervisor.ops.visible import visible, visible_json
 
 T = TypeVar("T")
 
@@ -108,21 +100,10 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "log.dropped": ("warning", ("count", "bytes")),
 }  # fmt: skip
 
-#: Fields that text leaves out, for one line on a terminal.
-JSON_ONLY: Final = {"master.started": frozenset({"processes_reason", "memory_budget_reason", "cells"})}
-
 #: Buffer for a slow reader. Overflow is counted until the buffer is empty, so that gaps are few and reported once.
 BUFFER_BYTES: Final = 2**20
 #: The buffer is written from this size on without a flush.
 WRITE_BYTES: Final = 2**16
-#: A pipe takes up to PIPE_BUF bytes whole or not at all, so that lines are never torn or mixed.
-PIPE_BYTES: Final = select.PIPE_BUF
-#: A line above LINE_BYTES is made again with each value cut to VALUE_CHARS.
-LINE_BYTES: Final = 2**18
-VALUE_CHARS: Final = 2**14
-
-
-_Encode = Callable[[float, str, str, dict[str, str], dict[str, Any]], bytes]
 
 
 class Events:
@@ -134,9 +115,9 @@ class Events:
 
         Never raises for a bad descriptor: lines that cannot be written are counted as dropped.
         """
-        self._sink = _open(fd)
-        self._encode = _text_line if format == "text" else _json_on_terminal if os.isatty(fd) else _json_line
-        self._encode_each = _json_lines if self._encode is _json_line else partial(_one_by_one, self._encode)
+        self._sink = open_sink(fd)
+        self._encode = text_line if format == "text" else json_on_terminal if os.isatty(fd) else json_line
+        self._encode_each = json_lines if self._encode is json_line else partial(one_by_one, self._encode)
         least = LEVELS.index(level)
         self._levels = {name: each for name, (each, _) in EVENTS.items() if LEVELS.index(each) >= least}
         self._logs_debug = level == "debug"
@@ -259,7 +240,7 @@ class Events:
             waiter.poll(left_s * 1000)
             self.flush()
         self._sink.close()
-        self._sink = _nowhere()
+        self._sink = nowhere()
 
     def _chunk(self) -> bytes:
         """Return the first lines that fit into one write. A line that does not fit goes alone."""
@@ -298,151 +279,3 @@ class Events:
         if rest:
             self._lines.append(rest)
             self._bytes += len(rest)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sink:
-    """The target of lines. `write` returns the number of bytes taken, or raises BlockingIOError at once."""
-
-    fd: int
-    write: Callable[[bytes], int]
-    chunk_bytes: int
-    close: Callable[[], None]
-
-
-def _open(fd: int) -> _Sink:
-    """Return a sink that never waits, and leaves the flags alone that `fd` shares with other processes."""
-    try:
-        mode = os.fstat(fd).st_mode
-    except OSError:  # EBADF: stderr was closed at start
-        return _nowhere()
-    if stat.S_ISREG(mode):
-        return _Sink(fd, lambda chunk: os.write(fd, chunk), 2 * WRITE_BYTES, lambda: None)
-    if stat.S_ISSOCK(mode):
-        peer = socket.socket(fileno=os.dup(fd))
-        flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-        return _Sink(peer.fileno(), lambda chunk: peer.send(chunk, flags), PIPE_BYTES, peer.close)
-    try:
-        own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:  # EACCES: another user's terminal; ENOENT: no /proc; ENXIO: a pipe without reader
-        return _Sink(fd, lambda chunk: _write_if_ready(fd, chunk), PIPE_BYTES, lambda: None)
-    return _Sink(own, lambda chunk: os.write(own, chunk), PIPE_BYTES, lambda: os.close(own))
-
-
-def _nowhere() -> _Sink:
-    def refuse(chunk: bytes) -> int:
-        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-
-    return _Sink(-1, refuse, PIPE_BYTES, lambda: None)
-
-
-def _write_if_ready(fd: int, chunk: bytes) -> int:
-    """Write to a blocking descriptor. A pipe that is ready takes PIPE_BUF bytes without waiting."""
-    waiter = select.poll()
-    waiter.register(fd, select.POLLOUT)
-    if not waiter.poll(0):
-        raise BlockingIOError
-    return os.write(fd, chunk[:PIPE_BYTES])
-
-
-def _json_line(time_unix: float, name: str, level: str, always: dict[str, str], fields: dict[str, Any]) -> bytes:
-    if None in fields.values():
-        fields = _without_none(fields)
-    record = {"time": time_unix, "at": _utc(time_unix), "event": name, "level": level, **always, **fields}
-    try:
-        # The newline makes a copy: orjson's own result occupies 4 KiB, however short it is.
-        line = orjson.dumps(record, _plain) + b"\n"
-    except TypeError:  # lone surrogates, an int above 64 bits, nesting: the event is logged all the same
-        line = json.dumps(record, default=_plain).encode() + b"\n"
-    return line if len(line) <= LINE_BYTES else _json_line(time_unix, name, level, always, _shortened(fields))
-
-
-def _json_lines(
-    time_unix: float, name: str, level: str, always: dict[str, str], each: Iterable[dict[str, Any]]
-) -> Iterator[bytes]:
-    """Yield the line for each of the fields. What all lines begin with is encoded once."""
-    head = orjson.dumps({"time": time_unix, "at": _utc(time_unix), "event": name, "level": level, **always})
-    begin = head[:-1] + b","
-    for fields in each:
-        try:
-            line = begin + orjson.dumps(fields, _plain, orjson.OPT_APPEND_NEWLINE)[1:]
-        except TypeError:
-            line = _json_line(time_unix, name, level, always, fields)
-        yield line if len(line) <= LINE_BYTES else _json_line(time_unix, name, level, always, fields)
-
-
-def _one_by_one(
-    encode: _Encode, time_unix: float, name: str, level: str, always: dict[str, str], each: Iterable[dict[str, Any]]
-) -> Iterator[bytes]:
-    return (encode(time_unix, name, level, always, fields) for fields in each)
-
-
-def _json_on_terminal(time_unix: float, name: str, level: str, always: dict[str, str], fields: dict[str, Any]) -> bytes:
-    line = _json_line(time_unix, name, level, always, fields)
-    return visible_json(line[:-1].decode()).encode() + b"\n"
-
-
-def _plain(value: object) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes | bytearray) else str(value)
-
-
-def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in fields.items() if value is not None}
-
-
-def _shortened(fields: dict[str, Any]) -> dict[str, Any]:
-    """Cut each value so that the line is short enough. The end is kept: a traceback's end says what happened."""
-    short = {}
-    for key, value in fields.items():
-        text = value if isinstance(value, str) else _plain(value)
-        short[key] = value if len(text) <= VALUE_CHARS else f"… {text[-VALUE_CHARS:]}"
-    return short
-
-
-def _utc(time_unix: float) -> str:
-    """Format a time as ISO 8601, to the millisecond."""
-    return f"{_utc_second(int(time_unix))}.{int(time_unix % 1 * 1000):03d}Z"
-
-
-@lru_cache(maxsize=2)
-def _utc_second(second_unix: int) -> str:
-    return datetime.fromtimestamp(second_unix, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def _text_line(time_unix: float, name: str, level: str, always: dict[str, str], fields: dict[str, Any]) -> bytes:
-    """Return `14:03:12.345 job.completed  email.send jid=… run_ms=12  message`, with further lines of a value below."""
-    words: list[str] = []
-    last = blocks = ""
-    left_out = JSON_ONLY.get(name, ())
-    for key, value in _without_none(_shortened(fields)).items():
-        if key in left_out:
-            continue
-        text = _shown(value)
-        if "\n" in text:
-            blocks += f"\n  {key}:" + "".join(f"\n    {line}" for line in text.splitlines())
-        elif key in {"message", "line"}:
-            last = f"  {text}"
-        elif key == "klass":
-            words.insert(0, text)
-        elif key.endswith("_bytes"):
-            words.append(f"{key.removesuffix('_bytes')}={int(text) / 2**20:.3g}MB")
-        else:
-            words.append(f"{key}={text}")
-    head = f"{_clock_time(int(time_unix))}.{int(time_unix % 1 * 1000):03d} {name}"
-    return f"{head}  {' '.join(words)}{last}{blocks}\n".encode("utf-8", "backslashreplace")
-
-
-@lru_cache(maxsize=2)
-def _clock_time(second_unix: int) -> str:
-    return datetime.fromtimestamp(second_unix).strftime("%H:%M:%S")
-
-
-def _shown(value: object) -> str:
-    """Return a value for a terminal, without characters that move its cursor or change its colours."""
-    if isinstance(value, float):
-        return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-    if isinstance(value, list | tuple):
-        return ",".join(map(_shown, value))
-    if isinstance(value, dict):
-        return "\n".join(f"{key}: {_shown(each)}" for key, each in value.items())
-    return visible(_plain(value).rstrip("\n"))

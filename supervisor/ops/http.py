@@ -19,11 +19,11 @@ from io import BytesIO
 from typing import Any, Final
 
 from supervisor import clock
-from supervisor.config import ListenAddress
 from supervisor.ops import pages
 from supervisor.ops.hosts import is_own_name
 from supervisor.ops.http_queries import HttpQueries, HttpQuery
 from supervisor.ops.pages import PROBES, REPORTS, Page
+from supervisor.setting_values import ListenAddress
 
 #: Further clients wait in the kernel. A slow connection makes way for a new one.
 MOST_CONNECTIONS: Final = 16

@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from supervisor import messages
-from supervisor.child import around, handlers
+from supervisor.child import around, handlers, loading
 from supervisor.child.answers import OUTCOMES
 from supervisor.child.handler import Handler, HandlersError
-from supervisor.child.handlers import Interrupted, SoftTimeout
+from supervisor.child.orders import Interrupted, SoftTimeout
 from supervisor.child.runner import NoNotices, Runner
 from supervisor.config import IN_POOL
 from supervisor.in_process.outcomes import RunEnd, end_of, end_of_exit
@@ -74,7 +74,7 @@ class InProcess:
     def _import(self) -> str:
         """Import the package, and return why it has no handlers, if so."""
         try:
-            handlers.import_all(self.root)
+            loading.import_all(self.root)
         except HandlersError as error:
             return f" ({error})"
         return ""

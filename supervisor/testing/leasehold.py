@@ -12,7 +12,8 @@ from typing import Any, Final, Literal, overload
 from supervisor import clock
 from supervisor.child.context import JobCalls
 from supervisor.child.handler import Handler
-from supervisor.child.handlers import Interrupted, SoftTimeout, registered
+from supervisor.child.handlers import registered
+from supervisor.child.orders import Interrupted, SoftTimeout
 from supervisor.engine.client.answers import renewed
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_handles import Job, Lease

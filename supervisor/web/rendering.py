@@ -15,7 +15,7 @@ import orjson
 from supervisor import clock
 from supervisor.cli.lib.shown import option_words, span
 from supervisor.cli.top.model import is_number
-from supervisor.config import megabytes
+from supervisor.units import megabytes
 from supervisor.web.chart import chart
 from supervisor.web.packing import packed
 

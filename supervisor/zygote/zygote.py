@@ -19,8 +19,9 @@ from typing import Any, Final, NoReturn
 from setproctitle import setproctitle
 
 from supervisor import clock, messages, sandbox
-from supervisor.child import child, explanations, handlers, printing, talk
+from supervisor.child import child, explanations, loading, printing, talk
 from supervisor.child.handler import Handler, HandlersError
+from supervisor.child.hooks import registered_hooks
 from supervisor.child.schemas import described, published
 from supervisor.linux import huge_pages, kernel, removal, strays
 from supervisor.messages import Boot, BootFailed, Ready, Reaped, Spawn, Spawned, SpawnFailed
@@ -91,14 +92,14 @@ def _load(
     sources.distrust_young_bytecode()
     try:
         _enter_directory(boot.directory)
-        loaded = handlers.load(boot.handlers, boot.sandbox)
+        loaded = loading.load(boot.handlers, boot.sandbox)
     except BaseException as error:  # noqa: BLE001  foreign code: whatever it raises is reported, then this process ends
         _send(control, _describe(error, [*sources.loaded(), *sources.files_of(error)]))
         os._exit(1)
     descriptions = {name: described(handler) for name, handler in loaded.items()}
     settings = {name: asdict(one.settings) | {"shape": descriptions[name][0]} for name, one in loaded.items()}
     # Handlers with a before_fork hook may close all that is open there.
-    opened = [] if handlers.hooks.before_fork else preloaded.opened(before)
+    opened = [] if registered_hooks.before_fork else preloaded.opened(before)
     threads, descriptors = [*map(messages.escaped, preloaded.running())], [*map(messages.escaped, opened)]
     files = [*map(messages.escaped, sources.loaded())]
     profiles = {loaded_handler.settings.profile for loaded_handler in loaded.values()}
@@ -106,7 +107,7 @@ def _load(
     report = {part: messages.escaped(state) for part, state in confinement.report.items()}
     recurrences = {name: declared for name, handler in loaded.items() if (declared := handler.recurrence) is not None}
     ready = Ready(
-        settings, threads, descriptors, bool(handlers.hooks.before_fork), report, files, recurrences,
+        settings, threads, descriptors, bool(registered_hooks.before_fork), report, files, recurrences,
         boot.release or commit_of(Path.cwd()), published(descriptions.values()),
     )  # fmt: skip
     return loaded, confinement, ready
@@ -131,7 +132,7 @@ def _describe(error: BaseException, files: list[str]) -> BootFailed:
 
 def _described(what: str, error: BaseException) -> tuple[str, str]:
     """Return a sentence about an exception of foreign code, and its traceback."""
-    text = "".join(traceback.format_exception(type(error), error, handlers.foreign_frames(error.__traceback__)))
+    text = "".join(traceback.format_exception(type(error), error, loading.foreign_frames(error.__traceback__)))
     try:
         why = str(error)
     except Exception as second:  # noqa: BLE001  foreign __str__ may raise anything
@@ -239,7 +240,7 @@ class Zygote:
 
     def _run_before_fork(self) -> tuple[str, str]:
         """Return what has gone wrong, and the traceback. Empty strings: nothing."""
-        if not handlers.hooks.before_fork:
+        if not registered_hooks.before_fork:
             return "", ""
         # As at the import: while foreign code runs, only the kernel can signal the master's death.
         kernel.set_parent_death_signal(signal.SIGKILL)
@@ -247,7 +248,7 @@ class Zygote:
             self._end()
         try:
             own_pid = os.getpid()
-            for hook in handlers.hooks.before_fork:
+            for hook in registered_hooks.before_fork:
                 hook()
                 if os.getpid() != own_pid:
                     os._exit(0)  # a fork made by the hook has returned from it

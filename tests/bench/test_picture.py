@@ -39,7 +39,7 @@ def test_bars_are_as_long_as_their_figures():
     assert widths[:4] == [LONGEST // 2, LONGEST, LONGEST, round(LONGEST * 16 / 26)]
 
 
-def test_picture_says_what_was_measured_and_how_to_repeat_it():
+def test_picture_names_the_measurement_and_its_command():
     _, picture = drawn()
     caption = " ".join(texts(picture)[-4:])
     assert (
@@ -51,7 +51,7 @@ def test_picture_says_what_was_measured_and_how_to_repeat_it():
     assert "2 processors, AMD EPYC" in caption
 
 
-def test_picture_names_the_peers_interpreter_only_if_it_is_ours():
+def test_picture_names_the_peers_interpreter_only_if_all_share_one():
     assert any("PGO and LTO (Python peers too)" in text for text in texts(drawn()[1]))
     text = draw(HEADER | {"note": "Ratios are not fair."}, Result(PEERS, []))
     assert HEADER["interpreter"] in text and "peers too" not in text

@@ -72,7 +72,7 @@ def test_another_interpreter_changes_nothing_of_limits_and_scripts(machine):
     assert calls == [OURS, f"{OURS}, CPython 3.11.7", LIMIT, SCRIPT]
 
 
-def test_a_disturbed_row_is_measured_again_until_it_is_not(machine):
+def test_a_row_is_measured_again_until_undisturbed(machine):
     machine += [NOISY, QUIET]
     said = []
     result = measured(PlayedMeasurer(figures=[1.0, 2.0]), rounds=1, rows=[OURS], said=said)

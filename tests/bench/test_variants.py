@@ -56,7 +56,7 @@ def test_a_clone_runs_in_its_own_environment_unless_an_interpreter_is_given(buil
     assert chosen(None, clone)[1:] == [Variant(BEFORE, OURS, clone)]
 
 
-def test_an_environment_is_measured_with_what_is_installed_in_it(tmp_path):
+def test_an_environment_is_measured_with_its_own_packages(tmp_path):
     environment = Path(sys.executable).parents[1]
     (found,) = chosen(None, environment)[1:]
     assert found.python == environment / "bin/python" and (found.source / "supervisor/__main__.py").exists()

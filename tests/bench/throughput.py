@@ -29,8 +29,8 @@ BARE_FORKS = """
 import gc, os, sys, time
 sys.path.insert(0, "")
 import supervisor.zygote.zygote
-from supervisor.child import handlers
-handlers.load("handlers")
+from supervisor.child import loading
+loading.load("handlers")
 gc.collect(); gc.freeze()
 forks = int(sys.argv[1])
 began, spent_s = time.perf_counter(), sum(os.times()[:4])

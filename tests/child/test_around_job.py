@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.child import around
 from supervisor.child.around import Ending, around_job
-from supervisor.child.handlers import Interrupted, SoftTimeout
+from supervisor.child.orders import Interrupted, SoftTimeout
 from supervisor.messages import Trouble
 
 
@@ -39,7 +39,7 @@ def test_around_job_ends_in_reverse_order():
     assert told == [("outer", "job"), ("inner", "job"), ("inner", ending), ("outer", ending)]
 
 
-def test_context_manager_gets_the_exception_and_cannot_swallow_it():
+def test_context_manager_gets_the_exception_and_cannot_swallow_any():
     told = []
 
     @around_job

@@ -44,7 +44,7 @@ def test_answer_that_comes_late_opens_nothing():
     assert not window.has_room(1)
 
 
-def test_window_asks_for_a_look_at_the_answers_before_it_is_full():
+def test_window_asks_for_a_look_at_the_answers_when_half_full():
     window = filled(*[1] * (MOST_CHUNKS // 2 - 1))
     assert not window.is_half_full
     window.add(1)

@@ -41,7 +41,7 @@ async def later():
     return 1
 
 
-def test_async_step_where_nothing_awaits_it_is_refused(new, stored):
+def test_async_step_without_await_is_refused(new, stored):
     job = new()
     with pytest.raises(TypeError, match="function of step 'charge' is async, and no loop runs here to await it"):
         job.step("charge", later)
@@ -69,7 +69,7 @@ def test_put_returns_the_jid_of_the_new_job(new):
     assert len(drawn) == 22
 
 
-def test_bytes_follow_as_they_are(new):
+def test_bytes_follow_unchanged(new):
     job = new()
     job.put("q", "k", EVERY_BYTE, jid="b")
     job.next("q", bytearray(EVERY_BYTE))

@@ -6,8 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from supervisor.child import handlers
-from supervisor.child.handlers import Fail, HandlersError, Interrupted, Retry, handler
+from supervisor.child import handlers, loading
+from supervisor.child.handler import HandlersError
+from supervisor.child.handlers import handler
+from supervisor.child.orders import Fail, Interrupted, Retry
 from supervisor.messages import HandlerSettings
 from tests.parts import in_fork
 
@@ -27,7 +29,7 @@ def app(tmp_path):
 
             os.chdir(tmp_path)
             handlers._registered.clear()
-            check(lambda: handlers.load(root))
+            check(lambda: loading.load(root))
 
         in_fork(run)
 
@@ -298,11 +300,11 @@ def test_interruption_passes_through_except_exception():
 
 def test_traceback_begins_with_foreign_code():
     try:
-        handlers.load("no_such_root_anywhere")
+        loading.load("no_such_root_anywhere")
     except HandlersError as error:
-        frames = handlers.foreign_frames(error.__traceback__)
+        frames = loading.foreign_frames(error.__traceback__)
     assert frames.tb_frame.f_code.co_filename == __file__
-    assert handlers.foreign_frames(None) is None
+    assert loading.foreign_frames(None) is None
 
 
 @pytest.mark.parametrize(
@@ -319,7 +321,7 @@ def test_traceback_begins_with_foreign_code():
         ({"cron": "* * * * *", "tz": "Nowhere"}, "tz must be a time zone"),
     ],
 )
-def test_rhythm_is_checked_where_it_is_declared(options, words):
+def test_rhythm_is_checked_at_its_declaration(options, words):
     with pytest.raises(ValueError, match=words):
         handlers.handler(**options)
 

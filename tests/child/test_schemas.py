@@ -119,7 +119,7 @@ def test_default_that_json_does_not_hold_has_no_place_in_the_schema():
     assert len(shape_of(one)) == 16
 
 
-def test_handler_that_collects_is_described_by_the_list_that_it_gets():
+def test_handler_that_collects_is_described_by_its_list():
     @handler(name="a", unique="key", collect="1s")
     def typed(job, addresses: list[Address]): ...
 

@@ -77,7 +77,7 @@ def test_jobs_ask_beside_each_other():
     played(play)
 
 
-def test_loop_blocks_until_it_is_answered():
+def test_loop_blocks_until_the_answer():
     def answer_when_asked(stage):
         while not is_asked(stage):
             os.sched_yield()

@@ -14,8 +14,9 @@ import psutil
 import pydantic
 import pytest
 
-from supervisor import AsyncClient, Client, NoServer, OutcomeUnknown, StoreUnavailable, around_put
+from supervisor import AsyncClient, Client, NoServer, OutcomeUnknown, Retry, StoreUnavailable, around_put
 from supervisor.child import handlers, typed_put
+from supervisor.child.handler import HandlersError
 from supervisor.child.handlers import handler
 from supervisor.engine.client.around_put import registered
 from supervisor.engine.model.job_to_put import JobToPut
@@ -101,7 +102,7 @@ def test_collected_data_that_are_no_list_are_broken(index, client):
         index.parameters.taken_list(job.raw, job.data)
 
 
-def test_only_the_handler_says_whether_it_collects(index, welcome):
+def test_only_the_handler_decides_about_collecting(index, welcome):
     with pytest.raises(ValueError, match="collect belongs to @handler"):
         index.with_options(collect=None, most=None).put([7])
     with pytest.raises(ValueError, match="collect belongs to @handler"):
@@ -115,7 +116,7 @@ def test_collecting_handler_takes_one_list_or_nothing():
     @handler(name="none", unique="k", collect=5)
     def none(job): ...
 
-    with pytest.raises(handlers.HandlersError, match="it collects, so it takes one parameter"):
+    with pytest.raises(HandlersError, match="it collects, so it takes one parameter"):
         two.prepare("two")
     none.prepare("none")
 
@@ -386,10 +387,10 @@ def test_put_in_a_handlers_process_names_the_way(welcome, monkeypatch):
         ({"unique": "k", "throttle": "5s", "every": "1m"}, "throttle='5s'"),
         ({"retry_on": "ConnectionError"}, "retry_on"),
         ({"fail_on": (7,)}, "fail_on"),
-        ({"retry_on": handlers.Retry}, "retry_on"),
+        ({"retry_on": Retry}, "retry_on"),
     ],
 )
-def test_wrong_declarations_are_refused_where_they_stand(options, match):
+def test_wrong_declarations_are_refused_at_the_decorator(options, match):
     with pytest.raises(ValueError, match=match):
         handler(**options)
 

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from supervisor.child import around
 from supervisor.child.around import Ending
 from supervisor.child.context import JobCalls, JobContext
-from supervisor.child.handlers import hooks
+from supervisor.child.hooks import registered_hooks
 from supervisor.contrib import otel
 from supervisor.messages import JobMessage
 
@@ -19,7 +19,7 @@ from supervisor.messages import JobMessage
 @pytest.fixture
 def registered():
     """Removes all registered functions."""
-    lists = (hooks.confined, around.registered, hooks.on_exit)
+    lists = (registered_hooks.confined, around.registered, registered_hooks.on_exit)
     before = [list(each) for each in lists]
     yield lambda: [len(each) - len(had) for each, had in zip(lists, before, strict=True)]
     for each, had in zip(lists, before, strict=True):
@@ -54,11 +54,11 @@ def test_failing_provider_costs_only_the_spans(registered, capsys):
         raise ValueError("no exporter")
 
     otel.instrument(broken)
-    hooks.confined[-1]()
+    registered_hooks.confined[-1]()
     assert capsys.readouterr().err == "leasehold: this child has no spans: ValueError: no exporter\n"
     message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], None, False, 0.0, False, b"{}")
     around.end(around.begin(JobContext(message, "/", JobCalls())), Ending("completed"))
-    hooks.on_exit[-1]()
+    registered_hooks.on_exit[-1]()
 
 
 def test_missing_package_names_what_to_install():

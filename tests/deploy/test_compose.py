@@ -12,7 +12,8 @@ import redis
 import yaml
 
 from supervisor.cli.lib import parser
-from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, RunConfig, parse_duration, parse_size
+from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, RunConfig
+from supervisor.units import parse_duration, parse_size
 from supervisor.web import Tokens
 from tests import servers
 from tests.deploy import dockerfile
@@ -68,7 +69,7 @@ def test_every_container_is_unprivileged_pinned_and_probed(name):
         assert port.startswith("127.0.0.1:"), "there is no password in front of it"
 
 
-def test_redis_keeps_what_it_has_acknowledged_and_evicts_nothing():
+def test_redis_keeps_acknowledged_writes_and_evicts_nothing():
     command = SERVICES["redis"]["command"][-1]
     assert "--appendonly yes" in command and "--maxmemory-policy noeviction" in command
     assert SERVICES["redis"]["volumes"] == ["redis:/data"]

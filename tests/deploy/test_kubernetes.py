@@ -13,8 +13,9 @@ import yaml
 
 import supervisor
 from supervisor.cli.lib import parser
-from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, VARIABLES, RunConfig, parse_duration, parse_size
+from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, VARIABLES, RunConfig
 from supervisor.engine.model.keys import Namespace
+from supervisor.units import parse_duration, parse_size
 from supervisor.web.security import PROBE
 from tests.deploy import crds, dockerfile
 

@@ -21,7 +21,7 @@ def test_prometheus_reads_its_configuration_and_the_rules(promtool):
 
 
 @pytest.mark.sampled(3)
-def test_each_alert_fires_when_it_should_and_only_then(promtool):
+def test_each_alert_fires_in_its_situation_and_no_other(promtool):
     done = promtool("test", "rules", *PLAYED)
     assert done.returncode == 0, done.stdout + done.stderr
 

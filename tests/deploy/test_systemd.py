@@ -15,8 +15,10 @@ import pytest
 
 import supervisor
 from supervisor.cli.lib import parser
-from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, Exit, RunConfig, parse_duration
+from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, RunConfig
+from supervisor.exit_codes import Exit
 from supervisor.linux.kernel import children_of
+from supervisor.units import parse_duration
 from tests.environment import without_settings
 
 ROOT = Path(__file__).parents[2]

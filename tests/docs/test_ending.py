@@ -7,10 +7,11 @@ import signal
 from pathlib import Path
 
 import supervisor
-from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, parse_duration
+from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS
 from supervisor.linux.kernel import HANDLED_SIGNALS, children_of
 from supervisor.master.model.shutdown_schedule import HURRIED_EXCHANGE_S, ShutdownSchedule
 from supervisor.master.model.signals import MEANINGS, Meaning
+from supervisor.units import parse_duration
 from tests.docs.pages import OPERATIONS, blocks, rows, section, tables
 from tests.docs.terminal import started
 

@@ -7,8 +7,9 @@ import subprocess
 import pytest
 
 from supervisor.cli.lib import parser
-from supervisor.config import FROM_KUBERNETES, IN_POOL, SETTINGS, VARIABLES, Exit
+from supervisor.config import FROM_KUBERNETES, IN_POOL, SETTINGS, VARIABLES
 from supervisor.engine.model.options import OPTIONS
+from supervisor.exit_codes import Exit
 from supervisor.master.model.environment import BASICS
 from tests.docs.pages import OPERATIONS, PAGES, RECIPES, blocks, path_of, rows
 
@@ -51,7 +52,7 @@ def test_every_shown_command_parses(command):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=path_of)
-def test_a_shell_reads_what_is_shown_for_it(page):
+def test_a_shell_reads_its_shown_lines(page):
     for block in blocks(page, "sh"):
         read = subprocess.run(["sh", "-n"], input=block, capture_output=True, text=True)
         assert (read.returncode, read.stderr) == (0, ""), block

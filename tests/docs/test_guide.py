@@ -34,7 +34,7 @@ FIRST, *EXAMPLES = (block for block in blocks(GUIDE, "python") if "@handler" not
 
 
 @pytest.mark.parametrize("block", EXAMPLES, ids=range(1, len(EXAMPLES) + 1))
-def test_the_examples_of_the_guide_answer_what_they_say(block, server, namespace, monkeypatch):
+def test_the_examples_of_the_guide_give_the_printed_answers(block, server, namespace, monkeypatch):
     monkeypatch.setenv("LEASEHOLD_REDIS_URL", server.url)
     monkeypatch.setenv("LEASEHOLD_NAMESPACE", namespace)
     names: dict[str, object] = {}

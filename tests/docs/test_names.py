@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from supervisor.cli.lib import parser
-from supervisor.config import Exit
+from supervisor.exit_codes import Exit
 from supervisor.ops import pages
 from tests.deploy import figures
 from tests.docs.pages import (

@@ -39,7 +39,7 @@ def test_handlers_on_the_pages_load_under_their_names(page, name, tmp_path):
     (tmp_path / "handlers/__init__.py").touch()
     (tmp_path / "handlers" / f"{name}.py").write_text(example(page, name))
     shutil.copy(ROOT / "tests/docs/shop.py", tmp_path)
-    code = "from supervisor.child import handlers; print(*handlers.load('handlers'))"
+    code = "from supervisor.child import loading; print(*loading.load('handlers'))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=30,

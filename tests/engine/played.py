@@ -125,8 +125,8 @@ class PlayedWorker:
         session, parts = self.session, [self._part_of(reply) for reply in replies]
         if session.serving.asks_for_names(wanted is not None, time.monotonic()):
             parts.append(Part(queue_counts.names(), session.serving.take_names))
-        if session.serving.asks_for_wish():
-            parts.append(Part(mailbox.wish(self.name), session.serving.take_wish))
+        if session.serving.asks_for_requests():
+            parts.append(Part(mailbox.serve_request(self.name), session.serving.take_serve_request))
             parts.append(Part(mailbox.requests(self.name), self._on_asks))
         if wanted is not None:
             parts.append(Part(session.leaser.command(wanted), self._on_granted))
@@ -152,11 +152,13 @@ class PlayedWorker:
             self._on_wakeup()
 
     def _on_wakeup(self) -> None:
-        _ended, granted = self.session.wakeups.read()
-        if granted is not None:
-            self.granted += granted.grant.leases
-        if b"ask" in self.session.wakeups.take_mail():
-            self.session.serving.look_for_wish()
+        end = self.session.wakeups.read()
+        if end is None:
+            return
+        if end.granted is not None:
+            self.granted += end.granted.grant.leases
+        if b"ask" in end.mail:
+            self.session.serving.look_for_requests()
 
     def rename(self) -> None:
         """Change the name, as a deregistered master does."""

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from handlers import files, text
-from supervisor.child.handlers import Fail
+from supervisor.child.orders import Fail
 
 
 def test_words_are_counted():
@@ -23,7 +23,7 @@ def compress(path: Path, token: int = 1, **data: object) -> dict:
     return files.compress(SimpleNamespace(data={"path": str(path), **data}, token=token))
 
 
-def test_file_is_compressed_in_one_step_however_often_it_starts(tmp_path):
+def test_file_is_compressed_in_one_step_over_several_starts(tmp_path):
     plain = tmp_path / "a[1].txt"
     plain.write_bytes(b"hello\n" * 1000)
     plain.chmod(0o640)

@@ -68,7 +68,7 @@ ALL = [threaded, blocking, looping, awaiting, *gates.ALL]
 
 
 @pytest.mark.parametrize("klass", ["calls.threaded", "calls.blocking", "calls.looping", "calls.awaiting"])
-def test_a_job_does_all_that_it_does_in_a_supervisor(application, klass):
+def test_a_job_has_all_calls_of_a_job_in_a_supervisor(application, klass):
     charged.clear()
 
     async def work(client):

@@ -43,9 +43,9 @@ def test_lease_wants_as_many_jobs_as_there_is_room_for(played):
     wanted = played.demand.take()
     assert (wanted.count, wanted.starting, wanted.woken, wanted.once) == (3, 3, False, ["once"])
     assert played.demand.take() is None
-    played.demand.ask(woken=True)
+    played.demand.lease_soon(woken=True)
     assert played.demand.take().woken
-    played.demand.ask()
+    played.demand.lease_soon()
     assert not played.demand.take().woken
 
 
@@ -72,7 +72,7 @@ def test_full_grant_is_followed_by_another_lease(played):
 
 def test_smaller_grant_is_followed_by_a_wait_until_the_next_job_is_due(played):
     played.grant(1, next_at_unix=1000.5)
-    played.demand.ask()
+    played.demand.lease_soon()
     played.grant(2, next_at_unix=1000.0)
     assert played.waited_s == [0.5, 0.05]
     assert [lease.token for lease in played.book.leases] == [1, 2]

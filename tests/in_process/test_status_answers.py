@@ -20,6 +20,6 @@ def test_standing_requests_are_answered_once_unless_an_answer_is_lost():
     answers.on_requests(REQUESTS)
     assert answers.parts(0.0) == []
     refusal.lost()
-    assert played.serving.asks_for_wish()
+    assert played.serving.asks_for_requests()
     answers.on_requests(REQUESTS)
     assert len(answers.parts(0.0)) == 1

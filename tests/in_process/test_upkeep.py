@@ -32,7 +32,7 @@ class Calls:
         return bool(due)
 
 
-def test_sweep_goes_on_until_it_has_visited_all(monkeypatch):
+def test_sweep_goes_on_until_all_is_visited(monkeypatch):
     monkeypatch.setattr(module, "next_sweep_s", lambda: 0.0)
 
     async def main():
@@ -41,7 +41,7 @@ def test_sweep_goes_on_until_it_has_visited_all(monkeypatch):
         calls = Calls(
             Swept(0.0, 0, 200, ["cron"]), StoreUnavailable("away"), Swept(0.0, SWEEP_COUNT, 0, []), Swept(0.0, 1, 0, [])
         )  # fmt: skip
-        demand = SimpleNamespace(ask=lambda: played.told.update(["asked"]))
+        demand = SimpleNamespace(lease_soon=lambda: played.told.update(["asked"]))
         serving = asyncio.create_task(Upkeep(calls, played.identity, played.serving, demand).serve())
         async with asyncio.timeout(SOON_S):
             await calls.is_idle.wait()

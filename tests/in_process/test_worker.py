@@ -95,7 +95,7 @@ def test_sys_exit_of_a_handler_is_a_death_and_not_the_applications_end(applicati
     application(work)
 
 
-def test_a_job_of_an_unknown_klass_waits_for_a_worker_that_has_it(application):
+def test_a_job_of_an_unknown_klass_waits_for_a_worker_with_the_handler(application):
     async def work(client):
         jid = await client.queue("q").put("elsewhere.run")
         async with Worker(client, "q", gates.ALL):
@@ -330,7 +330,7 @@ def test_worker_keeps_the_limits_of_jobs(application):
     application(work)
 
 
-def test_a_cancelled_job_is_cancelled_where_it_awaits(application):
+def test_a_cancelled_job_stops_at_its_await(application):
     async def work(client):
         jid = await client.queue("q").put("gates.hold")
         async with Worker(client, "q", gates.ALL):

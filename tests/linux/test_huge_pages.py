@@ -65,7 +65,7 @@ def test_sparse_memory_takes_no_more_than_before():
         assert huge_pages.gather(before) == 0
 
 
-def test_earlier_memory_stays_as_it_is(loaded):
+def test_earlier_memory_stays_unchanged(loaded):
     assert huge_pages.gather(huge_pages.private()) == 0
 
 

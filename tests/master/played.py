@@ -11,6 +11,7 @@ from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.transport.dialer import Dialer
 from supervisor.engine.transport.link import LinkLost
 from supervisor.engine.worker.session import Session
+from supervisor.engine.worker.wait import WaitsFor
 from supervisor.master.drain import Drain
 from supervisor.master.inbox import Inbox
 from supervisor.master.jobs.job_shutdown import JobShutdown
@@ -102,7 +103,7 @@ class PlayedMaster:
     @property
     def is_waiting(self) -> bool:
         """True if Redis knows all outcomes, and the master waits for a wake-up with a lease behind the wait."""
-        return self.session.idle and self.session.wakeups.waiting and self.session.wakeups.waits_for_queues
+        return self.session.idle and self.session.wakeups.waiting and self.session.wakeups.waits_for is WaitsFor.QUEUES
 
     def turn_until(self, holds: Callable[[], Any]) -> None:
         deadline_at = clock.monotonic() + SOON_S

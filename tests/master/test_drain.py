@@ -3,7 +3,7 @@
 import os
 
 from supervisor import clock, messages
-from supervisor.config import Exit
+from supervisor.exit_codes import Exit
 from supervisor.master.model.signals import By
 from supervisor.master.model.states import Phase
 from tests.parts import await_readable, rest

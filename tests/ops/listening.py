@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
-from supervisor.config import ListenAddress
 from supervisor.ops import http
 from supervisor.ops.http_queries import COMPLAINT, HttpQueries
+from supervisor.setting_values import ListenAddress
 
 LOCAL = ListenAddress("127.0.0.1", 0)
 

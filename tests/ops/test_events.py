@@ -193,7 +193,7 @@ def test_many_events_at_once_are_written_as_each_alone(pipe, monkeypatch, format
     assert written[0] == written[1] != b""
 
 
-def test_fields_of_many_events_are_made_only_if_they_are_written(pipe):
+def test_fields_of_many_events_are_made_only_for_written_events(pipe):
     reading, writing = pipe
     events = Events(writing, "json", "info")
     events.emit_each("job.started", pytest.fail, ["a", "b"])
@@ -465,7 +465,7 @@ def test_a_pipe_that_cannot_be_reopened_never_blocks(pipe, monkeypatch):
     def refuse(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("supervisor.ops.events.os.open", refuse)
+    monkeypatch.setattr("supervisor.ops.log_sink.os.open", refuse)
     events = Events(writing, "json", "info")
     for number in range(2_000):
         events.emit("job.completed", **{**DONE, "attempt": number})

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.config import ListenAddress
 from supervisor.ops import http, pages
+from supervisor.setting_values import ListenAddress
 from tests.ops.listening import Site, answer_of
 
 

@@ -49,7 +49,7 @@ def test_names_end_with_their_unit(name):
     }
 
 
-def test_the_manual_lists_every_metric_as_it_is():
+def test_the_manual_lists_every_metric_of_the_table():
     page = (ROOT / "deploy/docs/metrics.md").read_text()
     listed = re.findall(r"^\| `(leasehold_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", page, re.MULTILINE)
     assert listed == [
@@ -57,7 +57,7 @@ def test_the_manual_lists_every_metric_as_it_is():
     ]
 
 
-def test_prometheus_reads_every_metric_as_what_it_is(everything):
+def test_prometheus_reads_every_metric_with_its_type(everything):
     content_type, text = render(everything)
     assert content_type.startswith("text/plain")
     families = {family.name: family for family in parse(text.decode())}

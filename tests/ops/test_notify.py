@@ -54,7 +54,7 @@ def start(manager):
         each.close()
 
 
-def test_ready_is_reported_once_it_can_lease(manager, start):
+def test_the_supervisor_reports_ready_once_it_can_lease(manager, start):
     notify = start()
     notify.promise_ready(60.0)
     assert manager.heard() == [[f"EXTEND_TIMEOUT_USEC={int((60 + CLOSING_S) * 1e6)}"]]
@@ -80,14 +80,14 @@ def test_a_reload_is_reported_even_while_redis_is_away(manager, start):
     assert manager.heard() == [["READY=1", "STATUS=redis-away, 0/1 busy"]]
 
 
-def test_a_reload_before_it_is_ready_is_no_reload(manager, start):
+def test_a_reload_before_readiness_is_not_reported(manager, start):
     notify = start()
     notify.update(100.0, ServiceState(False, True, None, "booting"))
     notify.update(101.0, ServiceState(True, False, None, "serving"))
     assert manager.heard() == [["STATUS=booting"], ["READY=1", "STATUS=serving"]]
 
 
-def test_a_drain_reports_its_time_and_only_changes_of_it(manager, start):
+def test_a_drain_reports_its_time_and_only_changes_of_the_time(manager, start):
     notify = start()
     notify.update(100.0, SERVING)
     manager.heard()

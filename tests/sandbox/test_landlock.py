@@ -157,7 +157,7 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("abi", KNOWN)
-def test_each_version_restricts_exactly_what_it_knows(abi, monkeypatch):
+def test_each_version_restricts_exactly_its_known_rights(abi, monkeypatch):
     asked = []
 
     def system_call(_number, *arguments):

@@ -23,7 +23,7 @@ from supervisor import (
     handler,
 )
 from supervisor.child import around
-from supervisor.child.handlers import HandlersError
+from supervisor.child.handler import HandlersError
 from supervisor.engine.embedded import embedded
 from supervisor.engine.embedded.embedded import EmbeddedError
 from supervisor.engine.embedded.private_server import PrivateServer
@@ -169,7 +169,7 @@ def test_wrong_data_is_broken_and_calls_no_handler(leasehold):
         run.check()
 
 
-def test_followers_run_when_they_are_due(leasehold):
+def test_followers_run_at_their_due_time(leasehold):
     receipt.put(user=3)
     [first, second] = leasehold.run()
     assert [put["klass"] for put in first.puts] == ["mail.welcome", "mail.other"]
@@ -428,7 +428,7 @@ def test_crash_in_a_function_around_the_job_is_a_death(leasehold, monkeypatch, c
 
 
 @pytest.mark.parametrize("half", ["first", "second"])
-def test_failure_of_the_test_in_a_function_around_the_job_fails_it(leasehold, monkeypatch, half):
+def test_failure_in_a_function_around_the_job_fails_the_test(leasehold, monkeypatch, half):
     monkeypatch.setattr(around, "registered", [])
 
     @around_job

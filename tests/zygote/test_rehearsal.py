@@ -17,7 +17,7 @@ def surroundings():
     return os.getcwd(), open_fds(), kernel.children_of_self(), os.umask(0o22), resource.getrlimit(resource.RLIMIT_DATA)
 
 
-def test_rehearsal_leaves_everything_as_it_was(tmp_path):
+def test_rehearsal_changes_nothing(tmp_path):
     (tmp_path / "zygote-1").mkdir()
 
     def run():

@@ -16,7 +16,7 @@ import supervisor
 from supervisor.cli.lib.options import within
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError, near
 from supervisor.cli.lib.terminal import note, say, table
-from supervisor.config import Exit
+from supervisor.exit_codes import Exit
 
 EXAMPLES = """\
 examples:

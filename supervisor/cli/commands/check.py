@@ -10,7 +10,7 @@ from supervisor.cli.lib.connection import add_connection, connect
 from supervisor.cli.lib.options import MOST, add_json
 from supervisor.cli.lib.parser import Subparsers
 from supervisor.cli.lib.terminal import counted, note, say, say_json, table
-from supervisor.config import Exit
+from supervisor.exit_codes import Exit
 
 CHECK_EXAMPLES = """\
 examples:

@@ -19,8 +19,8 @@ from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError, near
 from supervisor.cli.lib.payload import add_data_flag, is_given, read_payload
 from supervisor.cli.lib.shown import age, as_dict
 from supervisor.cli.lib.terminal import counted, note, say, say_json, table
-from supervisor.config import parse_duration
 from supervisor.engine.client.sync_calls import calls_of
+from supervisor.units import parse_duration
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client

@@ -11,7 +11,8 @@ import sys
 
 from supervisor import clock
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError
-from supervisor.config import SETTINGS, ListenAddress, read
+from supervisor.config import SETTINGS, read
+from supervisor.setting_values import ListenAddress
 
 EXAMPLES = """\
 examples:

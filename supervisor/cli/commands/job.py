@@ -22,7 +22,7 @@ from supervisor.cli.lib.shown import (
     state_words,
 )
 from supervisor.cli.lib.terminal import counted, local_time, say, say_json
-from supervisor.config import megabytes, parse_duration
+from supervisor.units import megabytes, parse_duration
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client

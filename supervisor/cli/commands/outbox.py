@@ -11,7 +11,8 @@ from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.options import read_options, whole
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError
 from supervisor.cli.lib.terminal import note, say
-from supervisor.config import Exit, parse_duration
+from supervisor.exit_codes import Exit
+from supervisor.units import parse_duration
 
 if TYPE_CHECKING:
     from supervisor.contrib.outbox.databases import Database

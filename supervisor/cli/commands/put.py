@@ -61,6 +61,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--on-parent-failure", metavar="WHAT", help="what to do if one of them fails: wait, fail or run (default: fail)"
     )
+    parser.add_argument("--together", metavar="KEY", help="end the jid in {KEY}: all such jobs lie in one shard")
     parser.add_argument("--debounce", metavar="DURATION", help="with --unique: start it so long after the last put")
     parser.add_argument("--throttle", metavar="DURATION", help="with --unique: at most one job of the key in this time")
     parser.add_argument("--collect", metavar="DURATION", help="with --unique=KEY: one job for all data put within this")
@@ -86,12 +87,14 @@ def run(args: argparse.Namespace) -> int:
 
         return put_lines(args, options)
     data = read_payload(args)
-    from supervisor.engine.model.new_jobs import new_jid
+    from supervisor.engine.model.new_jobs import fresh_jid
 
     with connect(args) as client, arguments():
         queue = client.queue(args.queue)
         if not args.add:
-            jid = options.setdefault("jid", new_jid())
+            if "jid" not in options:
+                options["jid"] = fresh_jid(args.queue, args.klass, data, options)
+            jid = options["jid"]
             holder = queue.put(args.klass, data, **options)
             say(holder)
             if holder != jid:

@@ -11,7 +11,7 @@ from supervisor.cli.lib.connection import add_connection
 from supervisor.cli.lib.parser import Subparsers
 from supervisor.cli.lib.supervisors import add_timeout, add_workers, is_done, report_undone, request
 from supervisor.cli.lib.terminal import say
-from supervisor.config import Exit
+from supervisor.exit_codes import Exit
 
 EXAMPLES = """\
 examples:

@@ -9,7 +9,7 @@ from typing import Any
 from supervisor.cli.lib.connection import add_connection
 from supervisor.cli.lib.parser import Subparsers, UsageError
 from supervisor.cli.lib.supervisors import add_targets, add_timeout, report_undone, request, targets
-from supervisor.config import parse_processes
+from supervisor.setting_values import parse_processes
 
 EXAMPLES = """\
 examples:

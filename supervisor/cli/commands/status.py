@@ -13,7 +13,7 @@ from supervisor.cli.lib.served import is_present, is_status
 from supervisor.cli.lib.shown import span, work_of
 from supervisor.cli.lib.supervisors import add_query_flags, ask, report_silent
 from supervisor.cli.lib.terminal import local_time, note, say, say_json, table
-from supervisor.config import Exit
+from supervisor.exit_codes import Exit
 
 EXAMPLES = """\
 examples:

@@ -17,7 +17,7 @@ from supervisor.cli.lib.options import read_options, whole
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError
 from supervisor.cli.lib.payload import add_data_flag, is_given, read_payload
 from supervisor.cli.lib.terminal import note, say
-from supervisor.config import parse_duration
+from supervisor.units import parse_duration
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client

@@ -15,7 +15,8 @@ from supervisor.cli.lib.connection import add_connection, client_options, connec
 from supervisor.cli.lib.options import read_options
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError
 from supervisor.cli.lib.terminal import note
-from supervisor.config import Exit, ListenAddress, parse_address
+from supervisor.exit_codes import Exit
+from supervisor.setting_values import ListenAddress, parse_address
 
 if TYPE_CHECKING:
     from supervisor.web.auth import Auth

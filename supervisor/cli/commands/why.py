@@ -12,8 +12,8 @@ from supervisor.cli.lib.options import add_json, read_options
 from supervisor.cli.lib.parser import Subparsers, UsageError
 from supervisor.cli.lib.shown import shortened
 from supervisor.cli.lib.terminal import local_time, say, say_json
-from supervisor.config import parse_duration
 from supervisor.engine.model.bounds import WHY_S
+from supervisor.units import parse_duration
 
 if TYPE_CHECKING:
     from supervisor.engine.why.record import Why

@@ -24,7 +24,7 @@ from supervisor.cli.lib.connection import arguments
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError
 from supervisor.cli.lib.progress import ProgressLine
 from supervisor.cli.lib.terminal import note, say, table
-from supervisor.config import Exit
+from supervisor.exit_codes import Exit
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client

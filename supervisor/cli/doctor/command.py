@@ -15,9 +15,10 @@ from supervisor.cli.doctor.findings import Finding, exit_code, ok, problem, warn
 from supervisor.cli.lib.options import add_json
 from supervisor.cli.lib.parser import Subparsers, add_settings, given
 from supervisor.cli.lib.terminal import counted, note, say, say_json
-from supervisor.config import SETTINGS, ConfigError, Exit, RunConfig
+from supervisor.config import SETTINGS, ConfigError, RunConfig
 from supervisor.engine.embedded.embedded import refusal
 from supervisor.engine.transport.credentials import load
+from supervisor.exit_codes import Exit
 
 EXAMPLES = """\
 examples:

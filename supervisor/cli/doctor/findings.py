@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from supervisor.config import Exit
+from supervisor.exit_codes import Exit
 
 Level = Literal["ok", "warning", "problem"]
 

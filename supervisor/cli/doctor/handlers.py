@@ -20,11 +20,13 @@ import psutil
 from supervisor import clock
 from supervisor.cli.doctor.findings import Finding, ok, problem, warning
 from supervisor.cli.lib.terminal import counted
-from supervisor.config import Exit, RunConfig, megabytes
+from supervisor.config import RunConfig
+from supervisor.exit_codes import Exit
 from supervisor.linux import kernel
 from supervisor.master.model import environment, outcome_rules
 from supervisor.master.model.zygote_handle import ZygoteHandle, boot_of, fork_warnings
 from supervisor.messages import BootFailed, HandlerSettings, Ready
+from supervisor.units import megabytes
 
 _CHECK: Final = "handlers"
 #: Time for the zygote to end, and for the processes that it leaves.

@@ -20,9 +20,11 @@ import psutil
 
 from supervisor.cli.doctor import interpreter
 from supervisor.cli.doctor.findings import Finding, ok, problem, warning
-from supervisor.config import Exit, RunConfig, megabytes, no_workdir
+from supervisor.config import RunConfig, no_workdir
+from supervisor.exit_codes import Exit
 from supervisor.linux import cgroups, kernel
 from supervisor.master.model import environment, memory
+from supervisor.units import megabytes
 
 #: Descriptors that a master opens per child (sockets, output, stacks, pidfd, payloads under way), and the rest.
 _FILES_PER_CHILD: Final = 8

@@ -15,13 +15,14 @@ import orjson
 from supervisor.cli.doctor.findings import Finding, ok, problem
 from supervisor.cli.lib.described import environment
 from supervisor.cli.lib.terminal import counted
-from supervisor.config import Exit, RunConfig
+from supervisor.config import RunConfig
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.client.sync_handles import Job
 from supervisor.engine.commands import entries
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.transport.credentials import load
+from supervisor.exit_codes import Exit
 from supervisor.redis_url import EMBEDDED
 
 _CHECK: Final = "queued-jobs"

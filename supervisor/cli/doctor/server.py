@@ -13,7 +13,7 @@ from supervisor.cli.doctor.findings import Finding, ok, problem, warning
 from supervisor.cli.lib.served import ask_servers
 from supervisor.cli.lib.shown import by_words
 from supervisor.cli.lib.terminal import counted
-from supervisor.config import Exit, RunConfig, megabytes
+from supervisor.config import RunConfig
 from supervisor.engine.client.examine import Examiner
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
@@ -27,6 +27,8 @@ from supervisor.engine.model.options import Value
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.transport.credentials import load
 from supervisor.engine.worker.push_listeners import MOST_LISTENERS
+from supervisor.exit_codes import Exit
+from supervisor.units import megabytes
 
 _PINGS: Final = 20
 _SLOW_S: Final = 0.020

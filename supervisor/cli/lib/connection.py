@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from supervisor.cli.lib.actor import actor_of, add_actor
 from supervisor.cli.lib.parser import Refusal, UsageError, add_settings, given
 from supervisor.cli.lib.terminal import note
-from supervisor.config import CONNECTION, Exit, read
+from supervisor.config import CONNECTION, read
+from supervisor.exit_codes import Exit
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client

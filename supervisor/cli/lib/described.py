@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from supervisor.cli.lib.parser import Refusal, add_settings, given
-from supervisor.config import IN_POOL, SETTINGS, Exit, read
+from supervisor.config import IN_POOL, SETTINGS, read
+from supervisor.exit_codes import Exit
 
 _SETTINGS: Final = tuple(setting for setting in SETTINGS if setting.flag in ("handlers", "boot-timeout"))
 #: Handlers get none of these, in `run` either.

@@ -22,9 +22,9 @@ from supervisor.cli.lib.payload import decoded
 from supervisor.cli.lib.progress import ProgressLine
 from supervisor.cli.lib.shown import span
 from supervisor.cli.lib.terminal import counted, note, say
-from supervisor.config import Exit
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.model.bounds import DATA_BYTES
+from supervisor.exit_codes import Exit
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client

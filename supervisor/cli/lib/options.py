@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from supervisor.cli.lib.parser import OptionalValue, UsageError, near
-from supervisor.config import parse_duration
 from supervisor.engine.model.bounds import MOST as MOST
+from supervisor.units import parse_duration
 
 Reader = Callable[[str], Any]
 
@@ -124,6 +124,7 @@ PUT_OPTIONS: Mapping[str, Reader] = {
     "throttle": parse_duration,
     "collect": parse_duration,
     "most": whole,
+    "together": str,
 }
 #: Those of a recurring job.
 RECUR_OPTIONS: Mapping[str, Reader] = {

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn, Protocol
 
-from supervisor.config import SETTINGS, ConfigError, Exit, Setting
+from supervisor.config import SETTINGS, ConfigError, Setting
+from supervisor.exit_codes import Exit
 
 #: command -> its module in supervisor.cli, and its summary in --help.
 COMMANDS = {

@@ -13,8 +13,9 @@ from supervisor.cli.lib.options import add_json, read_options
 from supervisor.cli.lib.parser import Refusal, UsageError, near
 from supervisor.cli.lib.shown import span
 from supervisor.cli.lib.terminal import note, say
-from supervisor.config import Exit, parse_duration
 from supervisor.engine.model.bounds import ASK_S
+from supervisor.exit_codes import Exit
+from supervisor.units import parse_duration
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client

@@ -14,8 +14,9 @@ from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.options import read_options
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError, given
 from supervisor.cli.lib.terminal import say
-from supervisor.config import CONNECTION, parse_duration, read
+from supervisor.config import CONNECTION, read
 from supervisor.redis_url import redacted
+from supervisor.units import parse_duration
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client

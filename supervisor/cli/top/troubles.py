@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 from supervisor.cli.lib.shown import span
 from supervisor.cli.lib.terminal import counted
 from supervisor.cli.top.model import LATE_S, Model, Pane, Row, Status, Tone, number
-from supervisor.config import megabytes
 from supervisor.engine.commands.concerns import Concerns, QueueConcerns
 from supervisor.engine.commands.queue_counts import Depths
+from supervisor.units import megabytes
 
 #: Troubles of one kind that are listed. The other panes and pages have all.
 MOST_OF_A_KIND: Final = 20

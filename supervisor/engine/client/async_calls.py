@@ -9,8 +9,8 @@ from supervisor.engine.client.around_put import AroundPut, registered
 from supervisor.engine.client.async_shards import AsyncShards
 from supervisor.engine.client.async_store import AsyncStore
 from supervisor.engine.client.connection import Clock, check_may_wait
-from supervisor.engine.client.placing import Sent
 from supervisor.engine.client.put_batches import answers_of, jids_of
+from supervisor.engine.client.sharded_puts import Sent
 from supervisor.engine.commands import mailbox, putting, recurrences, settings
 from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.command import Command, checked_claim

@@ -15,8 +15,8 @@ from supervisor.engine.client.async_store import AsyncStore
 from supervisor.engine.client.connection import T
 from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.job_stream import AsyncJobStream, StreamReading
-from supervisor.engine.client.placing import Placing, Sent
 from supervisor.engine.client.put_batches import BatchAnswer, most_under_way
+from supervisor.engine.client.sharded_puts import Sent, ShardedPuts
 from supervisor.engine.commands import dividing, putting, waits
 from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.command import Command
@@ -170,22 +170,22 @@ class AsyncShards:
                 return Sent(batches, answers)
             # The first batch goes alone: if it is refused, no other was sent.
             await self._learn(answers[0], clock.monotonic() + _MOVING_S)
-        return await self._put_apart(Placing(batches), now, wanted)
+        return await self._put_apart(ShardedPuts(batches), now, wanted)
 
     async def _put_apart(
-        self, placing: Placing, now: Callable[[], float | None], wanted: Acknowledgement | None
+        self, puts: ShardedPuts, now: Callable[[], float | None], wanted: Acknowledgement | None
     ) -> Sent:
         """Put jobs into their shards, one after the other. What one refuses for the number of shards is placed anew."""
         until_at = clock.monotonic() + _MOVING_S
-        while placing.left and not placing.has_failed:
+        while puts.left and not puts.has_failed:
             await self.places()
-            strays = await self._strays_among(placing.left)
-            for part in placing.divide(strays, self._count.number):
-                has_failed = placing.has_failed
+            strays = await self._strays_among(puts.left)
+            for part in puts.divide(strays, self._count.number):
+                has_failed = puts.has_failed
                 part.take([] if has_failed else await self._put_at(self._stores[part.shard], part.batches, now, wanted))
-            if placing.refusal is not None:
-                await self._learn(placing.refusal, until_at)
-        return placing.sent()
+            if puts.refusal is not None:
+                await self._learn(puts.refusal, until_at)
+        return puts.sent()
 
     async def _strays_among(self, jobs: Sequence[NewJob]) -> frozenset[str]:
         """Return the jids of those jobs that must go to the first shard, because something of theirs strays there."""

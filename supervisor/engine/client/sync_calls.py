@@ -8,8 +8,8 @@ from supervisor.clock import monotonic
 from supervisor.engine.client.answers import Answers, checked_wait_s
 from supervisor.engine.client.around_put import AroundPut, registered
 from supervisor.engine.client.connection import Clock, check_may_wait
-from supervisor.engine.client.placing import Sent
 from supervisor.engine.client.put_batches import answers_of, jids_of
+from supervisor.engine.client.sharded_puts import Sent
 from supervisor.engine.client.sync_shards import Shards
 from supervisor.engine.client.sync_store import Store
 from supervisor.engine.commands import mailbox, putting, recurrences, settings

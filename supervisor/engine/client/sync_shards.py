@@ -13,8 +13,8 @@ from supervisor import clock
 from supervisor.engine.client.connection import T
 from supervisor.engine.client.event_stream import EventFilter, EventStream
 from supervisor.engine.client.job_stream import JobStream, StreamReading
-from supervisor.engine.client.placing import Placing, Sent
 from supervisor.engine.client.put_batches import BatchAnswer, most_under_way
+from supervisor.engine.client.sharded_puts import Sent, ShardedPuts
 from supervisor.engine.client.sync_store import Store
 from supervisor.engine.commands import dividing, putting, waits
 from supervisor.engine.commands.acknowledge import Acknowledgement
@@ -167,20 +167,20 @@ class Shards:
                 return Sent(batches, answers)
             # The first batch goes alone: if it is refused, no other was sent.
             self._learn(answers[0], clock.monotonic() + _MOVING_S)
-        return self._put_apart(Placing(batches), now, wanted)
+        return self._put_apart(ShardedPuts(batches), now, wanted)
 
-    def _put_apart(self, placing: Placing, now: Callable[[], float | None], wanted: Acknowledgement | None) -> Sent:
+    def _put_apart(self, puts: ShardedPuts, now: Callable[[], float | None], wanted: Acknowledgement | None) -> Sent:
         """Put jobs into their shards, one after the other. What one refuses for the number of shards is placed anew."""
         until_at = clock.monotonic() + _MOVING_S
-        while placing.left and not placing.has_failed:
+        while puts.left and not puts.has_failed:
             self.places()
-            strays = self._strays_among(placing.left)
-            for part in placing.divide(strays, self._count.number):
-                has_failed = placing.has_failed
+            strays = self._strays_among(puts.left)
+            for part in puts.divide(strays, self._count.number):
+                has_failed = puts.has_failed
                 part.take([] if has_failed else self._put_at(self._stores[part.shard], part.batches, now, wanted))
-            if placing.refusal is not None:
-                self._learn(placing.refusal, until_at)
-        return placing.sent()
+            if puts.refusal is not None:
+                self._learn(puts.refusal, until_at)
+        return puts.sent()
 
     def _strays_among(self, jobs: Sequence[NewJob]) -> frozenset[str]:
         """Return the jids of those jobs that must go to the first shard, because something of theirs strays there."""

@@ -62,7 +62,7 @@ KINDS: Final = {
     "counter-behind": "a counter is below what was drawn from it, and would give it a second time",
     "lost-mark": "a key that marks the layout is missing or wrong, and does not stop clients of another layout",
     "foreign-type": "a key is of another type than its name says",
-    "no-expiry": "a worker's record or mail, a question or an answer would stay for ever",
+    "no-expiry": "a worker's record or mail, a request or an answer would stay for ever",
 }
 
 

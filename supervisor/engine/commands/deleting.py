@@ -81,7 +81,7 @@ def delete(
     for _ in range(_PASSES):
         found = yield from clearing.once()
         # A persistent job would come back into the deleted queue.
-        ran = yield from clearing.drop_from("running" if stop else "endless")
+        ran = yield from clearing.drop_from("running" if stop else "persistent")
         dropped, stopped = dropped + found, stopped + ran
         if not found and not ran:
             break

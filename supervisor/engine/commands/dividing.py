@@ -1,6 +1,6 @@
-"""Builds the commands that say how many shards a namespace has, and what strays. Runs where Redis is spoken to.
+"""Builds the commands that say how many shards a namespace has, and what strays.
 
-Must not do I/O.
+Runs in every process that speaks to Redis. Must not do I/O.
 """
 
 from collections.abc import Sequence

@@ -34,7 +34,7 @@ class Grant:
 
     `now_unix` is the time of the reply by the same clock. `next_at_unix`: when to ask again; None if no time is known
     or all jobs asked for were given. `due`: cron recurrences to `spawn`. `unreadable`: jids of damaged records, whose
-    leases are left to expire, so that the jobs fail in the end. `wish_number`: how many requests
+    leases are left to expire, so that the jobs fail in the end. `request_number`: how many requests
     to this worker there were so far. `starting`: the first so many of `leases` count as started. `acknowledged`: False
     if too few replicas have the leases of jobs that must not start twice.
     """
@@ -44,7 +44,7 @@ class Grant:
     leases: list[LeaseRecord]
     due: list[DueCron]
     unreadable: Sequence[str] = ()
-    wish_number: int = 0
+    request_number: int = 0
     starting: int = 0
     acknowledged: bool = True
 
@@ -271,7 +271,7 @@ def _parse_renewals(reply: list[Any]) -> Renewals:
 
 
 def _parse_grant(worker: str, starts: int, reply: list[Any]) -> Grant:
-    now_ms, next_ms, token, due, wish_number, ends, jids, rows = reply
+    now_ms, next_ms, token, due, request_number, ends, jids, rows = reply
     expires = {queue: ms / 1000 for queue, ms in zip(ends[::2], ends[1::2], strict=True)}
     leases, unreadable, starting, end = [], [], starts, token + starts
     for jid, row in zip(jids, rows, strict=True):
@@ -296,7 +296,7 @@ def _parse_grant(worker: str, starts: int, reply: list[Any]) -> Grant:
         token += 1
     next_at_unix = next_ms / 1000 if next_ms else None
     return Grant(
-        now_ms / 1000, next_at_unix, leases, [parse_due(row) for row in due], unreadable, wish_number, starting
+        now_ms / 1000, next_at_unix, leases, [parse_due(row) for row in due], unreadable, request_number, starting
     )
 
 

@@ -39,7 +39,7 @@ def tell(worker: str, message: str | bytes) -> Command[int]:
 
 
 def ask(
-    question: str,
+    request: str,
     workers: Sequence[str] | str | None,
     what: str,
     argument: object = None,
@@ -62,16 +62,16 @@ def ask(
     if len(text) > ARGUMENT_BYTES:
         raise ValueError(f"argument must have at most {ARGUMENT_BYTES} bytes as JSON, not {len(text)}")
     stands = milliseconds("stands_s", stands_s, least=0)
-    args: tuple[Argument, ...] = (checked_name("question", question), checked_name("what", what), text, stands)
+    args: tuple[Argument, ...] = (checked_name("request", request), checked_name("what", what), text, stands)
     return Command(scripts.ASK, (now_ms(now), *args, checked_by(by), *names), parse_names, route=home)
 
 
-def answer(worker: str, question: str, answer: object, *, now: float | None = None) -> Command[bool]:
+def answer(worker: str, request: str, answer: object, *, now: float | None = None) -> Command[bool]:
     """Answer a request with any JSON of at most 1 MiB. Answers False if the request was answered or has expired."""
     text = to_json("answer", [checked_name("worker", worker), answer])
     if len(text) > ANSWER_BYTES:
         raise ValueError(f"answer must have at most {ANSWER_BYTES} bytes as JSON, not {len(text)}: give a part of it")
-    args = now_ms(now), worker, checked_name("question", question), text
+    args = now_ms(now), worker, checked_name("request", request), text
     return Command(scripts.ANSWER, args, bool, route=home)
 
 
@@ -82,16 +82,16 @@ def requests(worker: str, *, now: float | None = None) -> Command[list[OperatorR
 
 def _parse_requests(reply: list[Any]) -> list[OperatorRequest]:
     requests = []
-    for question, what, argument in reply:
+    for request, what, argument in reply:
         with contextlib.suppress(ValueError):  # a damaged request expires by itself
             requests.append(
-                OperatorRequest(question.decode(), what.decode(), orjson.loads(argument) if argument else None)
+                OperatorRequest(request.decode(), what.decode(), orjson.loads(argument) if argument else None)
             )
     return requests
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ServeRequest:
     """The last request to a supervisor to serve other queues.
 
     `number` counts its requests so far. Empty `queues`: there was no such request. `order` None: the order does not
@@ -120,11 +120,11 @@ def serve(
     return Command(scripts.SERVE, (*args, *patterns), int, route=repeated)
 
 
-def wish(worker: str) -> Command[Wish]:
+def serve_request(worker: str) -> Command[ServeRequest]:
     """Read which queues a worker was last asked to serve."""
-    return Command(scripts.WISH, (checked_name("worker", worker),), _parse_wish, route=home)
+    return Command(scripts.SERVED, (checked_name("worker", worker),), _parse_serve_request, route=home)
 
 
-def _parse_wish(reply: list[Any]) -> Wish:
+def _parse_serve_request(reply: list[Any]) -> ServeRequest:
     number, order, *queues = reply
-    return Wish(number, parse_names(queues), order.decode() or None)
+    return ServeRequest(number, parse_names(queues), order.decode() or None)

@@ -18,10 +18,10 @@
 --- @include clock
 --- @include plan
 local asks, id = P .. "asks:" .. ARGV[2], ARGV[3]
-for _, question in ipairs(redis.call("LRANGE", asks, 0, -1)) do
-  local ends, asked = string.match(question, "^(%d+)\n(.-)\n")
+for _, request in ipairs(redis.call("LRANGE", asks, 0, -1)) do
+  local ends, asked = string.match(request, "^(%d+)\n(.-)\n")
   if asked == id and tonumber(ends) > now then
-    strike(asks, question)
+    strike(asks, request)
     push(P .. "answer:" .. id, ARGV[4], 1000, 60000)
     commit()
     return 1

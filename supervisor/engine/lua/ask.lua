@@ -23,7 +23,7 @@
 --- @include acts
 local id, what, argument, stands = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local MOST = 100
-local question = string.format("%d\n%s\n%s\n%s", now + stands, id, what, argument)
+local request = string.format("%d\n%s\n%s\n%s", now + stands, id, what, argument)
 local asked = {}
 
 -- Return false if no worker of this name is running: workers number their exchanges.
@@ -31,7 +31,7 @@ local function ask(worker)
   local exchange, asks = P .. "worker:" .. worker, P .. "asks:" .. worker
   local known = redis.call("HMGET", exchange, "number", "wish")
   if not known[1] then return false end
-  push(asks, question, MOST, math.max(stands, redis.call("PTTL", asks)))
+  push(asks, request, MOST, math.max(stands, redis.call("PTTL", asks)))
   set_fields({ exchange, "wish", (tonumber(known[2]) or 0) + 1 })
   hint(worker, "ask")
   asked[#asked + 1] = worker

@@ -15,8 +15,8 @@
 --- @include this_layout
 --- @include clock
 local asks = {}
-for _, question in ipairs(redis.call("LRANGE", P .. "asks:" .. ARGV[2], 0, -1)) do
-  local ends, id, what, argument = string.match(question, "^(%d+)\n(.-)\n(.-)\n(.*)$")
+for _, request in ipairs(redis.call("LRANGE", P .. "asks:" .. ARGV[2], 0, -1)) do
+  local ends, id, what, argument = string.match(request, "^(%d+)\n(.-)\n(.-)\n(.*)$")
   if ends and tonumber(ends) > now then asks[#asks + 1] = { id, what, argument } end
 end
 return asks

@@ -8,7 +8,7 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   queue
 -- ARGV[3]   place: waiting, front, scheduled, depends, parked, apart, running, recurring, in; "lane:" and its name;
---           "endless": the running persistent jobs; "given": the listed jids, whatever their data
+--           "persistent": the running persistent jobs; "given": the listed jids, whatever their data
 -- ARGV[4]   offset: number of jobs to skip
 -- ARGV[5]   count, the most jobs to examine, 1 to 1000
 -- ARGV[6]   "=" and a lane: only its jobs; "": all lanes
@@ -31,14 +31,14 @@
 local queue, part, offset, count = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local of_lane, kind, data = ARGV[6], ARGV[7], ARGV[8]
 local lane = string.match(part, "^lane:(.*)$")
-local key = lane and lanes.line(queue, lane) or queue_key(queue, part == "endless" and "running" or part)
+local key = lane and lanes.line(queue, lane) or queue_key(queue, part == "persistent" and "running" or part)
 local has_number = lane or part == "waiting" or part == "scheduled"
 local has_keys = kind == "json" and string.find(data, "{", 1, true)
 local deleted, unjudged = {}, {}
 
 local function matches(rec)
   if of_lane ~= "" and "=" .. (rec.lane or "") ~= of_lane then return false end
-  if part == "endless" and not rec.persistent then return false end
+  if part == "persistent" and not rec.persistent then return false end
   if kind == "" then return true end
   if rec.bytes == "entry" then
     unjudged[#unjudged + 1] = rec.jid

@@ -10,10 +10,11 @@
 -- ARGV[3]   number of queues to skip; -1 = all
 --
 -- Returns   array: the layout: "1", "2", "new", "back" (on the way to 1), "newer", "lost" (2 without its mark),
---           "sharded" (2 in several shards) or "moving" (on the way to these); its mark | ""; now in ms; an array of the workers that live or hold leases that run, each an array: name, when
---           it was seen in ms, number of its leases, when the last of the first 100 ends in ms | 0; the numbers of
---           options, tracked jobs, tags, workers and queues; both numbers for the next call; the numbers of jobs apart,
---           of jobs that wait for a signal without a time limit, and of batches that have not ended.
+--           "sharded" (2 in several shards) or "moving" (on the way to these); its mark | ""; now in ms; an array of
+--           the workers that live or hold leases that run, each an array: name, when it was seen in ms, number of its
+--           leases, when the last of the first 100 ends in ms | 0; the numbers of options, tracked jobs, tags, workers
+--           and queues; both numbers for the next call; the numbers of jobs apart, of jobs that wait for a signal
+--           without a time limit, and of batches that have not ended.
 --           Of the workers seen lately the first call returns up to 1,000. One call looks at 1,000 others, at about
 --           2,000 leases, and at 10,000 queues.
 -- Errors    WRONGTYPE for a foreign key of ours.

@@ -27,8 +27,8 @@ local worker, horizon = ARGV[2], now + tonumber(ARGV[3])
 local WORKERS = 100 -- read by one call
 
 local function is_asked()
-  for _, question in ipairs(redis.call("LRANGE", P .. "asks:" .. worker, 0, -1)) do
-    if tonumber(string.match(question, "^%d+") or 0) > now then return true end
+  for _, request in ipairs(redis.call("LRANGE", P .. "asks:" .. worker, 0, -1)) do
+    if tonumber(string.match(request, "^%d+") or 0) > now then return true end
   end
   return false
 end

@@ -22,10 +22,10 @@ local worker, exchange, queues = ARGV[2], P .. "worker:" .. ARGV[2], {}
 for i = 5, #ARGV do queues[#queues + 1] = ARGV[i] end
 local known = redis.call("HMGET", exchange, "number", "wish")
 if not known[1] then return 0 end
-local wish = (tonumber(known[2]) or 0) + 1
-set_fields({ exchange, "wish", wish, "queues", table.concat(queues, "\n"), "order", ARGV[3] })
+local number = (tonumber(known[2]) or 0) + 1
+set_fields({ exchange, "wish", number, "queues", table.concat(queues, "\n"), "order", ARGV[3] })
 hint(worker, "serve")
 publish_event("worker.told", { worker = worker, queues = queues })
 acts.note(ARGV[4], "serve", "worker", { worker }, "", table.concat(queues, " "))
 commit()
-return wish
+return number

@@ -74,6 +74,8 @@ class PutOptions(TypedDict, total=False):
 _OPTIONS = frozenset(PutOptions.__annotations__) - MODE_OPTIONS
 #: The options of a dense record, by their fields, in the order of lua/include/dense.lua.
 _LETTERS: Final = {"priority": "p", "retries": "r", "timeout": "t", "max_deaths": "d", "trace": "c"}
+#: Options that tie a job to something.
+_TYING: Final = frozenset({"limit", "unique", "depends", "batch", "together"})
 #: Translates base64 into its URL-safe alphabet.
 _URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
 #: Translate random bytes into those at 6 and at 8 of a random UUID, version 4.
@@ -215,6 +217,17 @@ def _new_job(
     parents = _lines_of(kept.get("depends"))
     lines = _lines_of(kept.get("tags")) + 2 * parents
     return NewJob(jid, len(raw), arguments, lines, parents > 0, ties, is_own_jid)
+
+
+def fresh_jid(queue: str, klass: str, data: object, options: Mapping[str, Any]) -> str:
+    """Return a jid for a job that has to be named before it is put, and is to be put in whatever number of shards."""
+    if options.keys().isdisjoint(_TYING):
+        return new_jid()
+    job = new_job("put", queue, klass, data, options)
+    try:
+        return job.tied().jid
+    except ValueError:  # in several shards the put says why there is none
+        return job.jid
 
 
 def _checked_jid(options: Mapping[str, Any], new_jid: Callable[[], str]) -> tuple[str, bool]:

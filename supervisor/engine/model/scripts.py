@@ -176,7 +176,7 @@ WHY = load("why")
 AWAIT = load("await")
 FOLLOW = load("follow")
 SERVE = load("serve")
-WISH = load("wish")
+SERVED = load("served")
 DESCRIBE = load("describe")
 SCHEMAS = load("schemas")
 ASK = load("ask")
@@ -224,7 +224,7 @@ OF_A_WORKER = (
     TIMING,
     CONCERNS,
     NAMES,
-    WISH,
+    SERVED,
     ASKS,
     ANSWER,
     SKILLS,

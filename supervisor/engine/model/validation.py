@@ -12,9 +12,10 @@ from uuid import UUID
 
 import orjson
 
-from supervisor.config import LONGEST_POLL_S, SHORTEST_POLL_S, parse_duration
 from supervisor.engine.model.bounds import DATA_BYTES as DATA_BYTES
 from supervisor.engine.model.keys import checked_name
+from supervisor.setting_values import LONGEST_POLL_S, SHORTEST_POLL_S
+from supervisor.units import parse_duration
 
 #: A duration: seconds, a text such as 30s, 500ms, 5m, 2h or 7d, or a timedelta.
 Duration = float | str | timedelta

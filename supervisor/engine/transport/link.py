@@ -16,8 +16,6 @@ from typing import Any, Final
 
 import hiredis
 
-from supervisor.engine.model.errors import code_and_reason
-from supervisor.engine.model.shards import OtherShards
 from supervisor.engine.transport.dial import BlockingConnection
 from supervisor.engine.transport.dialer import Dialer
 
@@ -44,22 +42,6 @@ class LayoutRefused(LinkLost):
         code, _, why = str(reply).partition(" ") if isinstance(reply, hiredis.ReplyError) else ("", "", "")
         if code == "LAYOUT":
             raise LayoutRefused(why.partition(" script: ")[0])
-
-
-class ShardsChanged(LinkLost):
-    """The namespace has another number of shards than the worker knows. Redis has not carried out the command."""
-
-    def __init__(self, why: str) -> None:
-        error = OtherShards(why)
-        super().__init__(str(error))
-        self.count = error.count
-
-    @staticmethod
-    def check(reply: Any) -> None:
-        """Raise it if a script has refused its call for that."""
-        code, why = code_and_reason(str(reply)) if isinstance(reply, hiredis.ReplyError) else ("", "")
-        if code == "SHARDED":
-            raise ShardsChanged(why)
 
 
 class ServedElsewhere(LinkLost):

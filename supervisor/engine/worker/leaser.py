@@ -70,7 +70,7 @@ class Leaser:
 
     def granted(self, grant: Grant, sent_at: float) -> Granted:
         """`sent_at`: the server carried the lease out at this time or later (seconds of clock.boottime)."""
-        self._serving.heard_of_wish(grant.wish_number)
+        self._serving.heard_of_request(grant.request_number)
         if grant.leases:
             self._identity.highest_token = max(self._identity.highest_token, grant.leases[-1].token)
         ttl_s = min((lease.expires_unix for lease in grant.leases), default=math.inf) - grant.now_unix

@@ -13,11 +13,11 @@ import hiredis
 from supervisor import clock
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.transport.link import Link, LinkLost
-from supervisor.engine.worker.exchange import Granted, Wanted
+from supervisor.engine.worker.exchange import Wanted
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.leaser import Leaser
 from supervisor.engine.worker.pipeline import SILENT, DeadlineTimers, Pipeline
-from supervisor.engine.worker.wait import Wait
+from supervisor.engine.worker.wait import LeaseBehind, Wait, WaitEnd, WaitsFor
 
 #: Keys of timers.
 _LOOK: Final = "looks.look"
@@ -50,11 +50,11 @@ class Looks(Wait):
         self._look_at = clock.monotonic() + random.uniform(0.0, interval_s)
         self._doubt_at = 0.0  # from then on a look without mail counts as a wait in vain
         self._on_wakeup: Callable[[], None] = lambda: None
-        self._waits_for_queues = False
+        self._waits_for = WaitsFor.MAIL
         self._is_unanswered = False  # the last question for mail
         self.waiting = self.is_ending = False
-        self._mail: list[bytes] = []
-        self.woken = self.timed_out = False
+        self._mail: list[bytes] = []  # that was read here, and not by the worker yet
+        self.woken = self._timed_out = False
 
     def open(self, links: Sequence[Link], on_wakeup: Callable[[], None]) -> None:
         assert not links
@@ -68,22 +68,22 @@ class Looks(Wait):
     # the wait
 
     @property
-    def waits_for_queues(self) -> bool:
-        return self._waits_for_queues
+    def waits_for(self) -> WaitsFor:
+        return self._waits_for  # the lease that follows names the queues of its time
 
     @property
-    def waits_for_other_queues(self) -> bool:
-        return False  # the lease that follows names the queues of its time
+    def lease_behind(self) -> LeaseBehind:
+        return LeaseBehind.NONE
 
     def wait_for_mail(self) -> None:
-        self._wait(for_queues=False)
+        self._wait(WaitsFor.MAIL)
 
     def wait_for_queues(self, wanted: Wanted) -> None:
-        self._wait(for_queues=True)
+        self._wait(WaitsFor.QUEUES)
 
-    def _wait(self, for_queues: bool) -> None:
+    def _wait(self, waits_for: WaitsFor) -> None:
         assert not self.waiting
-        self.waiting, self._waits_for_queues = True, for_queues
+        self.waiting, self._waits_for = True, waits_for
         # Waits that were ended early leave the looks where they are: there is at most one in an interval.
         late_s = clock.monotonic() - self._look_at
         if late_s >= 0.0:
@@ -100,9 +100,9 @@ class Looks(Wait):
     # the look
 
     def _look(self, now_at: float) -> None:
-        self.waiting, self.woken = False, self._waits_for_queues
-        self.timed_out = now_at >= self._doubt_at
-        if self.timed_out:
+        self.waiting, self.woken = False, self._waits_for is WaitsFor.QUEUES
+        self._timed_out = now_at >= self._doubt_at
+        if self._timed_out:
             self._doubt_at = now_at + self._leaser.wait_s
         if not self._is_unanswered:
             self._is_unanswered = True
@@ -132,18 +132,7 @@ class Looks(Wait):
     def has_end(self) -> bool:
         return False
 
-    def read(self) -> tuple[bool, Granted | None]:
+    def read(self) -> WaitEnd:
         """Return that there may be something new, and no lease: `woken` says whether one is due."""
-        return True, None
-
-    @property
-    def may_lease(self) -> bool:
-        return False
-
-    @property
-    def leases_at_end(self) -> bool:
-        return False
-
-    @property
-    def leases_all_at_end(self) -> bool:
-        return False
+        mail, self._mail = self._mail, []
+        return WaitEnd(mail, self._timed_out)

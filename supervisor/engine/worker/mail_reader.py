@@ -16,13 +16,13 @@ class MailReader:
     def __init__(
         self,
         serving: ServedQueues,
-        ask: Callable[[], None],
+        lease_soon: Callable[[], None],
         on_hint_of_loss: Callable[[int | None], None],
         look_for_doors: Callable[[], None] = lambda: None,
     ) -> None:
-        """`ask` has the worker lease. `on_hint_of_loss(token)`: this lease may be lost; None: any of them may be."""
+        """`lease_soon` has the worker lease. `on_hint_of_loss(token)`: this lease may be lost; None: any may be."""
         self._serving = serving
-        self._ask = ask
+        self._lease_soon = lease_soon
         self._on_hint_of_loss = on_hint_of_loss
         self._look_for_doors = look_for_doors
 
@@ -31,14 +31,14 @@ class MailReader:
             case [b"queues"]:
                 self._serving.look_for_queues()
             case [b"serve" | b"ask"]:
-                self._serving.look_for_wish()
+                self._serving.look_for_requests()
             case [b"doors"]:
                 self._look_for_doors()
             case [b"lost", *about]:
                 self._on_hint_of_loss(_token_in(about))
-                self._ask()  # if the worker itself is unknown, the lease says so
+                self._lease_soon()  # if the worker itself is unknown, the lease says so
             case [b"klass"]:
-                self._ask()  # peers leave jobs here for which they have no handler
+                self._lease_soon()  # peers leave jobs here for which they have no handler
 
 
 def _token_in(words: list[bytes]) -> int | None:

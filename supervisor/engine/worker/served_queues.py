@@ -1,14 +1,13 @@
 """Decides which queues a worker serves: those of the last request, and those that its globs match. Runs in each worker.
 
-Owns when the worker reads queue names and requests from Redis. A *wish* is the last request to serve other queues.
-Does no I/O.
+Owns when the worker reads queue names and requests from Redis. Does no I/O.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from supervisor.engine.commands.mailbox import OperatorRequest, Wish
+from supervisor.engine.commands.mailbox import OperatorRequest, ServeRequest
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.queue_order import Queues
 
@@ -44,8 +43,8 @@ class ServedQueues:
         self._names_due = queues.has_globs
         self._names_at = 0.0  # from then on an exchange that leases asks for names
         self._known: Sequence[str] = ()  # all queues there were when last asked
-        self._wish = 0  # number of the last wish that was read
-        self._wish_due = False
+        self._request_number = 0  # of the last request that was heard of and read
+        self._requests_due = False
         self._standing_requests: set[str] = set()  # ids that were delivered
 
     @property
@@ -70,24 +69,24 @@ class ServedQueues:
 
     @property
     def looks_due(self) -> bool:
-        """True if the next exchange asks for names, or for wishes and requests."""
-        return self._names_due or self._wish_due
+        """True if the next exchange asks for names, or for requests."""
+        return self._names_due or self._requests_due
 
     def look_for_queues(self) -> None:
         """Ask for names with the next exchange: there may be other queues than before."""
         self._names_due = self._queues.has_globs
 
-    def look_for_wish(self) -> None:
-        """Ask for wishes and requests with the next exchange."""
-        self._wish_due = True
+    def look_for_requests(self) -> None:
+        """Ask for requests with the next exchange."""
+        self._requests_due = True
 
-    def heard_of_wish(self, number: int) -> None:
-        """Read the wish with the next exchange if its number is new. `number` 0: there is none."""
-        self._wish_due = self._wish_due or number not in (0, self._wish)
+    def heard_of_request(self, number: int) -> None:
+        """Read requests with the next exchange if the number of the last one is new. `number` 0: there is none."""
+        self._requests_due = self._requests_due or number not in (0, self._request_number)
 
-    def forget_wish(self) -> None:
-        """Forget the wishes and requests of the worker's old name. The queues stay as they are."""
-        self._wish = 0
+    def forget_requests(self) -> None:
+        """Forget the requests to the worker's old name. The queues stay as they are."""
+        self._request_number = 0
         self._standing_requests.clear()
 
     def asks_for_names(self, leasing: bool, now_at: float) -> bool:
@@ -97,9 +96,9 @@ class ServedQueues:
         self._names_due, self._names_at = False, now_at + max(_NAMES_S, _NAME_S * len(self._known))
         return True
 
-    def asks_for_wish(self) -> bool:
-        """Return True if the exchange that begins asks for wishes and requests."""
-        due, self._wish_due = self._wish_due, False
+    def asks_for_requests(self) -> bool:
+        """Return True if the exchange that begins asks for requests."""
+        due, self._requests_due = self._requests_due, False
         return due
 
     # what was answered
@@ -117,16 +116,16 @@ class ServedQueues:
         added, removed = [n for n in self.names if n not in old], [n for n in before if n not in new]
         return Found(added, removed, len(resolved) - len(self.names))
 
-    def take_wish(self, wish: Wish) -> Changed | None:
-        """Serve other queues from now on. Return None if nothing has changed. An impossible wish changes nothing."""
-        self._wish = wish.number
-        if not wish.queues:
+    def take_serve_request(self, request: ServeRequest) -> Changed | None:
+        """Serve other queues from now on. Return None if nothing has changed. An impossible request changes nothing."""
+        self._request_number = request.number
+        if not request.queues:
             return None
-        order = wish.order or self._queues.order
+        order = request.order or self._queues.order
         try:
-            queues = Queues(wish.queues, order)
+            queues = Queues(request.queues, order)
         except (TypeError, ValueError) as error:
-            return Changed(wish.queues, order, 0, str(error))
+            return Changed(request.queues, order, 0, str(error))
         if queues == self._queues:
             return None
         self._queues, self.names, self._names_due = queues, queues.resolve(()), queues.has_globs

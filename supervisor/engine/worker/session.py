@@ -20,6 +20,7 @@ from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.transport.dialer import Dialer
 from supervisor.engine.transport.link import CONNECT_S, Connector, LayoutRefused, LinkLost
+from supervisor.engine.worker import known_leases
 from supervisor.engine.worker.acknowledging import Acknowledging
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
@@ -29,7 +30,7 @@ from supervisor.engine.worker.looks import Looks
 from supervisor.engine.worker.pipeline import DeadlineTimers, Pipeline, Refusal, Watcher
 from supervisor.engine.worker.push_listeners import MOST_LISTENERS, PushListeners
 from supervisor.engine.worker.served_queues import ServedQueues
-from supervisor.engine.worker.wait import Wait
+from supervisor.engine.worker.wait import LeaseBehind, Wait
 from supervisor.engine.worker.wakeups import Wakeups
 
 OnResumed = Callable[[Sequence[LeaseRecord], ResumeResult], None]
@@ -117,7 +118,7 @@ class Session:
         Raises LinkLost.
         """
         if self._resumed:
-            starts = [leasing.Renewal(lease.jid, lease.token, started=True) for lease in leases]
+            starts = [known_leases.started(lease) for lease in leases]
             self.pipeline.send_aside(leasing.renew(self.worker, starts, ttl_s=self.times.own_ttl_s))
 
     def read(self) -> None:
@@ -167,7 +168,7 @@ class Session:
         self.times.spare_peers()
         # Mail may have been lost with the connection.
         self.serving.look_for_queues()
-        self.serving.look_for_wish()
+        self.serving.look_for_requests()
         self._resume(known, on_resumed, on_deregistered)
         self.has_begun = True
 
@@ -183,11 +184,7 @@ class Session:
         def deregistered(_message: str) -> None:
             on_deregistered()
 
-        identity = self.identity
-        resume = leasing.resume(
-            identity.name, identity.next_number, [(lease.jid, lease.token) for lease in known],
-            highest=identity.highest_token, ttl_s=self.times.own_ttl_s,
-        )  # fmt: skip
+        resume = known_leases.resume(self.identity, self.times, known)
         # The parts keep their order: a job's last checkpoint comes before its outcome.
         again, self._unanswered = self._unanswered, []
         self.pipeline.exchange([*again, Part(resume, resumed, {"DEREGISTERED": deregistered}, must=True)])
@@ -199,7 +196,7 @@ class Session:
         # Renewals and mail to itself may have made another record of the worker meanwhile.
         self.pipeline.send_aside(workers.deregister(self.identity.name, own=True))
         self.identity.rename()
-        self.serving.forget_wish()
+        self.serving.forget_requests()
         self._resumed = self._lost_grant = False
         self._unanswered.clear()
         self._resume((), on_resumed, on_deregistered)
@@ -239,7 +236,7 @@ class Session:
     @property
     def may_hold_more(self) -> bool:
         """True if a lease is unanswered: the server may have granted jobs that this worker does not know of."""
-        return self._lost_grant or self.wakeups.may_lease or self.pipeline.is_leasing
+        return self._lost_grant or self.wakeups.lease_behind is not LeaseBehind.NONE or self.pipeline.is_leasing
 
     def lose(self) -> float:
         """The connection is lost: keep what must be sent again. Return in how many seconds to connect anew."""

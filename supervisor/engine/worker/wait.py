@@ -4,10 +4,44 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from enum import Enum
+from typing import NamedTuple, Protocol
 
 from supervisor.engine.transport.link import Link
 from supervisor.engine.worker.exchange import Granted, Wanted
+
+
+class WaitsFor(Enum):
+    """What brings a wait to its end."""
+
+    MAIL = "mail alone"
+    QUEUES = "mail, and wake-ups of the queues that are leased from"
+    OTHER_QUEUES = "mail, and wake-ups of queues that were leased from when the wait began"
+
+
+class LeaseBehind(Enum):
+    """What a wait leases as soon as it ends."""
+
+    NONE = "nothing"
+    OLD_NAME = "jobs for this worker's old name, which go back"
+    SOME = "fewer jobs than a lease would give now"
+    ALL = "all that a lease would give now"
+
+    @property
+    def is_own(self) -> bool:
+        """True if this worker gets the jobs."""
+        return self in (LeaseBehind.SOME, LeaseBehind.ALL)
+
+
+class WaitEnd(NamedTuple):
+    """How a wait has ended.
+
+    `mail`: what was read, oldest first. `timed_out`: without a wake-up. `granted`: what was leased with the end.
+    """
+
+    mail: Sequence[bytes]
+    timed_out: bool
+    granted: Granted | None = None
 
 
 class Wait(Protocol):
@@ -17,25 +51,23 @@ class Wait(Protocol):
     waiting: bool
     is_ending: bool  # this worker has ended the wait, and has not read the end
     woken: bool  # a wake-up was taken, or waited for in vain, and no lease has followed
-    timed_out: bool  # the last wait has ended without a wake-up
-    _mail: list[bytes]  # that was read, and not taken yet
 
     @property
     def has_end(self) -> bool:
         """True if the end of the wait is here, and is not read yet: `read` may put it off for a reply that is owed."""
 
+    @property
+    def waits_for(self) -> WaitsFor:
+        """What the wait is for, or the last one was for."""
+
+    @property
+    def lease_behind(self) -> LeaseBehind:
+        """What the wait leases when it ends."""
+
     def open(self, links: Sequence[Link], on_wakeup: Callable[[], None]) -> None:
         """`on_wakeup` is called when `read` has something to read."""
 
     def close(self) -> None: ...
-
-    @property
-    def waits_for_queues(self) -> bool:
-        """True if the last wait is, or was, for wake-ups and not for mail alone."""
-
-    @property
-    def waits_for_other_queues(self) -> bool:
-        """True if the last wait is for other queues than those leased from now."""
 
     def wait_for_mail(self) -> None:
         """Begin to wait for mail. Raises LinkLost."""
@@ -49,26 +81,9 @@ class Wait(Protocol):
     def drop_mail(self) -> None:
         """Forget the mail that the server has, unread. Raises LinkLost."""
 
-    def take_mail(self) -> list[bytes]:
-        """Return the mail that was read, oldest first, each message once."""
-        mail, self._mail = self._mail, []
-        return mail
-
     def forget_wakeup(self) -> None:
         """Reset `woken`: a lease follows the wake-up, or none is to follow."""
         self.woken = False
 
-    def read(self) -> tuple[bool, Granted | None]:
-        """Return whether the wait has ended, and what was leased with its end. Raises LinkLost."""
-
-    @property
-    def may_lease(self) -> bool:
-        """True while a lease stands behind the wait, in whatever name."""
-
-    @property
-    def leases_at_end(self) -> bool:
-        """True if the wait leases for this worker as soon as it ends."""
-
-    @property
-    def leases_all_at_end(self) -> bool:
-        """True if the wait then leases all that a lease would give now."""
+    def read(self) -> WaitEnd | None:
+        """Return how the wait has ended, or None if it goes on. Raises LinkLost."""

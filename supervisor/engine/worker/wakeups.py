@@ -19,7 +19,7 @@ from supervisor.engine.worker.exchange import Granted, Wanted
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.leaser import Leaser
 from supervisor.engine.worker.pipeline import SILENT, DeadlineTimers, Pipeline, Watcher, fill
-from supervisor.engine.worker.wait import Wait
+from supervisor.engine.worker.wait import LeaseBehind, Wait, WaitEnd, WaitsFor
 
 _WAIT: Final = "wakeups.wait"  # the key of a timer
 
@@ -63,9 +63,7 @@ class Wakeups(Wait):
         self._left_out: SentBehind | None = None  # of the reply to the lease behind the wait
         self.waiting = False
         self.is_ending = False  # this worker has ended its wait, and has not read the end
-        self._mail: list[bytes] = []
         self.woken = False  # a wake-up was taken, or waited for in vain, and no lease has followed
-        self.timed_out = False  # the last wait has ended without a wake-up
 
     def open(self, links: Sequence[Link], on_wakeup: Callable[[], None]) -> None:
         """`on_wakeup` is called when `read` has something to read."""
@@ -83,14 +81,20 @@ class Wakeups(Wait):
     # the wait
 
     @property
-    def waits_for_queues(self) -> bool:
-        """True if the last wait is, or was, for wake-ups and not for mail alone."""
-        return self._queues is not None
+    def waits_for(self) -> WaitsFor:
+        if self._queues is None:
+            return WaitsFor.MAIL
+        return WaitsFor.QUEUES if self._queues == self._leaser.queues else WaitsFor.OTHER_QUEUES
 
     @property
-    def waits_for_other_queues(self) -> bool:
-        """True if the last wait is for the wake-up keys of other queues than those leased from now."""
-        return self._queues is not None and self._queues != self._leaser.queues
+    def lease_behind(self) -> LeaseBehind:
+        behind = self._behind
+        if behind is None:
+            return LeaseBehind.NONE
+        if behind.worker != self._identity.name:
+            return LeaseBehind.OLD_NAME
+        gives_all = behind.takes_over == self._leaser.takes_over and self.waits_for is not WaitsFor.OTHER_QUEUES
+        return LeaseBehind.ALL if gives_all else LeaseBehind.SOME
 
     def wait_for_mail(self) -> None:
         """Begin to wait for mail. Raises LinkLost."""
@@ -143,8 +147,8 @@ class Wakeups(Wait):
         """True if the end of the wait is here, and is not read yet: `read` may put it off for a reply that is owed."""
         return self.waiting and len(self._replies) >= self._awaited
 
-    def read(self) -> tuple[bool, Granted | None]:
-        """Return whether the wait has ended, and what was leased with its end. Raises LinkLost.
+    def read(self) -> WaitEnd | None:
+        """Return how the wait has ended, or None if it goes on. Raises LinkLost.
 
         A wait that this worker has ended ends once the reply to that is here, too. A server that cannot write a reply,
         because the worker is dead, drops unread what the worker has sent since: that a job has started.
@@ -152,26 +156,25 @@ class Wakeups(Wait):
         assert self._link is not None
         self._replies += self._link.receive()
         if not self.has_end or (self.is_ending and self._pipeline.is_owed):
-            return False, None
+            return None
         taken = self._replies[0]
         if isinstance(taken, hiredis.ReplyError):
             raise LinkLost(f"Redis refused to wait: {taken}")
         if self._lacks_payloads():
-            return False, None
+            return None
         replies, self._replies, self._left_out = self._replies, [], None
         self._end()
-        self.timed_out, has_mail = taken is None, taken is not None and taken[0] == self._mailbox.encode()
-        if has_mail:
-            self._mail.append(taken[1])
-        else:  # without a wake-up, too: a dying connection may have lost one
+        timed_out = taken is None
+        mail = [taken[1]] if not timed_out and taken[0] == self._mailbox.encode() else []
+        if not mail:  # without a wake-up, too: a dying connection may have lost one
             self.woken = True
         behind, self._behind = self._behind, None
         if behind is None:
-            return True, None
-        granted = self._granted(behind, replies[1])
+            return WaitEnd(mail, timed_out)
+        granted = self._granted(behind, replies[1], timed_out)
         if granted is not None:
-            granted.woken = not (self.timed_out or has_mail)
-        return True, granted
+            granted.woken = not (timed_out or mail)
+        return WaitEnd(mail, timed_out, granted)
 
     def _lacks_payloads(self) -> bool:
         """Return True if the reply to the lease has left payloads out, which have been asked for now."""
@@ -195,31 +198,14 @@ class Wakeups(Wait):
         """A lease under the old name has gone back. What an error means, the next lease is told as well."""
         return behind.worker != self._identity.name or isinstance(answer, hiredis.ReplyError)
 
-    def _granted(self, behind: _Behind, answer: Any) -> Granted | None:
+    def _granted(self, behind: _Behind, answer: Any, timed_out: bool) -> Granted | None:
         self.woken = self._is_void(behind, answer)
         if self.woken:
             return None
         grant = behind.lease.parse(answer)
         # A proxy, an operator or a jump of the clock may end the wait early: the lease may be as old as the wait.
-        has_lasted = self.timed_out and clock.boottime() >= behind.ends_at
+        has_lasted = timed_out and clock.boottime() >= behind.ends_at
         return self._leaser.granted(grant, behind.ends_at if has_lasted else behind.begun_at)
-
-    @property
-    def may_lease(self) -> bool:
-        """True while a lease stands behind the wait, in whatever name."""
-        return self._behind is not None
-
-    @property
-    def leases_at_end(self) -> bool:
-        """True if the wait leases for this worker as soon as it ends."""
-        return self.waiting and self._behind is not None and self._behind.worker == self._identity.name
-
-    @property
-    def leases_all_at_end(self) -> bool:
-        """True if the wait then leases all that a lease would give now."""
-        if self._behind is None or not self.leases_at_end:
-            return False
-        return self._behind.takes_over == self._leaser.takes_over and not self.waits_for_other_queues
 
     def _end(self) -> None:
         self.waiting = self.is_ending = False

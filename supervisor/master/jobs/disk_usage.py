@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from supervisor import clock
-from supervisor.config import megabytes
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.timers import Timers
 from supervisor.messages import child_directory, zygote_directory
 from supervisor.ops.events import Events
+from supervisor.units import megabytes
 
 #: Time from a job's start to its first count. Most jobs have ended by then, and cost nothing.
 _FIRST_S: Final = 0.5

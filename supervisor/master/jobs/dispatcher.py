@@ -84,7 +84,7 @@ class Dispatcher:
         elif said.verb == Verb.CHECKPOINT:
             self._reports.checkpoint(child, running, said.body)
         elif said.verb == Verb.RESULTS:
-            self._reports.question(running, said.body)
+            self._reports.results_wanted(running, said.body)
         elif said.verb == Verb.CHUNK:
             self._reports.chunk(running, said.body)
         elif said.verb == Verb.HEARD:

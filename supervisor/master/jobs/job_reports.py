@@ -38,12 +38,12 @@ class JobReports:
         elif not self._reports.add_checkpoint(running, checkpoint):
             self._count(running)
 
-    def question(self, running: HeldLease, body: bytes) -> None:
-        """The job asks for results of its parents, and waits. Raises ValueError for nonsense, and for too many of them.
+    def results_wanted(self, running: HeldLease, body: bytes) -> None:
+        """The job wants results of its parents, and waits. Raises ValueError for nonsense, and for too many of them.
 
         A handler that was interrupted while it waited may ask again.
         """
-        if not self._reports.add_question(running, unpack_wanted(body)):
+        if not self._reports.add_wanted(running, unpack_wanted(body)):
             self._count(running)
 
     def chunk(self, running: HeldLease, body: bytes) -> None:
@@ -53,6 +53,6 @@ class JobReports:
             self._chunks.add(running, body)
 
     def _count(self, running: HeldLease) -> None:
-        running.report_count += 1
-        if running.report_count > _REPORTS + _REPORTS_PER_S * (clock.monotonic() - running.started_at):
+        running.reports.count += 1
+        if running.reports.count > _REPORTS + _REPORTS_PER_S * (clock.monotonic() - running.started_at):
             raise ValueError("it reports too often")

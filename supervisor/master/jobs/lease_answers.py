@@ -75,7 +75,7 @@ class LeaseAnswers:
         child = self._slots.get(held.child_number)
         if child is None or not child.has(held):
             return
-        if unstored := held.unstored:
+        if unstored := held.reports.unstored:
             child.talk.answer_checkpoint(unstored[-1].number, kept=False)
         self._events.emit(
             "lease.lost", jid=held.lease.jid, klass=held.lease.klass, child=child.number, reason=why,

@@ -3,7 +3,6 @@
 from typing import Final
 
 from supervisor import clock
-from supervisor.config import megabytes
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.jobs.job_cgroups import JobCgroups
 from supervisor.master.jobs.kernel_kills import KernelKills
@@ -12,6 +11,7 @@ from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
+from supervisor.units import megabytes
 
 #: Time between the signal that writes a child's Python stacks and its kill. It is short: the memory still grows.
 _STACKS_S: Final = 0.01

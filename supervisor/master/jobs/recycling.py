@@ -3,10 +3,11 @@
 from typing import Final
 
 from supervisor import clock
-from supervisor.config import RunConfig, megabytes
+from supervisor.config import RunConfig
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
+from supervisor.units import megabytes
 
 #: Time between two measurements of one child's memory.
 _SAMPLE_S: Final = 1.0

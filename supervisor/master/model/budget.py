@@ -9,9 +9,9 @@ import os
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
-from supervisor.config import megabytes
 from supervisor.master.model import memory
 from supervisor.master.model.memory import Usage
+from supervisor.units import megabytes
 
 V = TypeVar("V")
 
@@ -51,7 +51,7 @@ class Budget:
         self._reserved_bytes = 0
         self._held = 0  # jobs that end
         self._held_alone: set[str] = set()
-        self._endless: set[str] = set()  # jids of held persistent jobs
+        self._persistent: set[str] = set()  # jids of held persistent jobs
         # By jid of jobs that did not fit: since when, when last, and for how long others wait for it.
         self._waiting: dict[str, tuple[float, float, float]] = {}
 
@@ -130,7 +130,7 @@ class Budget:
             return
         expected_bytes = known.expected[jid] = self.expected(klass)
         if not ends:
-            self._endless.add(jid)
+            self._persistent.add(jid)
         self._held += ends
         if self._must_be_alone(jid, expected_bytes):
             self._held_alone.add(jid)
@@ -149,8 +149,8 @@ class Budget:
         if not self.limit_bytes:
             return
         if (known := self._children.get(child)) and jid in known.expected:
-            self._held -= jid not in self._endless
-            self._endless.discard(jid)
+            self._held -= jid not in self._persistent
+            self._persistent.discard(jid)
             self._held_alone.discard(jid)
             expected_bytes = known.expected.pop(jid)
             if expected_bytes and expected_bytes == known.reserved_bytes:
@@ -162,8 +162,8 @@ class Budget:
         """The child has ended. Free all that it held."""
         if known := self._children.pop(child, None):
             self._reserved_bytes -= known.reserved_bytes
-            self._held -= len(known.expected.keys() - self._endless)
-            self._endless -= known.expected.keys()
+            self._held -= len(known.expected.keys() - self._persistent)
+            self._persistent -= known.expected.keys()
             self._held_alone -= known.expected.keys()
 
     def done(self, jid: str) -> None:

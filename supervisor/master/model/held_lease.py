@@ -3,26 +3,14 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from supervisor.engine.commands.leasing import Streamed
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.outcomes import Outcome
 from supervisor.engine.worker.exchange import Fence
 from supervisor.linux.kernel import Memfd
+from supervisor.master.model.held_reports import HeldReports, HeldStream
 from supervisor.master.model.memory import first_sample_s
 from supervisor.master.model.outcome_rules import NO_END, End
-from supervisor.messages import Checkpoint, HandlerSettings, ProgressReport
-
-
-@dataclass(slots=True, eq=False)
-class HeldStream:
-    """The stream of a running job. Under way are the chunks that Redis has not taken."""
-
-    taken: int = 0
-    sent: int = 0  # taken, refused, or in an exchange that was not answered
-    chunks: list[bytes] = field(default_factory=list)  # that wait for their first exchange, as packed
-    chunk_bytes: int = 0
-    refused: list[Streamed] = field(default_factory=list)  # by a Redis whose memory is full
-    next_at: float = 0.0  # none may go before
+from supervisor.messages import HandlerSettings
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -45,13 +33,8 @@ class HeldLease:
     charged_bytes: int = 0  # of its packet in the child's socket
     started_at: float = 0.0
     earlier_jobs_bytes: int = 0  # memory that the child kept of earlier jobs; measured only under a memory limit
-    report_count: int = 0  # progress reports, and checkpoints sent before the answer to the last one
-    progress: ProgressReport | None = None  # the last one, until it goes with an exchange
-    checkpoint: Checkpoint | None = None  # the last one, until it goes with an exchange
-    steps: tuple[Checkpoint, ...] = ()  # results of steps, until they go with an exchange
     has_checkpoint: bool = False  # a checkpoint exists, of this run or of an earlier one
-    next_checkpoint_at: float = 0.0  # a checkpoint may not be stored before
-    next_results_at: float = 0.0  # results of parents may not be read before
+    _reports: HeldReports | None = field(default=None, init=False)  # most jobs make none
     stream: HeldStream | None = None
     fence: Fence | None = None  # how long the lease is certainly ours, if the job is stopped after that
 
@@ -84,9 +67,11 @@ class HeldLease:
         return self.body is not None or is_whole
 
     @property
-    def unstored(self) -> list[Checkpoint]:
-        """The checkpoint and the steps that have not gone with an exchange, in the order of their numbers."""
-        return sorted((*self.steps, self.checkpoint) if self.checkpoint is not None else self.steps)
+    def reports(self) -> HeldReports:
+        """What the job has reported, and no exchange has taken."""
+        if self._reports is None:
+            self._reports = HeldReports()
+        return self._reports
 
     @property
     def trust_domain(self) -> Hashable:

@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from supervisor.config import megabytes
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.keys import NAME_BYTES, checked_name
 from supervisor.engine.model.new_jobs import new_job
@@ -43,6 +42,7 @@ from supervisor.messages import (
     unpack_suspension,
     unpack_trouble,
 )
+from supervisor.units import megabytes
 
 #: The shape of handlers that have reported none.
 NO_SHAPE: Final = "any"

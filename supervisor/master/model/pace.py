@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from supervisor.config import MOST_PROCESSES
+from supervisor.setting_values import MOST_PROCESSES
 
 #: A run shorter than the estimate lowers it by this share of the difference. A longer run replaces it at once.
 _DECAY: Final = 0.1

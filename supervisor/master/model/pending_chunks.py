@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 from supervisor import clock
 from supervisor.engine.commands.leasing import Streamed
 from supervisor.engine.model.chunks import cost_of
-from supervisor.master.model.held_lease import HeldLease, HeldStream
+from supervisor.master.model.held_lease import HeldLease
+from supervisor.master.model.held_reports import HeldStream
 from supervisor.messages import MOST_CHUNK_BYTES, MOST_CHUNKS
 
 #: Each job may stream at this rate. All of it goes into Redis' append-only file.

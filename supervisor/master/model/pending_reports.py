@@ -32,7 +32,7 @@ class PendingReports:
         self._checkpointed: dict[int, HeldLease] = {}  # by token
         # By token, with the last checkpoint's number: in the exchange under way, or in one that got no answer.
         self._storing: dict[int, tuple[HeldLease, int]] = {}
-        self._questions: dict[int, tuple[HeldLease, ResultsWanted]] = {}  # by token
+        self._wanted: dict[int, tuple[HeldLease, ResultsWanted]] = {}  # by token
 
     @property
     def any(self) -> bool:
@@ -59,16 +59,16 @@ class PendingReports:
 
     def add_progress(self, held: HeldLease, progress: ProgressReport) -> None:
         """Replace an earlier report that has not gone with an exchange."""
-        held.progress = progress
+        held.reports.progress = progress
         self._progressed[held.lease.token] = held
 
     def take_progress(self) -> list[tuple[LeaseRecord, ProgressReport]]:
         """Return the reports of all jobs that are not lost. Jobs that have ended since are among them."""
         told, self._progressed = self._progressed, {}
         return [
-            (held.lease, held.progress)
+            (held.lease, progress)
             for held in told.values()
-            if held.progress is not None and held.lost_reason is None
+            if (progress := held.reports.progress) is not None and held.lost_reason is None
         ]
 
     # checkpoints
@@ -79,14 +79,14 @@ class PendingReports:
         A step does not replace others. Return False if the job has not awaited the answer to its last checkpoint.
         Raises ValueError for more steps than a job may have.
         """
-        token = held.lease.token
+        token, reports = held.lease.token, held.reports
         is_awaited = token not in self._checkpointed and token not in self._storing
         if checkpoint.step:
-            held.steps = (*held.steps, checkpoint)
-            if sum(len(step.state) for step in held.steps) > STEPS_BYTES:
+            reports.steps = (*reports.steps, checkpoint)
+            if sum(len(step.state) for step in reports.steps) > STEPS_BYTES:
                 raise ValueError(f"results of steps of more than {STEPS_BYTES} bytes")
         else:
-            held.checkpoint = checkpoint
+            reports.checkpoint = checkpoint
         held.has_checkpoint = True
         self._checkpointed[token] = held
         return is_awaited
@@ -103,21 +103,22 @@ class PendingReports:
         told, self._checkpointed = self._checkpointed, {}
         taken = []
         for token, held in told.items():
-            if held.next_checkpoint_at > now_at and held.outcome is None:
+            reports = held.reports
+            if reports.next_checkpoint_at > now_at and held.outcome is None:
                 self._checkpointed[token] = held
                 continue
-            unstored, held.checkpoint, held.steps = held.unstored, None, ()
+            unstored, reports.checkpoint, reports.steps = reports.unstored, None, ()
             if unstored and held.lost_reason is None:
                 self._storing[token] = held, unstored[-1].number
                 taken += [(held.lease, checkpoint) for checkpoint in unstored]
                 size_bytes = sum(len(checkpoint.state) for checkpoint in unstored)
-                since_at = max(held.next_checkpoint_at, min(now_at, clock.monotonic()) - _CHECKPOINT_RESERVE_S)
-                held.next_checkpoint_at = since_at + size_bytes / _CHECKPOINT_BYTES_PER_S
+                since_at = max(reports.next_checkpoint_at, min(now_at, clock.monotonic()) - _CHECKPOINT_RESERVE_S)
+                reports.next_checkpoint_at = since_at + size_bytes / _CHECKPOINT_BYTES_PER_S
         return taken
 
     def next_checkpoint_at(self) -> float:
         """When the first waiting checkpoint may be stored (monotonic s). Infinity: none waits."""
-        return min((held.next_checkpoint_at for held in self._checkpointed.values()), default=math.inf)
+        return min((held.reports.next_checkpoint_at for held in self._checkpointed.values()), default=math.inf)
 
     def take_stored(self, token: int, number: int) -> tuple[HeldLease, int] | None:
         """The checkpoint of this number was answered. Return the job and the number, which stands for all before it;
@@ -130,23 +131,23 @@ class PendingReports:
         storing, self._storing = self._storing, {}
         return list(storing.values())
 
-    # questions for results of parents
+    # wanted results of parents
 
-    def add_question(self, held: HeldLease, wanted: ResultsWanted) -> bool:
-        """Replace the job's last question. Return False if that has not been taken."""
-        is_first = held.lease.token not in self._questions
-        self._questions[held.lease.token] = held, wanted
+    def add_wanted(self, held: HeldLease, wanted: ResultsWanted) -> bool:
+        """Replace what the job wanted last. Return False if that has not been taken."""
+        is_first = held.lease.token not in self._wanted
+        self._wanted[held.lease.token] = held, wanted
         return is_first
 
-    def keep_question(self, held: HeldLease, wanted: ResultsWanted) -> None:
-        """The exchange that took the question got no answer. A later question of the job stays."""
-        self._questions.setdefault(held.lease.token, (held, wanted))
+    def keep_wanted(self, held: HeldLease, wanted: ResultsWanted) -> None:
+        """The exchange that took it got no answer. What the job has wanted since stays."""
+        self._wanted.setdefault(held.lease.token, (held, wanted))
 
-    def take_questions(self, now_at: float, most: int) -> list[tuple[HeldLease, ResultsWanted]]:
-        """Take at most so many questions of jobs that may read by now."""
-        due = (token for token, (held, _wanted) in self._questions.items() if held.next_results_at <= now_at)
-        return [self._questions.pop(token) for token in list(islice(due, most))]
+    def take_wanted(self, now_at: float, most: int) -> list[tuple[HeldLease, ResultsWanted]]:
+        """Take what at most so many jobs want that may read by now."""
+        due = (token for token, (held, _) in self._wanted.items() if held.reports.next_results_at <= now_at)
+        return [self._wanted.pop(token) for token in list(islice(due, most))]
 
-    def next_question_at(self) -> float:
-        """When the first waiting question may be asked (monotonic s). Infinity: none waits."""
-        return min((held.next_results_at for held, _wanted in self._questions.values()), default=math.inf)
+    def next_wanted_at(self) -> float:
+        """When the first job may read results (monotonic s). Infinity: none wants any."""
+        return min((held.reports.next_results_at for held, _ in self._wanted.values()), default=math.inf)

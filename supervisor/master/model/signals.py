@@ -9,7 +9,7 @@ from supervisor.linux.kernel import Received, program_of
 
 
 class Meaning(Enum):
-    """The wish of a signal's sender."""
+    """A request by a signal."""
 
     DRAIN = "drain"
     HURRY = "hand back at once"

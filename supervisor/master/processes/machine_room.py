@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Final
 
-from supervisor.config import RunConfig, megabytes, usable_cpus
+from supervisor.config import RunConfig, usable_cpus
 from supervisor.master.model.budget import Budget
 from supervisor.master.processes.zygotes import Zygotes
+from supervisor.units import megabytes
 
 #: What a child costs beside its own memory: page tables, and pages of the zygote that it overwrites.
 _CHILD_BYTES: Final = 4 * 2**20

@@ -5,7 +5,7 @@ Also decides which children end when there are to be fewer. Missing ones are ask
 
 from typing import Any, Final
 
-from supervisor.config import MOST_PROCESSES, RunConfig
+from supervisor.config import RunConfig
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.jobs.retirement import Retirement
 from supervisor.master.model.child_handle import ChildHandle
@@ -15,6 +15,7 @@ from supervisor.master.model.states import ChildState
 from supervisor.master.processes.load_follower import LoadFollower
 from supervisor.master.processes.machine_room import MachineRoom
 from supervisor.ops.events import Events
+from supervisor.setting_values import MOST_PROCESSES
 
 _FEWER: Final = "there are to be fewer processes"
 #: Why a job is interrupted whose child is surplus.

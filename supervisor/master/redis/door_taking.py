@@ -121,14 +121,14 @@ class DoorTaking(TimedSpeaker):
         self._cursors[door.name] = page.cursor
         if page.found:
             self._found.append(Part(doors.remember(door, page.found), self._on_remembered))
-            self._leasing.ask()
+            self._leasing.lease_soon()
 
     def _on_remembered(self, new: int) -> None:
         if new:
             self._read_due = True
-            self._leasing.ask()
+            self._leasing.lease_soon()
 
     def _on_taken(self, taken: TakenEntries) -> None:
         if taken.has_more:
-            self._leasing.ask()  # a lease takes the next ones first
+            self._leasing.lease_soon()  # a lease takes the next ones first
         self._look_at = math.inf if taken.again_s is None else clock.monotonic() + taken.again_s

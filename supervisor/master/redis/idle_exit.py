@@ -61,4 +61,4 @@ class IdleExit:
         """Redis has not forgotten the worker."""
         self._again_at = clock.monotonic() + (_SOON_S if why in ("mail", "asked") else self._patience_s)
         if why in ("work", "lost"):
-            self._leasing.ask()
+            self._leasing.lease_soon()

@@ -9,7 +9,7 @@ from supervisor.engine.commands.leasing import Grant
 from supervisor.engine.worker.exchange import Granted, Part, Wanted
 from supervisor.engine.worker.leaser import Leaser
 from supervisor.engine.worker.pipeline import Pipeline
-from supervisor.engine.worker.wait import Wait
+from supervisor.engine.worker.wait import LeaseBehind, Wait
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.grants import Grants
 from supervisor.master.redis.maintenance import Maintenance
@@ -35,43 +35,43 @@ class Leasing(TimedSpeaker):
         self._leaser = leaser
         self._wakeups = wakeups
         self._pipeline = pipeline
-        self._is_asked = True  # there may be something to lease
-        self._ask_at = math.inf  # there will be something to lease
+        self._is_due = True  # there may be something to lease
+        self._due_at = math.inf  # there will be something to lease
         self.wanted: Wanted | None = None  # of the exchange that begins, or is under way
         self._behind_wait = Wanted(0, 0)
 
     def connected(self, now_at: float) -> None:
-        self._is_asked = True
+        self._is_due = True
         self._grants.forget_fresh()
 
     # why
 
-    def ask(self) -> None:
+    def lease_soon(self) -> None:
         """Lease as soon as a child can take a job."""
-        self._is_asked = True
+        self._is_due = True
 
     def on_refused(self, now_at: float) -> None:
         """Lease again a moment later: Redis has refused a lease, or a command beside it."""
-        self._ask_at = now_at + _REFUSED_S
+        self._due_at = now_at + _REFUSED_S
 
     def deadline_at(self) -> float:
-        return self._ask_at
+        return self._due_at
 
-    # asking
+    # when
 
     def decide(self, now_at: float, coming: int) -> None:
         """Decide what the exchange that begins leases. `coming`: jobs that are granted and not placed yet."""
-        self.wanted = self._due(now_at, coming)
+        self.wanted = self._wanted_now(now_at, coming)
         if self.wanted is not None:
             # A lease of no job only passes a wake-up on: once a child is free, the master must ask for jobs.
-            self._is_asked, self._ask_at = not self.wanted.count, math.inf
+            self._is_due, self._due_at = not self.wanted.count, math.inf
         elif (wanted := self._demand.for_freed_slots()) is not None:
-            self.wanted = wanted if self._leaser.queues and not self._wakeups.leases_at_end else None
+            self.wanted = wanted if self._leaser.queues and not self._wakeups.lease_behind.is_own else None
 
-    def _due(self, now_at: float, coming: int) -> Wanted | None:
-        if now_at >= self._ask_at:
-            self._is_asked, self._ask_at = True, math.inf
-        if not self._is_asked:
+    def _wanted_now(self, now_at: float, coming: int) -> Wanted | None:
+        if now_at >= self._due_at:
+            self._is_due, self._due_at = True, math.inf
+        if not self._is_due:
             return None
         wakeups = self._wakeups
         if not self._leaser.queues:
@@ -80,9 +80,9 @@ class Leasing(TimedSpeaker):
         wanted = self._demand.now(wakeups.woken, coming)
         if wanted is None:
             return None
-        if wakeups.leases_at_end:
-            if not wakeups.is_ending:  # else the wait was ended before there was a reason to ask
-                self._is_asked = not wakeups.leases_all_at_end
+        if (behind := wakeups.lease_behind).is_own:
+            if not wakeups.is_ending:  # else the wait was ended before there was a reason to lease
+                self._is_due = behind is not LeaseBehind.ALL
                 wakeups.end_wait()
             return None
         wakeups.forget_wakeup()
@@ -112,11 +112,11 @@ class Leasing(TimedSpeaker):
     def _on_granted(self, granted: Granted, wanted: Wanted, reports_starts: bool) -> None:
         grant, count = granted.grant, len(granted.grant.leases)
         if self._maintenance.on_granted(grant, count < wanted.count):
-            self._is_asked = True  # what is spawned may be for this master
-        self._is_asked = self._is_asked or 0 < wanted.count <= count
+            self._is_due = True  # what is spawned may be for this master
+        self._is_due = self._is_due or 0 < wanted.count <= count
         if grant.next_at_unix is not None:
-            self._ask_at = clock.monotonic() + max(0.0, grant.next_at_unix - grant.now_unix)
+            self._due_at = clock.monotonic() + max(0.0, grant.next_at_unix - grant.now_unix)
             if not self._leaser.takes_over:
                 # Until then Redis names no time for leases that have expired.
-                self._ask_at = min(self._ask_at, self._leaser.takeover_at)
+                self._due_at = min(self._due_at, self._leaser.takeover_at)
         self._grants.take(granted, wanted, self._demand.handlers, reports_starts)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 
 from supervisor.engine.commands import mailbox, queue_counts, workers
-from supervisor.engine.commands.mailbox import OperatorRequest, Wish
+from supervisor.engine.commands.mailbox import OperatorRequest, ServeRequest
 from supervisor.engine.commands.settings import Timing
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.worker.exchange import Part
@@ -62,9 +62,9 @@ class QueueLookup(Speaker):
             return parts
         if serving.asks_for_names(is_leasing, now_at):
             parts.append(Part(queue_counts.names(), self._on_names))
-        if serving.asks_for_wish():
+        if serving.asks_for_requests():
             # In this order: a request made after the second query has a number that the first one has not seen.
-            parts.append(Part(mailbox.wish(self._identity.name), self._on_wish))
+            parts.append(Part(mailbox.serve_request(self._identity.name), self._on_serve_request))
             parts.append(Part(mailbox.requests(self._identity.name), self._on_requests))
         return parts
 
@@ -84,14 +84,14 @@ class QueueLookup(Speaker):
                 f" {MOST}; use narrower globs, and more supervisors"
             )
 
-    def _on_wish(self, wish: Wish) -> None:
-        changed = self._serving.take_wish(wish)
+    def _on_serve_request(self, request: ServeRequest) -> None:
+        changed = self._serving.take_serve_request(request)
         if changed is None:
             return
         if changed.problem:
             self._times.read_again()
             self._skills_due = True
-            self._events.warn(f"the wish to serve {list(changed.patterns)} is not followed: {changed.problem}")
+            self._events.warn(f"the request to serve {list(changed.patterns)} is not followed: {changed.problem}")
             return
         self._on_other_queues()
         self._events.emit(
@@ -100,7 +100,7 @@ class QueueLookup(Speaker):
 
     def _on_other_queues(self) -> None:
         """Other queues may have jobs and another heartbeat, and peers must know who serves them."""
-        self._leasing.ask()
+        self._leasing.lease_soon()
         self._times.read_again()
         self._skills_due = True
 

@@ -15,6 +15,7 @@ from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.worker.exchange import Confirmation, Part
 from supervisor.engine.worker.identity import Identity
+from supervisor.engine.worker.known_leases import started
 from supervisor.engine.worker.lease_times import LeaseTimes
 from supervisor.engine.worker.pipeline import Pipeline
 from supervisor.master.jobs.cut_off import CutOff
@@ -114,14 +115,14 @@ class Renewing(TimedSpeaker):
     def _told(self) -> list[Due]:
         """Return what is to be told of jobs that run."""
         reports = self._reports
-        told = [Due(lease, _started(lease)) for lease in reports.take_starts()]
-        told += [Due(lease, _started(lease)._replace(progress=progress)) for lease, progress in reports.take_progress()]
+        told = [Due(lease, started(lease)) for lease in reports.take_starts()]
+        told += [Due(lease, started(lease, progress=progress)) for lease, progress in reports.take_progress()]
         return told
 
     def _stored(self, now_at: float) -> list[Due]:
         """Return the checkpoints and steps to store."""
         return [
-            Due(lease, _started(lease)._replace(state=state, step=step), number)
+            Due(lease, started(lease, state=state, step=step), number)
             for lease, (number, state, step) in self._reports.take_checkpoints(now_at)
         ]
 
@@ -164,7 +165,3 @@ class Renewing(TimedSpeaker):
 
 def _batches(due: Sequence[Due]) -> Iterator[Sequence[Due]]:
     return (due[first : first + MOST] for first in range(0, len(due), MOST))
-
-
-def _started(lease: LeaseRecord) -> Renewal:
-    return Renewal(lease.jid, lease.token, started=True)

@@ -1,6 +1,6 @@
 """Reads the results of parents for the running jobs that ask for them. Runs in the master. Does no I/O.
 
-A job asks for a few at a time, and waits for the answer. An exchange takes few questions, and each job has to wait for
+A job asks for a few at a time, and waits for the answer. An exchange reads for few jobs, and each job has to wait for
 the next by what it has read, because an answer may have megabytes.
 """
 
@@ -29,17 +29,17 @@ class ResultsReading(TimedSpeaker):
         self._answers = answers
 
     def deadline_at(self) -> float:
-        return self._reports.next_question_at()
+        return self._reports.next_wanted_at()
 
     def parts(self, now_at: float) -> Sequence[Part]:
-        return [self._part(held, wanted) for held, wanted in self._reports.take_questions(now_at, _MOST_AT_ONCE)]
+        return [self._part(held, wanted) for held, wanted in self._reports.take_wanted(now_at, _MOST_AT_ONCE)]
 
     def _part(self, held: HeldLease, wanted: ResultsWanted) -> Part:
         command = parent_results.read(held.lease.jid, wanted.first, wanted.most)
-        then, lost = partial(self._answer, held, wanted), partial(self._reports.keep_question, held, wanted)
+        then, lost = partial(self._answer, held, wanted), partial(self._reports.keep_wanted, held, wanted)
         return Part(command, then, must=True, lost=lost)
 
     def _answer(self, held: HeldLease, wanted: ResultsWanted, found: ParentResults) -> None:
         read_bytes = sum(len(each.result or b"") for each in found.results)
-        held.next_results_at = clock.monotonic() + read_bytes / _BYTES_PER_S
+        held.reports.next_results_at = clock.monotonic() + read_bytes / _BYTES_PER_S
         self._answers.results(held, ResultsPage(wanted.number, *found))

@@ -57,7 +57,7 @@ class Settling(TimedSpeaker):
     def _on_settled(self, answers: Sequence[Answer]) -> None:
         self._backlog.move()
         if self._ledger.is_laden:
-            self._leasing.ask()  # nothing was leased meanwhile
+            self._leasing.lease_soon()  # nothing was leased meanwhile
         for held, verdict in zip(self._ledger.settled(), answers, strict=True):
             if verdict is True and outcome_log.is_over(held):
                 self._completed.append(held)

@@ -10,7 +10,7 @@ from typing import Final
 from supervisor.engine.worker.mail_reader import MailReader
 from supervisor.engine.worker.push_listeners import PushListeners
 from supervisor.engine.worker.served_queues import ServedQueues
-from supervisor.engine.worker.wait import Wait
+from supervisor.engine.worker.wait import Wait, WaitsFor
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.door_taking import DoorTaking
 from supervisor.master.redis.idle_exit import IdleExit
@@ -41,7 +41,7 @@ class Waiting:
         self._listeners = listeners
         self._doors = doors
         self._idle_exit = idle_exit
-        self._mail = MailReader(serving, leasing.ask, renewing.on_hint_of_loss, doors.look_for_doors)
+        self._mail = MailReader(serving, leasing.lease_soon, renewing.on_hint_of_loss, doors.look_for_doors)
         self._full_since_at: float | None = None  # no child could take a job since then
 
     def prepare(self, now_at: float) -> None:
@@ -51,20 +51,21 @@ class Waiting:
         if self._wakeups.waiting and not self._may_go_on:
             self._wakeups.end_wait()
         if self._listeners.take_pushed():
-            self._leasing.ask()
+            self._leasing.lease_soon()
         self._doors.hear()
         if self._renewing.is_hinted:  # this renewal answers all mail that has come until now
             self._wakeups.drop_mail()
             self._serving.look_for_queues()
-            self._serving.look_for_wish()
+            self._serving.look_for_requests()
             self._doors.look_for_doors()
 
     @property
     def _may_go_on(self) -> bool:
         """True if the wait may go on. A wait for wake-ups takes them from other masters, and leases at its end."""
-        if not self._wakeups.waits_for_queues:
+        waits_for = self._wakeups.waits_for
+        if waits_for is WaitsFor.MAIL:
             return self._is_of_use
-        return self._demand.can_start and not self._wakeups.waits_for_other_queues
+        return self._demand.can_start and waits_for is WaitsFor.QUEUES
 
     @property
     def _is_of_use(self) -> bool:
@@ -79,7 +80,7 @@ class Waiting:
             self._full_since_at = None
             self._listeners.listen(self._serving.names)
             self._doors.listen()
-            if wakeups.waiting and not wakeups.waits_for_queues:
+            if wakeups.waiting and wakeups.waits_for is WaitsFor.MAIL:
                 wakeups.end_wait()
             if not wakeups.waiting:
                 self._leasing.begin_wait()
@@ -99,14 +100,14 @@ class Waiting:
 
     def read_wakeup(self) -> None:
         """Read what has ended the wait. Raises LinkLost."""
-        has_ended, granted = self._wakeups.read()
-        if not has_ended:
+        end = self._wakeups.read()
+        if end is None:
             return
-        for message in self._wakeups.take_mail():
+        for message in end.mail:
             self._mail.read(message)
-        if self._wakeups.timed_out:
+        if end.timed_out:
             self._serving.look_for_queues()  # mail may be lost, too
         if self._wakeups.woken:
-            self._leasing.ask()
-        if granted is not None:
-            self._leasing.on_waited(granted)
+            self._leasing.lease_soon()
+        if end.granted is not None:
+            self._leasing.on_waited(end.granted)

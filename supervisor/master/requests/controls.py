@@ -86,7 +86,7 @@ class Controls:
         self._check_serving()
         if not self._placing.resume():
             return "nothing: it is not paused"
-        self._leasing.ask()
+        self._leasing.lease_soon()
         self._events.emit("master.resumed", **by.fields)
         return "starts jobs again"
 

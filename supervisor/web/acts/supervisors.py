@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from supervisor.config import parse_processes
+from supervisor.setting_values import parse_processes
 from supervisor.web.acts.act import ActCall, Do, Field, WebAct
 from supervisor.web.pages.page import BadParameter
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from supervisor import clock
-from supervisor.config import LONGEST_LEASE_S, SHORTEST_LEASE_S
 from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.commands import doors, leasing
 from supervisor.engine.commands.leasing import Renewal
@@ -19,6 +18,7 @@ from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Leased, Outcome, Released, Retried
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.validation import checked_int
+from supervisor.setting_values import LONGEST_LEASE_S, SHORTEST_LEASE_S
 from supervisor.web.acts.act import WORKERS, ActCall, Field, WebAct
 from supervisor.web.pages.page import BadParameter
 

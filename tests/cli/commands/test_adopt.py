@@ -239,7 +239,7 @@ def test_jobs_of_qless_are_moved_when_that_is_wanted(adopt, redis, server, names
     assert f"there is no queue of {program}" in adopt(program, "--apply").err
 
 
-def test_move_that_ends_early_says_what_it_has_done(adopt, redis, server, namespace, target):
+def test_move_that_ends_early_reports_its_part(adopt, redis, server, namespace, target):
     old = OldQless(redis, time.time() - 2000)
     old.put("a", "good", "K", "{}")
     old.put("a", "bad", "K", "{")

@@ -158,7 +158,7 @@ def test_every_bar_has_rows_and_a_name_of_its_own():
 
 
 @pytest.mark.parametrize("part", engine.WITHOUT)
-def test_the_engine_benchmark_finds_the_part_that_it_leaves_out(part):
+def test_the_engine_benchmark_finds_its_missing_part(part):
     assert set(engine.patched(part)) == {"put", "lease", "settle"}
 
 

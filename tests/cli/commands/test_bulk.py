@@ -95,7 +95,7 @@ def test_retry_puts_a_group_back_into_its_queues(shell, jobs, queue, filled):
     assert shell.line("retry", "--queue", "q", "--yes") == "put back 1 job"
 
 
-def test_retry_takes_each_job_once_even_if_it_fails_again(shell, jobs, queue, monkeypatch):
+def test_retry_takes_each_job_once_even_after_another_failure(shell, jobs, queue, monkeypatch):
     queue.put_many({"klass": "k", "jid": f"j{number}"} for number in range(5))
 
     def fail_all():
@@ -150,7 +150,7 @@ def test_move_takes_those_of_a_tag_or_of_a_group(shell, jobs, queue, filled):
     assert [job.jid for job in jobs.queue("other").peek(9)] == ["w0", "w1", "f1", "f2"]
 
 
-def test_a_misspelt_target_queue_is_reported_before_it_asks(shell, jobs, filled, answer):
+def test_a_misspelt_target_queue_is_reported_before_the_question(shell, jobs, filled, answer):
     jobs.queue("slow").put("k", jid="there")
     answer("n\n")
     first, then = shell("move", "--queue", "q", "slwo").err.splitlines()

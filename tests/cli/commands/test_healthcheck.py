@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli.commands import healthcheck
-from supervisor.config import ListenAddress
 from supervisor.ops import http, pages
+from supervisor.setting_values import ListenAddress
 from tests.environment import without_settings
 from tests.lengths import PATIENCE
 from tests.ops.listening import Site

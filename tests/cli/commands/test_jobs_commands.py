@@ -141,7 +141,7 @@ def test_the_payload_may_come_from_stdin_or_a_file(cli, client, tmp_path, source
     assert client.job(jid.strip()).data == json.loads(payload)
 
 
-def test_raw_bytes_stay_as_they_are(cli, client, tmp_path):
+def test_raw_bytes_stay_unchanged(cli, client, tmp_path):
     path = tmp_path / "payload"
     path.write_bytes(bytes(range(256)) * 4 + b'{"not": "parsed"')
     job = client.job(cli.put("a.b", "--raw", "--file", str(path)))
@@ -192,7 +192,7 @@ def test_a_payload_of_50_mb_works(cli, client, tmp_path):
     assert job.raw == path.read_bytes()
 
 
-def test_a_payload_of_600_mb_is_refused_before_it_is_read(cli, keys, tmp_path):
+def test_a_payload_of_600_mb_is_refused_unread(cli, keys, tmp_path):
     path = tmp_path / "huge"
     with open(path, "wb") as file:
         file.truncate(600 * 2**20)

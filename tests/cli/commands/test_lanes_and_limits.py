@@ -30,7 +30,7 @@ def test_put_takes_lane_limit_expiry_and_at_most_once(shell, jobs):
     assert jobs.job("p").persistent
 
 
-def test_put_and_recur_take_a_trace_and_job_shows_it(shell, jobs):
+def test_put_and_recur_take_a_trace_that_job_shows(shell, jobs):
     trace = f"00-{'ab' * 16}-{'cd' * 8}-01"
     shell.put("k", "--jid", "j", "--trace", trace)
     shell.line("recur", "k", "--every", "1h", "--offset", "1h", "--jid", "r", "--trace", trace)
@@ -341,12 +341,12 @@ def test_serve_leaves_a_request_in_redis(shell, jobs):
     worker(jobs)
     said = shell.line("serve", "web-1", "high", "email-*", "!email-bulk")
     assert said == "web-1 is told to serve high email-* !email-bulk"
-    wish = calls_of(jobs).run(mailbox.wish("web-1"))
-    assert (wish.number, wish.queues, wish.order) == (1, ["high", "email-*", "!email-bulk"], None)
+    request = calls_of(jobs).run(mailbox.serve_request("web-1"))
+    assert (request.number, request.queues, request.order) == (1, ["high", "email-*", "!email-bulk"], None)
     said = shell.line("serve", "web-1", "high:3", "low", "--order", "weighted")
     assert said == "web-1 is told to serve high:3 low in weighted order"
-    wish = calls_of(jobs).run(mailbox.wish("web-1"))
-    assert (wish.number, wish.queues, wish.order) == (2, ["high:3", "low"], "weighted")
+    request = calls_of(jobs).run(mailbox.serve_request("web-1"))
+    assert (request.number, request.queues, request.order) == (2, ["high:3", "low"], "weighted")
 
 
 def test_serve_suggests_workers_and_refuses_bad_queues(shell, jobs):

@@ -64,7 +64,7 @@ def test_jobs_shows_details_of_each_state(shell, jobs, queue):
         assert words in shell.good("jobs", state, "--queue", "q")
 
 
-def test_a_job_of_an_unknown_klass_shows_why_it_waits(shell, jobs, queue):
+def test_a_job_of_an_unknown_klass_shows_the_reason_of_its_wait(shell, jobs, queue):
     queue.put("emial.send", jid="j")
     assert shell.json("job", "j")["unknown_unix"] is None
     (lease,) = queue.lease("w")

@@ -84,7 +84,7 @@ def end(process):
     return process.returncode, out, err
 
 
-def test_events_are_said_as_they_happen_until_ctrl_c(server, namespace, jobs):
+def test_events_are_printed_at_once_until_ctrl_c(server, namespace, jobs):
     with events(server, namespace, "--json") as process:
         jobs.queue("q").put("a.b", jid="j")
         seen = json.loads(next_line(process))
@@ -166,7 +166,7 @@ def test_check_is_1_until_repair_has_mended_all(shell, jobs, server, namespace):
     assert jobs.queue("q").counts().waiting == 1
 
 
-def test_sweep_says_how_many_jobs_it_took(shell, jobs):
+def test_sweep_prints_the_number_of_its_jobs(shell, jobs):
     assert shell.line("sweep") == "took 0 jobs from lost workers"
     queue = jobs.queue("q")
     queue.put("a.b", jid="j")

@@ -74,7 +74,7 @@ def test_update_changes_what_is_given_and_keeps_the_rest(shell, jobs):
     assert (job.klass, job.data, job.queue, job.tags, job.missed) == ("c.d", {"n": 2}, "slow", ["blue"], "skip")
 
 
-def test_cancel_ends_it_and_leaves_what_it_has_put(shell, jobs):
+def test_cancel_ends_a_recurring_job_and_leaves_its_jobs(shell, jobs):
     jobs.queue("q").recur("a.b", jid="tick", every=60)
     (lease,) = jobs.queue("q").lease("w")
     assert shell.line("recur", "--cancel", "tick") == "cancelled tick; the jobs that it has put stay"

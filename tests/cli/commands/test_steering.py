@@ -33,7 +33,7 @@ def test_cancel_names_jobs_left_and_is_1(shell, jobs, queue):
     assert state_of(jobs, "done") == "complete"
 
 
-def test_a_job_that_another_waits_for_is_not_cancelled_without_it(shell, jobs, queue):
+def test_a_job_is_not_cancelled_without_its_dependent(shell, jobs, queue):
     queue.put("k", jid="parent")
     queue.put("k", jid="child", depends=["parent"], on_parent_failure="wait")
     said = shell.refused(1, "cancel", "parent")
@@ -227,7 +227,7 @@ def test_nothing_is_paused_if_one_of_the_names_is_wrong(shell, jobs, queue):
     assert not queue.counts().paused
 
 
-def test_job_names_who_cancelled_it(shell, jobs, queue):
+def test_job_names_the_author_of_its_cancel(shell, jobs, queue):
     queue.put("k", jid="x")
     queue.put("k", jid="y")
     shell.line("cancel", "x")

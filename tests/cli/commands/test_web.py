@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from supervisor.cli.commands.web import listening
-from supervisor.config import ListenAddress
+from supervisor.setting_values import ListenAddress
 from tests.lengths import SOON_S
 
 
@@ -46,7 +46,7 @@ def ask(port: int, path: str, method: str = "GET", body: str = "", **headers: st
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_web_server_shows_events_until_a_signal_ends_it(server, namespace, jobs, web, number):
+def test_web_server_shows_events_until_a_signal(server, namespace, jobs, web, number):
     process, port = web
     jobs.queue("mail").put("email.send", {}, jid="first")
     assert json.load(ask(port, "/api/v1/jobs/first"))["job"]["klass"] == "email.send"

@@ -17,8 +17,9 @@ import pytest
 
 from supervisor.cli.doctor import findings, handlers, machine, server
 from supervisor.cli.lib.terminal import local_time
-from supervisor.config import Exit, RunConfig
+from supervisor.config import RunConfig
 from supervisor.engine.client.sync_client import Client
+from supervisor.exit_codes import Exit
 from supervisor.messages import Ready
 from tests import clusters, sentinels, servers
 from tests.environment import without_settings
@@ -196,7 +197,7 @@ BROKEN = {
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
-def test_handlers_that_do_not_boot_are_71_and_it_says_why(with_handlers, text):
+def test_doctor_says_why_handlers_do_not_boot_and_exits_with_71(with_handlers, text):
     code, found = with_handlers(text[0])
     assert code == 71
     assert all(words in only(of(found, "problem")) for words in text[1:])

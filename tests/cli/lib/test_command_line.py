@@ -255,7 +255,7 @@ def at_first_import(command, what):
     return {int(number) for number in done.stdout.split(b"\n")[0].split()}
 
 
-def test_run_blocks_its_signals_before_it_imports_anything():
+def test_run_blocks_its_signals_before_any_import():
     """PID 1 without handler or mask loses a signal. The mask is checked at the first import."""
     blocked = "signal.pthread_sigmask(signal.SIG_BLOCK, ())"
     names = ("TERM", "INT", "QUIT", "HUP", "TTIN", "TTOU", "USR1", "USR2", "CONT", "CHLD")

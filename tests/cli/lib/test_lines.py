@@ -164,7 +164,7 @@ def test_a_line_that_is_too_long_is_one_bad_line(shell, queue, written, monkeypa
     assert said.out.startswith("put 2 jobs in ")
 
 
-def test_a_batch_ends_where_it_has_many_bytes(shell, queue, written, monkeypatch):
+def test_a_batch_ends_at_many_bytes(shell, queue, written, monkeypatch):
     monkeypatch.setattr(reading, "MOST_BYTES", 1000)
     sizes = []
     real = Calls.put_jobs

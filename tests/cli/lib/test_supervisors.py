@@ -40,7 +40,7 @@ def told(worker):
         (["unpause", "--all-workers"], "resume", {}),
     ],
 )
-def test_all_are_told_and_each_says_what_it_has_done(shell, played, words, what, wish):
+def test_all_supervisors_are_told_and_each_reports_its_act(shell, played, words, what, wish):
     workers = [played(DONE), played(DONE)]
     assert sorted(shell.good(*words).splitlines()) == sorted(f"{worker.name}  has 4 processes" for worker in workers)
     assert [told(worker) for worker in workers] == [(what, wish)] * 2

@@ -141,7 +141,7 @@ def test_scaling_keeps_the_minimum_and_at_least_one_process():
     assert [request.argument for request in shown.press("-")] == [{"fewest": 1, "most": 1}]
 
 
-def test_p_pauses_what_is_chosen_and_lets_it_go_on(shown):
+def test_p_pauses_and_resumes_the_chosen_row(shown):
     assert shown.press("p") == [Action("pause", "web-1-4711-3f2a")]
     shown.press("back-tab")
     assert shown.press("p") == [Action("pause queue", "emails")]
@@ -175,7 +175,7 @@ def test_r_reloads(shown):
     assert shown.press("r") == [Action("reload", "web-1-4711-3f2a")]
 
 
-def test_c_asks_before_it_cancels_a_childs_job(shown):
+def test_c_asks_before_cancelling_a_childs_job(shown):
     shown.press("tab", "down")
     assert shown.press("c") == []
     assert shown.lines()[-1] == "Cancel yI9_p-tiSWux1uMM75jV2Q (image.resize)? It is gone then. y/n"
@@ -202,7 +202,7 @@ def test_g_opens_the_failed_groups(shown):
     assert shown.press("g") == [Action("open", "failed groups")]
 
 
-def test_a_page_takes_the_keys_until_it_is_left(shown):
+def test_an_open_page_takes_the_keys(shown):
     shown.controller.page = TextPage("a stack", [f"line {number}" for number in range(100)])
     assert shown.press("down", "page-down", "d", "c", "+") == []
     lines = shown.lines(80, 24)

@@ -199,7 +199,7 @@ def test_the_last_screen_stays_during_an_outage():
     assert "away" not in Shown(model).text()
 
 
-def test_a_hanging_poll_is_reported_before_it_fails():
+def test_a_hanging_poll_is_reported_before_its_failure():
     assert "no answer from Redis for 9s" in Shown(busy_shop(), after_s=9.0).text()
     assert "no answer from Redis" not in Shown(busy_shop(), after_s=2.0).text()
 

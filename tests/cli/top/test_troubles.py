@@ -79,7 +79,7 @@ def test_a_queue_that_is_paused_for_long_is_told_also_without_jobs():
         ("leaving", 70, "supervisor w-1: has been leaving for 1m10s: it should have ended"),
     ],
 )
-def test_a_state_that_should_pass_is_a_trouble_when_it_does_not(state, for_s, sentence):
+def test_a_lasting_state_that_should_pass_is_a_trouble(state, for_s, sentence):
     look = {**WELL, "supervisors": {"w-1": status(state), "w-2": status()}}
     assert words(snapshot(NOW_AT - 1, **look), snapshot(NOW_AT, **look)) == []
     assert words(snapshot(NOW_AT - for_s, **look), snapshot(NOW_AT, **look)) == [sentence]

@@ -214,7 +214,7 @@ print(json.dumps([done.return_value, which.return_value == [which.id, 1], broken
 
 
 @pytest.mark.sampled(2)
-def test_task_enqueues_another_one_if_it_succeeds(project):
+def test_task_enqueues_another_one_on_success(project):
     project.configure(redis_url=None)
     with running(project):
         code = """

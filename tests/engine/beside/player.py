@@ -93,6 +93,10 @@ from supervisor.engine.model.outcomes import (
 )
 from supervisor.engine.model.validation import UNSET, to_state
 
+#: An engine of before has another name for it.
+serve_request = mailbox.serve_request if hasattr(mailbox, "serve_request") else mailbox.wish
+RENAMED["wish"] = serve_request
+
 #: Marks the answer to a call that raised what no caller expects.
 BUG = "raised"
 BEGIN_UNIX = 1_000_000.0
@@ -107,7 +111,7 @@ OF_LEASE = (
     "saved", "tags", "timeout_s", "token", "trace", "waited_s", "worker",
 )  # fmt: skip
 IN_SCRIPT = re.compile(r" script: \S*,? ?on @user_script:\d+")
-OF_GRANT = ("now_unix", "next_at_unix", "leases", "due", "unreadable", "wish_number")
+OF_GRANT = ("now_unix", "next_at_unix", "leases", "due", "unreadable")
 #: Fields of a worker or a job that only newer engines have. A comparison with older engines leaves them out.
 NEW = ("release", "is_call")
 
@@ -465,11 +469,11 @@ class Player:
         }
 
     def see_workers(self) -> Any:
-        self.used |= {"workers", "worker", "wish", "asks"}
+        self.used |= {"workers", "worker", "served", "asks"}
         return {
             "workers": self.client.workers(),
             "each": [self.client.worker(name) for name in WORKERS],
-            "wishes": [self.run(mailbox.wish(name)) for name in WORKERS],
+            "wishes": [self.run(serve_request(name)) for name in WORKERS],
             "requests": [self.run(mailbox.requests(name, now=self.now)) for name in WORKERS],
         }
 
@@ -575,7 +579,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, LeaseRecord):
         return {name: plain(getattr(value, name)) for name in OF_LEASE} | {"data": decoded(value)}
     if isinstance(value, leasing.Grant):
-        return {name: plain(getattr(value, name)) for name in OF_GRANT}
+        number = value.request_number if hasattr(value, "request_number") else value.wish_number
+        return {name: plain(getattr(value, name)) for name in OF_GRANT} | {"wish_number": number}
     if isinstance(value, datetime.date):
         return value.isoformat()
     if dataclasses.is_dataclass(value):

@@ -30,7 +30,7 @@ async def read_stream(client):
 
 
 @pytest.mark.parametrize("call", [read_events, wait, lease, read_stream])
-def test_a_call_ends_when_it_is_cancelled_in_whatever_turn(server, namespace, call):
+def test_a_cancelled_call_ends_in_whatever_turn(server, namespace, call):
     async def main():
         async with AsyncClient(server.url, namespace) as client:
             await client.queue("q").put("k", jid="j")

@@ -153,7 +153,7 @@ def test_bad_input_is_named_and_changes_nothing(server, bench, row):
     ],
 )
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_client_names_what_it_cannot_be_made_of(kind, arguments, error, name):
+def test_a_client_names_its_wrong_argument(kind, arguments, error, name):
     with pytest.raises(error, match=name):
         kind(**arguments)
 
@@ -516,13 +516,15 @@ def test_a_job_is_unfailed_with_other_data_or_another_klass(client):
     assert client.failed() == {}
 
 
-def test_a_wish_to_serve_other_queues_lies_there_and_its_worker_is_told(client, server, namespace):
+def test_a_request_to_serve_other_queues_is_stored_and_its_worker_is_told(client, server, namespace):
     calls_of(client).call(leasing.resume, "w", 1, [])
-    assert calls_of(client).run(mailbox.wish("w")) == mailbox.Wish(0, [], None)
+    assert calls_of(client).run(mailbox.serve_request("w")) == mailbox.ServeRequest(0, [], None)
     client.serve("w", ["high", " email-* ", "!email-bulk"])
-    assert calls_of(client).run(mailbox.wish("w")) == mailbox.Wish(1, ["high", "email-*", "!email-bulk"], None)
+    assert calls_of(client).run(mailbox.serve_request("w")) == mailbox.ServeRequest(
+        1, ["high", "email-*", "!email-bulk"], None
+    )
     client.serve("w", ["high:3", "low"], order="weighted")
-    assert calls_of(client).run(mailbox.wish("w")) == mailbox.Wish(2, ["high:3", "low"], "weighted")
+    assert calls_of(client).run(mailbox.serve_request("w")) == mailbox.ServeRequest(2, ["high:3", "low"], "weighted")
     assert server.redis.lrange(f"{{{namespace}}}:mail:w", 0, -1) == [b"serve"]
 
 
@@ -597,7 +599,7 @@ def test_the_async_client_does_what_the_sync_one_does(server, namespace, clock):
             assert await q.put("k", jid="u", unique="key") == await q.put("k", jid="v", unique="key") == "u"
             await calls_of(client).call(leasing.resume, "master", 1, [])
             await client.serve("master", ["q"])
-            assert (await calls_of(client).run(mailbox.wish("master"))).queues == ["q"]
+            assert (await calls_of(client).run(mailbox.serve_request("master"))).queues == ["q"]
             assert await (await client.job("c")).unfail(data=5) is True
             assert (await client.job("c")).data == 5
 
@@ -643,7 +645,7 @@ def test_leases_are_returned_when_a_due_cron_job_cannot_be_put(
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-def test_cancelled_lease_hands_back_what_it_has(server, namespace, client, clock, monkeypatch, caplog, is_away):
+def test_cancelled_lease_hands_back_its_jobs(server, namespace, client, clock, monkeypatch, caplog, is_away):
     def away(*_args, **_options):
         raise StoreUnavailable("failover")
 

@@ -62,7 +62,7 @@ def is_copied(group, jid):
         return any(jid.encode() in key for key in connection.scan_iter("*", count=1000))
 
 
-def test_durable_puts_are_on_the_replica_when_they_return(puts, group):
+def test_durable_puts_are_on_the_replica_at_their_return(puts, group):
     client = puts()
     jids = [
         client.put("k", durable=True), *client.put_many([{"klass": "k"}, {"klass": "k"}], durable=True),

@@ -224,7 +224,7 @@ def test_stream_listens_at_its_first_get_if_not_entered(live):
     stream.close()
 
 
-def test_a_closed_stream_ends_also_for_those_who_wait_in_it(live):
+def test_a_closed_stream_ends_for_its_waiting_readers_too(live):
     stream = live.events()
     found, waiting = [], threading.Event()
 
@@ -397,7 +397,7 @@ def test_answer_that_lies_unread_while_the_loop_is_held_up_is_no_silence(live, s
 
 
 @pytest.mark.parametrize("kind", ["events", "stream"])
-def test_async_stream_closed_while_it_connects_ends(live, server, namespace, monkeypatch, kind):
+def test_async_stream_closed_during_its_connection_ends(live, server, namespace, monkeypatch, kind):
     live.queue("q").put("k", jid="a")
     monkeypatch.setattr(job_stream, "_SILENCE_S", 600.0)  # else its read ends before the test gives up
 

@@ -48,7 +48,7 @@ def test_every_command_that_a_script_calls_is_asked_about(server):
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_command_is_asked_about_with_as_many_words_as_it_needs(server, call):
+def test_a_command_is_asked_about_with_all_its_words(server, call):
     name, *words = call.split()
     arity = server.redis.execute_command("COMMAND", "INFO", name)[name.lower()]["arity"]
     assert len(words) + 1 == arity if arity > 0 else len(words) + 1 >= -arity

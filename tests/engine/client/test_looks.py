@@ -167,7 +167,7 @@ def test_impossible_interval_of_the_environment_is_refused_by_its_name(server, m
         Client(server.url)
 
 
-def test_durable_put_is_refused_before_it_is_sent(server, namespace, client):
+def test_impossible_durable_put_is_refused_before_sending(server, namespace, client):
     with pytest.raises(ValueError, match="a durable put waits in Redis"):
         client.queue("q").put("k", durable=True)
     with Client(server.url, namespace, acknowledge=1, poll=INTERVAL_S) as other:
@@ -176,7 +176,7 @@ def test_durable_put_is_refused_before_it_is_sent(server, namespace, client):
         assert other.queue("q").counts().waiting == 0
 
 
-def test_events_say_what_they_need_where_it_is_refused(server, namespace, tmp_path):
+def test_refused_events_name_the_needed_command(server, namespace, tmp_path):
     proxy = Refusing(tmp_path / "another", server.socket)
     why = "tells nobody of events, which come by SUBSCRIBE"
     with Client(proxy.url, namespace, poll=INTERVAL_S) as client, pytest.raises(StoreUnavailable, match=why):

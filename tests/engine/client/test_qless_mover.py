@@ -75,7 +75,7 @@ def names(redis):
     return {key.decode() for key in redis.keys("*")}
 
 
-def test_jobs_keep_what_they_had(move, old, redis, live):
+def test_moved_jobs_keep_their_attributes(move, old, redis, live):
     scene(old)
     due_unix = redis.zscore("ql:q:mail-scheduled", "scheduled")
     moved = move()
@@ -461,7 +461,7 @@ def test_job_stays_with_a_parent_of_its_page(move, old, live):
 
 
 @pytest.mark.parametrize("part", ["history", "dependencies", "dependents"])
-def test_job_of_the_name_of_a_part_is_not_removed_with_it(move, old, redis, live, part):
+def test_job_of_the_name_of_a_part_is_not_removed_with_the_part(move, old, redis, live, part):
     old.put("q", "a", "K", "{}")
     redis.delete(f"ql:j:a-{part}")
     old.put("q", f"a-{part}", "K", "{}", delay=5000)
@@ -769,7 +769,7 @@ def test_jobs_that_a_recurrence_has_made_meanwhile_are_named(old, redis, source,
     assert live.recurring("late") is None and redis.exists("ql:r:late")
 
 
-def test_failed_job_never_starts_before_it_has_failed_here(old, source, live, monkeypatch):
+def test_failed_job_never_starts_before_its_failure_is_stored_here(old, source, live, monkeypatch):
     scene(old)
     calls = calls_of(live)
     run = calls.run
@@ -958,7 +958,7 @@ def test_rights_of_the_page_are_those_that_are_asked_for():
 
 
 @pytest.mark.parametrize("missing", [None, "del", "zrem", "lrem", "srem", "zincrby", "zremrangebyscore"])
-def test_nothing_is_put_before_it_could_be_removed(old, redis, there, server, namespace, live, missing):
+def test_nothing_is_put_that_could_not_be_removed(old, redis, there, server, namespace, live, missing):
     rights = RIGHTS.split() if missing else ["~ql:*", "+@read", "+@transaction", "+time"]
     granted = [right for right in rights if right != f"+{missing}"]
     redis.execute_command("ACL", "SETUSER", "reader", "reset", "on", ">secret", *granted)

@@ -628,7 +628,7 @@ DAMAGES: dict[str, Damage] = {
         {("no-expiry", "schema:bf21a9e8fbc5a384"), ("foreign-value", "schema:a")},
         lambda ns: ns.redis.ttl(ns.key("schema:bf21a9e8fbc5a384")) > 0 == ns.redis.exists(ns.key("schema:a")),
     ),
-    "a question and an answer that would stay": Damage(
+    "a request and an answer that would stay": Damage(
         lambda ns: (ns.redis.rpush(ns.key("asks:w"), "1"), ns.redis.rpush(ns.key("answer:x"), "1")),
         {("no-expiry", "asks:w"), ("no-expiry", "answer:x")},
         lambda ns: ns.redis.ttl(ns.key("asks:w")) > 0 < ns.redis.ttl(ns.key("answer:x")),
@@ -959,7 +959,7 @@ def test_a_check_names_what_is_wrong_and_changes_nothing(ns, what):
 @pytest.mark.parametrize("slices", [SLICE, 1] if LONG else [SLICE], indirect=True)
 @pytest.mark.usefixtures("slices")
 @pytest.mark.parametrize("what", DAMAGES)
-def test_repair_reports_what_it_did_and_leaves_nothing(ns, what):
+def test_repair_reports_its_acts_and_leaves_no_violation(ns, what):
     damage = DAMAGES[what]
     damage.do(ns)
     found = ns.check(repair=True)

@@ -190,7 +190,7 @@ def test_thousands_of_lanes_are_each_visited_once(client, queue):
     assert found == sorted(lanes)
 
 
-def test_step_is_bounded_and_says_how_far_it_is(client, queue):
+def test_step_is_bounded_and_reports_its_progress(client, queue):
     queue.put_many({"klass": "k", "lane": f"lane-{n}" if n % 2 else None} for n in range(3_000))
     choice, looked, cursor, steps = Choice("q", klass="absent"), 0, None, 0
     while True:

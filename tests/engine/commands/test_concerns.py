@@ -39,7 +39,7 @@ def test_nothing_is_wrong_with_what_is_served(client, q):
 
 
 @pytest.mark.parametrize("options", [{}, {"lane": "a"}, {"delay": 10}])
-def test_queue_with_jobs_is_unserved_until_a_live_worker_serves_it(client, q, clock, options):
+def test_queue_with_jobs_is_unserved_until_a_live_worker_serves_the_queue(client, q, clock, options):
     q.put("k", **options)
     clock.tick(options.get("delay", 0))
     serve(client, "other")
@@ -50,7 +50,7 @@ def test_queue_with_jobs_is_unserved_until_a_live_worker_serves_it(client, q, cl
     assert of_queue(client).unserved, "no worker was seen for a minute"
 
 
-def test_worker_of_more_queues_than_it_reports_is_taken_to_serve_all(client, q):
+def test_worker_of_more_queues_than_its_report_holds_counts_for_all(client, q):
     q.put("k")
     serve(client, *(f"many-{n}" for n in range(1000)))
     assert of_queue(client) is None
@@ -131,7 +131,7 @@ def test_batch_whose_block_was_not_left_is_counted_after_an_hour(client, clock):
     assert client.concerns().open_batches == 0
 
 
-def test_batch_is_counted_until_it_has_ended(client):
+def test_batch_is_counted_until_its_end(client):
     with client.batch() as batch:
         batch.put("q", "k")
         assert client.concerns().running_batches == 1

@@ -68,7 +68,7 @@ def test_starts_are_told_between_two_sweeps(client, clock, read):
     assert {age: step.started for age, step in read().items()} == {4: None, 3: 5, 0: 2}
 
 
-def test_failures_deaths_and_new_workers_are_counted_when_they_happen(client, clock, read):
+def test_failures_deaths_and_new_workers_are_counted_at_their_time(client, clock, read):
     q = client.queue("q")
     q.put_many({"klass": "k"} for _ in range(3))
     calls_of(client).call(leasing.resume, "w", 1, [], highest=0)

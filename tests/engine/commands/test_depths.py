@@ -57,7 +57,7 @@ def test_oldest_may_lie_in_any_lane_that_is_not_paused(q, clock, depth):
     assert (depth().oldest_s, depth().ready) == (7, 3)
 
 
-def test_delayed_job_has_its_age_since_it_was_due(q, client, clock, depth):
+def test_delayed_job_has_its_age_from_its_due_time(q, client, clock, depth):
     q.put("k", jid="a", delay=100)
     q.put("k", jid="b", delay=100)
     clock.tick(99)

@@ -121,7 +121,7 @@ def test_recurring_job_has_large_data_when_asked(client):
     assert listed.left_out and listed.data == client.recurring("r").data == LARGE
 
 
-def test_data_that_goes_while_it_is_read_is_named(client):
+def test_reading_data_of_a_removed_job_names_the_job(client):
     client.queue("q").put("k", LARGE, jid="j")
     (job,) = client.queue("q").jobs("waiting")
     client.cancel("j")

@@ -166,7 +166,7 @@ def test_peek_changes_nothing(client, clock, server, namespace):
     assert server.dump(namespace) == before
 
 
-def test_a_paused_queue_still_shows_what_it_holds_back(client):
+def test_a_paused_queue_still_shows_its_jobs(client):
     q = client.queue("q")
     put(q, "a")
     q.pause()
@@ -362,7 +362,7 @@ def test_attributes_of_a_new_job_are_empty(client):
     assert (job.persistent, job.at_most_once, job.parked) == (False, False, False)
 
 
-def test_a_job_shows_what_it_was_put_with(client, clock):
+def test_a_job_shows_its_options(client, clock):
     q = client.queue("q")
     put(q, "a", lane="l", limit="api", unique="night", expires=60, at_most_once=True)
     put(q, "b", unique=True, persistent=True)
@@ -486,7 +486,7 @@ def test_dependent_job_shows_its_scheduled_time(client, clock):
     assert (job.state, job.due_unix, job.on_parent_failure) == ("depends", clock.now + 60, "run")
 
 
-def test_a_spawned_job_shows_what_it_came_from(client):
+def test_a_spawned_job_shows_its_recurring_job(client):
     q = client.queue("q")
     q.recur("k", {"n": 1}, every=60, jid="r", tags=["t"])
     (lease,) = q.lease("w")

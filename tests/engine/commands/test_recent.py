@@ -69,7 +69,7 @@ def test_a_job_counts_until_its_period_is_over(q, clock, live_through, ago_s, co
     assert (recent.hour.wait.count, recent.day.wait.count, recent.month.wait.count) == counted
 
 
-def test_a_period_says_since_when_it_has_figures(q, clock, live_through):
+def test_a_period_names_the_time_of_its_first_figures(q, clock, live_through):
     live_through(1, 1)
     clock.tick(5 * HOUR)
     live_through(1, 1)
@@ -78,7 +78,7 @@ def test_a_period_says_since_when_it_has_figures(q, clock, live_through):
     assert recent.month.since_unix == 20_000 * DAY
 
 
-def test_failures_are_counted_when_they_happen(client, q, clock):
+def test_failures_are_counted_at_their_time(client, q, clock):
     q.put("k")
     client.settle([Failed(q.lease("w")[0], "g", "m")])
     clock.tick(2 * HOUR)

@@ -378,7 +378,7 @@ def test_missing_server_program_is_named_with_the_remedy(directory: Path) -> Non
         join_or_start(directory, lambda: iter([]))
 
 
-def test_keeper_kill_ends_the_server_and_the_next_user_restarts_it(directory: Path) -> None:
+def test_keeper_kill_ends_the_server_and_the_next_user_starts_another(directory: Path) -> None:
     with acquire(directory) as first, connected(first.url) as client:
         client.set("greeting", "hello")
         server = os.pidfd_open(pid_in(directory / keeper.SERVER_PID))
@@ -391,7 +391,7 @@ def test_keeper_kill_ends_the_server_and_the_next_user_restarts_it(directory: Pa
             assert client.get("greeting") == "hello"
 
 
-def test_keeper_ends_with_the_server_and_the_next_user_restarts_it(directory: Path) -> None:
+def test_keeper_ends_with_the_server_and_the_next_user_starts_another(directory: Path) -> None:
     with acquire(directory) as first, connected(first.url) as client:
         client.set("greeting", "hello")
         os.kill(pid_in(directory / keeper.SERVER_PID), signal.SIGKILL)

@@ -81,7 +81,7 @@ def test_expired_lease_fails_the_job_even_without_a_reported_start(client, clock
         (None, "it was stopped, and must not be started twice"),
     ],
 )
-def test_failure_of_a_stopped_job_says_what_stopped_it(client, reason, said):
+def test_failure_of_a_stopped_job_says_why(client, reason, said):
     client.settle([Released(once(client), reason=reason)])
     assert client.job("j").failure["message"] == said
 
@@ -224,7 +224,7 @@ def test_no_job_starts_twice_whatever_happens(client, clock, seed):
     assert len(started) == len(set(started)) > 20
 
 
-def test_job_of_unknown_klass_waits_for_a_worker_that_knows_it(client, clock):
+def test_job_of_unknown_klass_waits_for_a_worker_with_the_handler(client, clock):
     """The job has not started."""
     lease = once(client)
     client.settle([Unknown(lease, 5)])

@@ -224,7 +224,7 @@ def test_plain_jobs_leave_no_record(client, kim, q, server, namespace):
     assert not server.redis.exists(f"{{{namespace}}}:audit")
 
 
-def test_acts_are_found_by_what_they_were_done_to(client, kim, q):
+def test_acts_are_found_by_their_object(client, kim, q):
     for jid in ("x", "x2", "y"):
         q.put("k", jid=jid)
     kim.cancel("x")

@@ -125,7 +125,7 @@ def test_cancelled_job_has_ended_and_did_not_fail(client):
 
 
 @pytest.mark.parametrize("end", ["cancel", "unfail", "put", "move", "fail"])
-def test_failed_job_is_counted_where_it_goes(client, end):
+def test_failed_job_is_counted_by_its_next_state(client, end):
     batch = put_batch(client, 2)
     leased(client, 1)[0].fail("g", "m")
     assert numbers(batch) == ("running", 2, 1, 0, 1, 0)
@@ -633,7 +633,7 @@ def test_retry_puts_each_failed_job_back_once(client, clock, monkeypatch):
     assert numbers(batch)[4] == 10
 
 
-def test_ended_batches_are_forgotten_as_fast_as_they_come(client, clock):
+def test_batches_are_forgotten_as_fast_as_new_ones_end(client, clock):
     for number in range(40):
         put_batch(client, 0, f"old-{number}")
     clock.tick(8 * 86400)
@@ -652,7 +652,7 @@ def jids(leases):
     return sorted(lease.jid for lease in leases)
 
 
-def test_paused_batch_has_no_member_leased_until_it_is_resumed(client):
+def test_paused_batch_has_no_member_leased_before_resume(client):
     batch = put_batch(client, 3)
     client.queue("q").put("k", jid="other")
     (running,) = leased(client, 1)
@@ -670,7 +670,7 @@ def test_paused_batch_has_no_member_leased_until_it_is_resumed(client):
     assert not batch.look().paused
 
 
-def test_pause_and_resume_say_whether_they_change_anything(client):
+def test_pause_and_resume_return_whether_anything_changed(client):
     batch = put_batch(client, 1)
     assert [batch.resume(), batch.pause(), batch.pause(), batch.resume(), batch.resume()] == [
         False, True, False, True, False,
@@ -695,7 +695,7 @@ def test_paused_members_come_back_in_their_order(client, clock):
     assert jids(leased(client)) == []
 
 
-def test_pause_of_a_batch_holds_back_the_batches_in_it(client):
+def test_pause_of_a_batch_holds_back_its_member_batches(client):
     with opened(client, "outer") as outer, outer.batch("middle") as middle, middle.batch("inner") as inner:
         inner.put("q", "k", jid="j")
     outer.pause()

@@ -209,7 +209,7 @@ def test_checkpoint_without_its_job_is_refused(client):
         lease.checkpoint(1)
 
 
-def test_the_async_client_stores_and_reads_it_likewise(server, namespace):
+def test_the_async_client_stores_and_reads_checkpoints_likewise(server, namespace):
     async def stored_and_read():
         async with AsyncClient(server.url, namespace) as client:
             queue = client.queue("q")

@@ -159,7 +159,7 @@ def test_a_deleted_lane_stops_its_own_if_asked_to(client):
 # Cancelling by content.
 
 
-def test_jobs_are_cancelled_by_their_data_wherever_they_lie(client, server, namespace):
+def test_jobs_are_cancelled_by_their_data_in_each_state(client, server, namespace):
     running = everywhere(client, server, namespace)
     client.queue("q").put("k", {"n": 2}, jid="different")
     client.queue("elsewhere").put("k", {"n": 1}, jid="elsewhere")

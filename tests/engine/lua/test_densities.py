@@ -106,7 +106,7 @@ def test_start_of_a_dense_job_is_kept(client, clock, found):
 
 
 @pytest.mark.parametrize("when", [-1.0, 10.0**10], ids=["before 1970", "after 2286"])
-def test_time_that_no_dense_record_can_hold_makes_it_full(client, clock, found, when):
+def test_record_is_full_for_a_time_that_no_dense_one_can_hold(client, clock, found, when):
     q = client.queue("q")
     q.put("k", {"n": 1}, jid="a")
     clock.now = when

@@ -31,7 +31,7 @@ def complete(client, *jids):
 # Dependencies given at put.
 
 
-def test_a_job_waits_for_those_that_it_depends_on(client, q, states):
+def test_a_job_waits_for_its_parents(client, q, states):
     q.put("k", jid="a")
     q.put("k", jid="b")
     q.put("k", jid="c", depends=["a", "b"])
@@ -52,7 +52,7 @@ def test_unknown_and_complete_jobs_count_as_done(client, q, states):
     assert states("c") == ["waiting"]
 
 
-def test_a_failed_parent_is_waited_for_until_it_completes(client, q, states):
+def test_a_job_waits_until_its_failed_parent_completes(client, q, states):
     q.put("k", jid="a")
     q.lease("w")[0].fail("g", "m")
     q.put("k", jid="c", depends=["a"], on_parent_failure="wait")

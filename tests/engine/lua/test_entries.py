@@ -47,7 +47,7 @@ def test_entries_are_served_in_push_order(client, push):
     assert [lease.data for lease in client.queue("q").lease("w", 50)] == list(range(31))
 
 
-def test_entries_count_before_they_are_read(client, push):
+def test_unread_entries_count(client, push):
     push(*({"klass": "k"} for _ in range(5)))
     client.queue("q").put("k")
     counts = client.queue("q").counts()
@@ -106,7 +106,7 @@ def test_entries_line_up_behind_waiting_jobs_by_priority(client, push):
     assert [lease.jid for lease in q.lease("w", 3)] == ["urgent", "put", "pushed"]
 
 
-def test_a_paused_queue_leaves_them_where_they_are(client, push, server, namespace):
+def test_a_paused_queue_leaves_entries_in_their_list(client, push, server, namespace):
     client.queue("q").pause()
     push({"klass": "k"})
     assert client.queue("q").lease("w") == []

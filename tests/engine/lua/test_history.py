@@ -75,7 +75,7 @@ def test_a_job_whose_worker_was_lost_tells_so(client, q, story, clock):
     assert story() == [PUT, POPPED, died, POPPED, died, {"what": "failed", "group": "died:lost", "worker": "w"}]
 
 
-def test_an_exhausted_job_tells_in_which_group_it_failed(q, story):
+def test_an_exhausted_job_names_its_group(q, story):
     q.put("k", jid="x", retries=0)
     q.lease("w")[0].retry()
     assert story()[2:] == [{"what": "failed", "group": "failed-retries-q", "worker": "w"}]
@@ -117,7 +117,7 @@ def test_log_line_has_its_data(client, q, story, clock):
 
 
 @pytest.mark.parametrize("message", ["", 'a "quoted" \\ line\nand another', "é\x00€", "]}"])
-def test_a_line_comes_back_as_it_was_written(client, q, message):
+def test_a_line_comes_back_unchanged(client, q, message):
     q.put("k", jid="x")
     client.log("x", message, [message, 2**60, [], {}])
     assert [(line["message"], line["data"]) for line in client.job("x").log] == [(message, [message, 2**60, [], {}])]

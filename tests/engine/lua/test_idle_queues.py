@@ -99,7 +99,7 @@ def test_a_queue_with_settings_is_never_forgotten(client, clock, server, namespa
     assert names(server, namespace) == set(kept)
 
 
-def test_settings_made_while_a_queue_is_idle_keep_it(client, clock, server, namespace):
+def test_settings_keep_an_idle_queue(client, clock, server, namespace):
     run_one(client)
     client.sweep()
     assert idle(server, namespace) == {"q"}

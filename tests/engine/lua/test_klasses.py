@@ -112,7 +112,7 @@ def test_jobs_apart_come_back_when_an_older_version_joins(client, clock, q, old,
     assert not client.job("1").left_to_others
 
 
-def test_klass_known_only_to_a_peer_is_left_to_it(client, q, old, new, mail):
+def test_klass_known_only_to_a_peer_is_left_to_the_peer(client, q, old, new, mail):
     put(q, "b", *"123")
     assert old.exchange(3) == []
     assert old.answers == ["waiting"] * 3
@@ -249,7 +249,7 @@ def test_new_worker_with_the_klass_gets_the_jobs_at_once(client, q, old, new, ma
     assert third.exchange(9) == ["1", "2"]
 
 
-def test_a_worker_that_learns_the_klass_leases_it(q, old, new, mail):
+def test_a_worker_that_learns_the_klass_leases_the_job(q, old, new, mail):
     put(q, "b", "1")
     old.exchange()
     old.tell(["a", "b"])
@@ -263,7 +263,7 @@ def test_worker_without_a_report_leases_every_klass(q, old, new):
     assert [lease.jid for lease in q.lease("plain")] == ["1"]
 
 
-def test_worker_does_not_poll_for_what_it_lacks(q, old, new, clock):
+def test_worker_does_not_poll_for_unknown_klasses(q, old, new, clock):
     put(q, "b", "1")
     old.exchange()
     old.lease()
@@ -475,7 +475,7 @@ def test_peer_that_has_gone_leaves_the_job_broken(client, clock, q, old, new):
     assert old.misfits() == [] and old.answers == ["failed"]
 
 
-def test_worker_with_new_code_gets_what_it_has_refused(client, q, old, new):
+def test_worker_with_new_code_gets_refused_jobs(client, q, old, new):
     old.shape({"k": "one"})
     new.shape({"k": "three"})
     shaped(q, "two", "a")

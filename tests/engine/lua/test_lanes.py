@@ -291,7 +291,7 @@ def test_each_lane_is_counted_and_the_queue_counts_all(client, clock):
     assert q.length() == sum(lane.waiting + lane.stalled for lane in q.lanes().values())
 
 
-def test_empty_lane_is_unknown_until_it_has_settings(client):
+def test_empty_lane_is_unknown_without_settings(client):
     q = client.queue("q")
     fill(q, a=1)
     q.lease("w")[0].complete()

@@ -136,7 +136,7 @@ def test_returned_jobs_come_first_in_lease_order(client):
     assert jids(q.lease("v", 9)) == ["b", "c", "urgent", "d", "e"]
 
 
-def test_job_keeps_its_turn_however_often_it_returns(client):
+def test_job_keeps_its_turn_over_many_returns(client):
     put(client, *"abc")
     q = client.queue("q")
     a, b, _ = q.lease("w", 3)
@@ -230,7 +230,7 @@ def test_a_lease_without_takeover_leaves_lost_workers_jobs_alone(client, clock):
     assert grant.next_at_unix == clock.now + 5  # a grace later it may
 
 
-def test_lost_job_counts_a_death_only_if_it_had_started(client, clock):
+def test_lost_job_counts_a_death_only_after_its_start(client, clock):
     put(client, *"ab")
     run(client, leasing.lease("w", ["q"], 2, starting=1, now=clock.now))
     clock.tick(35)

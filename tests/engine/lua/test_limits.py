@@ -86,7 +86,7 @@ def test_backlog_under_one_limit_holds_no_slot_of_another(client):
     assert len(q.lease("w", 9)) == 1
 
 
-def test_jobs_with_different_limits_take_turns_under_the_one_that_they_share(client):
+def test_jobs_with_different_limits_take_turns_under_their_common_one(client):
     client.limit("service", running=0)
     q = client.queue("q")
     for tenant in "abc":
@@ -122,7 +122,7 @@ def test_each_rate_counts_a_start_of_a_job_with_two(client, clock):
     assert len(q.lease("w", 9)) == 5
 
 
-def test_limit_that_a_job_names_twice_gives_it_one_slot(client):
+def test_limit_that_a_job_names_twice_gives_one_slot(client):
     client.limit(KEY, running=1)
     client.queue("q").put("k", limit=(KEY, KEY))
     assert client.queue("q").lease("w")
@@ -415,7 +415,7 @@ def test_lost_job_goes_before_those_that_waited_for_its_slot(client, clock):
     assert jids(q.lease("w2", 9)) == [f"{KEY}-0"]
 
 
-def test_job_put_without_its_limit_while_it_runs_frees_the_slot(client):
+def test_running_job_put_without_its_limit_frees_the_slot(client):
     client.limit(KEY, running=1)
     q = client.queue("q")
     put(q, 2, limit=KEY)

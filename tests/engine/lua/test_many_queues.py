@@ -135,7 +135,7 @@ def test_a_time_that_this_very_lease_brings_ends_the_quiet(client, clock, quiet,
     assert lease().next_at_unix == clock.now + 15
 
 
-def test_a_recurrence_by_cron_is_reported_until_it_is_put(client, clock, quiet, lease):
+def test_a_recurrence_by_cron_is_reported_until_its_job_is_put(client, clock, quiet, lease):
     client.queue("q09").recur("k", cron="* * * * *", tz="UTC", jid="again")
     lease()
     clock.tick(60)

@@ -109,7 +109,7 @@ def test_throttled_job_that_runs_longer_still_holds_its_key(client, clock):
     assert throttled(q, 2) == first
 
 
-def test_put_without_throttle_takes_no_notice_of_it(client):
+def test_put_without_throttle_ignores_the_throttle(client):
     q = client.queue("q")
     first = throttled(q, 1)
     q.lease("w")[0].complete()
@@ -164,7 +164,7 @@ def test_full_collection_runs_at_once_and_the_next_datum_starts_another(client, 
     assert data_of(q.lease("w", 9)) == [[6]]
 
 
-def test_full_collection_has_waited_since_it_was_full(client, clock):
+def test_full_collection_counts_its_wait_from_its_last_element(client, clock):
     q = client.queue("q")
     for n in range(3):
         collected(q, n)

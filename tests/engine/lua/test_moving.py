@@ -54,7 +54,7 @@ def test_job_moves_unchanged_from_any_state(client, clock, arrive, delay):
 
 
 @EVERYWHERE
-def test_put_replaces_only_the_tags_that_it_names(client, arrive):
+def test_put_replaces_only_named_tags(client, arrive):
     arrive(client, client.queue("old"))
     client.queue("new").put("k", jid="x")
     assert client.job("x").tags == ["red", "blue"]
@@ -66,7 +66,7 @@ def test_put_replaces_only_the_tags_that_it_names(client, arrive):
 
 
 @pytest.mark.parametrize("verb", ["put", "move"])
-def test_worker_of_a_moved_job_has_lost_it(client, verb):
+def test_worker_of_a_moved_job_has_lost_the_lease(client, verb):
     held = running(client, client.queue("old"))
     if verb == "put":
         client.queue("old").put("k", jid="x")
@@ -79,7 +79,7 @@ def test_worker_of_a_moved_job_has_lost_it(client, verb):
     assert (client.job("x").state, client.worker("w").running) == ("waiting", [])
 
 
-def test_worker_loses_a_job_that_it_moves_itself(client):
+def test_worker_loses_the_lease_of_a_job_by_its_own_move(client):
     held = running(client, client.queue("old"))
     client.job("x").move("new")
     (again,) = client.queue("new").lease("w")
@@ -114,7 +114,7 @@ def test_moved_dependent_job_waits_for_the_same_parents(client):
     ("given", "state", "parents"),
     [({}, "depends", ["parent"]), ({"depends": []}, "waiting", []), ({"depends": ["other"]}, "depends", ["other"])],
 )
-def test_put_keeps_dependencies_that_it_does_not_name(client, given, state, parents):
+def test_put_keeps_unnamed_dependencies(client, given, state, parents):
     client.queue("q").put("k", jid="other")
     depends(client, client.queue("q"))
     client.queue("q").put("k", jid="x", **given)
@@ -149,7 +149,7 @@ def test_refused_put_of_a_known_jid_changes_nothing(client, server, namespace):
     assert server.dump(namespace) == before
 
 
-def test_a_moved_job_tells_where_it_has_been(client, clock):
+def test_a_moved_job_names_its_queues_in_its_history(client, clock):
     failed(client, client.queue("old"))
     clock.tick(7)
     client.job("x").move("new")

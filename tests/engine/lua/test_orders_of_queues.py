@@ -35,7 +35,7 @@ BATCHES = pytest.mark.parametrize("batch", [1, 2, 3, 4, 10])
 
 
 @BATCHES
-def test_strict_empties_the_queues_as_they_are_listed(cba, batch):
+def test_strict_empties_the_queues_in_their_order(cba, batch):
     assert cba("strict", batch) == "CCCBBAAAAA"
 
 

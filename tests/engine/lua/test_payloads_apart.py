@@ -61,7 +61,7 @@ def commands(server, monkeypatch):
 
 
 @pytest.mark.parametrize("payload", [LARGE, b"\0\xff\r\n" * 30_000, {"ä": ["€", None] * 9_000}, "\U0001f600" * 20_000])
-def test_large_payload_comes_as_it_was_put(client, commands, payload):
+def test_large_payload_comes_unchanged(client, commands, payload):
     client.queue("q").put("k", payload, jid="a")
     (one,) = client.queue("q").lease("w")
     assert (one.data, one.is_bytes) == (payload, isinstance(payload, bytes))
@@ -122,7 +122,7 @@ def test_entry_of_another_program_comes_whole(client, server, namespace, command
     assert commands == ["MGET", "ZRANGEBYSCORE"] * 2
 
 
-def test_reply_with_all_it_may_have_takes_the_quick_path(server, namespace, client):
+def test_reply_at_its_size_limit_takes_the_quick_path(server, namespace, client):
     client.queue("q").put_many({"klass": "k", "data": "x" * 400_000, "jid": jid} for jid in "abcd")
     leased = client.queue("q").lease("warm up", 1)  # opens the day's statistics
     command = replace(leasing.lease("w", ["q", "r"], 9, now=calls_of(client).clock()), script=only(scripts.LEASE))

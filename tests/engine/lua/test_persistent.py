@@ -64,7 +64,7 @@ def test_another_worker_gets_a_lost_workers_persistent_job(client, clock, by):
     assert [it.jid for it in client.queue("q").lease("w2")] == ["j"]
 
 
-def test_another_worker_has_it_when_its_own_leaves(client, clock):
+def test_another_worker_gets_a_persistent_job_when_its_own_leaves(client, clock):
     persistent(client, clock)
     client.deregister("w")
     assert [it.jid for it in client.queue("q").lease("w2")] == ["j"]

@@ -9,7 +9,7 @@ from supervisor.engine.model.new_jobs import new_jid
 from supervisor.engine.model.outcomes import Completed
 
 
-def test_a_put_job_waits_with_what_it_was_given(client):
+def test_a_put_job_waits_with_its_options(client):
     jid = client.queue("q").put("email.send", {"to": ["a"]}, priority=-3, retries=2, timeout=1.5, max_deaths=0)
     job = client.job(jid)
     assert (job.state, job.queue, job.klass, job.data) == ("waiting", "q", "email.send", {"to": ["a"]})
@@ -182,7 +182,7 @@ def test_last_put_of_a_jid_in_a_batch_counts(client):
 
 
 @pytest.mark.parametrize("data", [b"", bytes(range(256)), b"\xff\xfe\x00", b"{}", b"\x00" * 1_000_000, b"null"])
-def test_bytes_come_back_as_they_were_put(client, data):
+def test_bytes_come_back_unchanged(client, data):
     q = client.queue("q")
     jid = q.put("k", data)
     assert (client.job(jid).raw, client.job(jid).data) == (data, data)

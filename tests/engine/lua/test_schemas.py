@@ -36,7 +36,7 @@ def found(client):
     return lambda queue="q", klass="k": calls_of(client).call(data_schemas.read, queue, klass)
 
 
-def test_worker_is_told_what_is_lacking_and_stores_it(told, store, found):
+def test_worker_is_told_which_schemas_are_lacking_and_stores_them(told, store, found):
     assert told("w", k="one", other="two") == ["one", "two"]
     assert found() == []
     store(one="{}")

@@ -24,6 +24,7 @@ from supervisor.engine.commands import (
     course,
     data_schemas,
     deleting,
+    dividing,
     doors,
     facts,
     job_changes,
@@ -154,13 +155,13 @@ def test_flags_allow_oom_and_mark_read_only_scripts():
     flags = {script.name: script.text.split("\n")[0] for script in scripts.ALL}
     assert {name for name, line in flags.items() if line == "#!lua"} == {
         "put", "log", "recur", "declare", "await", "signal", "stream", "batchopen", "door",
-        "doorlists", "describe", "prepare", "arrive",
+        "doorlists", "describe", "divide", "prepare", "arrive",
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "concerns", "timing", "names", "list", "peek", "tagged", "tags", "tracked",
-        "workers", "worker", "stats", "recent", "course", "recurring", "settings", "limits", "limited", "lanes", "wish",
-        "asks", "find", "data", "cancelled", "audit", "layouts", "why", "batch", "batches", "doors",
-        "schemas", "depart",
+        "workers", "worker", "stats", "recent", "course", "recurring", "settings", "limits", "limited", "lanes",
+        "served", "asks", "find", "data", "cancelled", "audit", "layouts", "why", "batch", "batches", "doors",
+        "schemas", "strays", "depart",
     }  # fmt: skip
 
 
@@ -807,6 +808,10 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "doortake": lambda stage: doors.take([door(stage, "rwq", "1", "held-0", "old-done", "2", "2")], 100, now=NOW),
     "doortake: broken": lambda stage: doors.take([door(stage, "celery", "{", "[]")], 100, now=NOW),
     "layouts": lambda _: upgrade.look(now=NOW),
+    "divide": lambda _: dividing.divide(1),
+    "strays": lambda _: dividing.strays(
+        [("job", "held-0"), ("batch", "open"), ("recurrence", "cron"), ("limit", "l"), ("unique", "q\nkey")]
+    ),
     "convert": lambda _: upgrade.begin_back(NOW + 9 * DAY, now=NOW + 9 * DAY),
     "convert: end of the way back": lambda stage: on_the_way_back(stage, upgrade.end_back(now=NOW + 9 * DAY)),
     "convert: broken off": lambda stage: on_the_way_back(stage, upgrade.up(NOW + 9 * DAY, now=NOW + 9 * DAY)),
@@ -919,7 +924,7 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "follow": lambda _: waits.follow("awaited-1", now=NOW),
     "stream: of special ones": special_streams,
     "serve": lambda _: mailbox.serve("w", ["q", "s"], "round-robin", now=NOW),
-    "wish": lambda _: mailbox.wish("w"),
+    "served": lambda _: mailbox.serve_request("w"),
     "cancelled": lambda _: job_queries.cancelled("x"),
     "audit": lambda _: audit.read("held-0"),
     "why": lambda _: facts.of_job("x"),
@@ -1139,7 +1144,8 @@ SPECIAL_SCENES |= {
 }
 SCENES |= SPECIAL_SCENES | PLAIN_SCENES
 READING = {script.name for script in scripts.ALL if script.reads_only}
-WRITING = [name for name in SCENES if name.partition(":")[0] not in READING]
+#: A namespace in use is not divided.
+WRITING = [name for name in SCENES if name.partition(":")[0] not in READING | {"divide"}]
 #: The worlds of the scenes of each stage.
 PLAYED_IN = {"ready": ("heard", "paused", "limited"), "special": ("heard",), "plain": ("heard", "unheard")}
 IN_WORLDS = [(scene, world) for scene in SCENES for world in PLAYED_IN[stage_of(scene)]]

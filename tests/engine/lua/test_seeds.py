@@ -76,7 +76,7 @@ def test_error_without_retry_is_kept_and_the_job_not_rerun(client, clock):
     assert client.job("bad").failure["message"] == "no such address"
 
 
-def test_the_result_of_an_item_is_kept_with_it(client):
+def test_the_result_of_an_item_is_kept_with_the_item(client):
     q = client.queue("items")
     q.put("item", jid="j")
     q.lease("worker")[0].complete({"answer": 42})
@@ -179,7 +179,7 @@ def test_a_blocking_lease_waits_for_the_next_item(live):
 # Worqr.
 
 
-def test_enqueue_takes_a_string_as_it_is(client):
+def test_enqueue_takes_a_string_unchanged(client):
     """worqr.enqueue('<queue name>', '<task>') has no envelope."""
     q = client.queue("Q1")
     q.put("task", b"<task>")
@@ -425,7 +425,7 @@ def test_worker_loop_of_the_article_works(client, clock):
     assert (dead.data, dead.lane, dead.failure["message"]) == (0, "client2", "division by zero")
 
 
-def test_clients_have_equal_chances_whatever_they_send(client):
+def test_clients_have_equal_chances_whatever_their_load(client):
     q = client.queue("worker1")
     for name, n in (("huge", 500), ("small", 5), ("tiny", 1)):
         q.lane(name).put_many({"klass": "k"} for _ in range(n))

@@ -43,7 +43,7 @@ def test_advanced_job_begins_a_new_stage(client, lease, clock):
 
 
 @pytest.mark.parametrize("how", ["retry", "died", "fail"])
-def test_a_completion_takes_the_last_failure_with_it(client, q, lease, how):
+def test_a_completion_removes_the_last_failure(client, q, lease, how):
     held = lease()
     {"retry": held.retry, "died": lambda: held.died("oom"), "fail": lambda: held.fail("g", "m")}[how]()
     if how == "fail":
@@ -71,7 +71,7 @@ def test_job_may_advance_to_the_back_of_its_own_queue(client, q, lease):
 
 
 @pytest.mark.parametrize("data", [{"n": 2}, [], None, b"\x00\xff", 2**60])
-def test_new_data_goes_along_as_it_was_given(client, lease, data):
+def test_new_data_goes_along_unchanged(client, lease, data):
     lease(data={"n": 1}).complete(data=data, next="second")
     (held,) = client.queue("second").lease("w")
     assert (held.data, held.is_bytes) == (data, isinstance(data, bytes))
@@ -337,7 +337,7 @@ def test_cancel_of_many_leaves_unknown_and_complete_jobs(client, q):
     assert (client.job("x").state, q.counts().waiting) == ("complete", 1)
 
 
-def test_worker_of_a_cancelled_job_has_lost_it(client, q):
+def test_worker_of_a_cancelled_job_has_lost_the_lease(client, q):
     held = running(q)
     assert client.job("x").cancel() is True
     assert held.complete() is False
@@ -390,7 +390,7 @@ def order(q):
     return [job.jid for job in q.jobs("waiting")]
 
 
-def test_changed_priority_keeps_the_age_within_it(client, q):
+def test_changed_priority_keeps_the_order_by_age(client, q):
     for jid in "abc":
         q.put("k", jid=jid)
     assert client.job("c").set_priority(-1) == -1

@@ -74,7 +74,7 @@ def reader(client, server):
         one.join(20)
 
 
-def test_a_reader_gets_each_chunk_as_it_was_given_until_the_job_ends(client, reader):
+def test_a_reader_gets_each_chunk_unchanged_until_the_job_ends(client, reader):
     lease = leased(client)
     waits = reader()
     lease.stream(*CHUNKS[:3])
@@ -112,7 +112,7 @@ def test_a_job_that_ended_without_a_stream_has_an_empty_one(client, end):
     assert (list(stream), stream.state) == ([], end)
 
 
-def test_a_job_that_waits_can_be_followed_before_it_starts(client, reader):
+def test_a_waiting_job_can_be_followed_before_its_start(client, reader):
     client.queue("q").put("k", 1, jid="j")
     waits = reader()
     lease = again(client)
@@ -251,7 +251,7 @@ def test_a_stream_keeps_its_newest_four_megabytes(client, server, namespace):
     assert server.redis.memory_usage(key_of(namespace), samples=0) < 2**22 * 1.3
 
 
-def test_small_chunks_take_no_more_memory_than_they_count(client, server, namespace):
+def test_small_chunks_take_no_more_memory_than_their_count(client, server, namespace):
     lease = leased(client)
     for _ in range(4):
         one_by_one = [Streamed(lease.jid, lease.token, None, [to_chunk(7)])] * 1000
@@ -265,7 +265,7 @@ def test_a_stream_has_an_end_of_its_own_also_while_its_job_runs(client, server, 
     assert server.redis.pttl(key_of(namespace)) > 6 * 86_400_000
 
 
-def test_a_reader_whose_connection_is_lost_goes_on_where_it_was(client, server, namespace):
+def test_a_reader_goes_on_at_its_place_after_a_lost_connection(client, server, namespace):
     lease = leased(client)
     lease.stream("a", "b")
     stream = client.stream("j")
@@ -283,7 +283,7 @@ def test_a_reader_whose_connection_is_lost_goes_on_where_it_was(client, server, 
     assert read == ["c"]
 
 
-def test_a_closed_stream_ends_also_where_a_thread_waits_in_it(client, reader):
+def test_a_closed_stream_ends_for_waiting_threads_too(client, reader):
     leased(client)
     waits = reader()
     waits.stream.close()

@@ -139,7 +139,7 @@ def test_tracked_jobs_are_listed_with_those_that_are_gone(client, q):
     assert ([job.jid for job in tracked.jobs], tracked.expired) == (["a"], ["b"])
 
 
-def test_a_job_is_untracked_also_when_it_is_gone(client, q):
+def test_a_removed_job_can_be_untracked(client, q):
     for jid in "ab":
         q.put("k", jid=jid)
         client.track(jid)

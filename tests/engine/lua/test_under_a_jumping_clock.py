@@ -194,7 +194,7 @@ def test_nothing_that_is_kept_goes_before_its_time(client, q, clock):
     assert (client.job("x"), client.workers()) == (None, [])
 
 
-def test_events_and_lines_have_the_time_that_it_was(client, q, clock):
+def test_events_and_lines_have_the_time_of_their_call(client, q, clock):
     q.put("k", jid="x")
     with client.events(jid="x") as events:
         clock.tick(-77)

@@ -76,7 +76,7 @@ def test_a_key_is_no_content(client):
     assert q.put("k", 1, jid="second", unique=True) == "second"
 
 
-def test_a_job_says_what_it_claims(client):
+def test_a_job_names_its_unique_key(client):
     q = client.queue("q")
     q.put("k", jid="key", unique="nightly")
     q.put("k", jid="content", unique=True)
@@ -275,7 +275,7 @@ def test_entries_can_be_unique(client, server, namespace):
     assert q.length() == 0
 
 
-def test_persistent_job_is_unique_until_it_is_ended(client):
+def test_persistent_job_is_unique_until_its_end(client):
     q = client.queue("q")
     q.put("k", jid="first", unique="key", persistent=True)
     client.settle([Returned(lease) for lease in q.lease("w")])

@@ -229,7 +229,7 @@ def test_a_conversion_waits_until_no_worker_lives(server, namespace, old, way):
         assert calls_of(client).run(upgrade.look(now=time[0])).layout == ("1" if way is to_first else "2")
 
 
-def test_leases_made_during_the_upgrade_stop_it(server, namespace, old, new):
+def test_leases_made_during_the_upgrade_stop_the_upgrade(server, namespace, old, new):
     """The upgrade was stopped for so long that their worker does not count as alive any more."""
     for jid in "ab":
         old.run("put", NOW_MS, "put", "q", jid, "k", "json", "null", "", "", "0")
@@ -375,7 +375,7 @@ def fill_by_this_version(server, namespace, kind):
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_namespace_on_the_way_back_is_closed_until_it_is_0_1(server, namespace, old, new, kind):
+def test_namespace_on_the_way_back_is_closed_until_0_1(server, namespace, old, new, kind):
     fill_by_this_version(server, namespace, kind)
     jids = jids_in(server, namespace)
     seen = []

@@ -16,7 +16,7 @@ from supervisor.engine.model.chunks import (
 VALUES = ["", "ä", b"", b"\x00\xff", None, 7, 1.5, True, [], {"n": [None, {"deep": 1}]}]
 
 
-def test_chunks_come_out_as_they_went_in_with_their_cost():
+def test_chunks_come_out_unchanged_with_their_cost():
     packed = to_chunks(VALUES)
     assert [value for _cost, value in unpack(b"".join(packed))] == VALUES
     assert [cost for cost, _value in unpack(b"".join(packed))] == [cost_of(one) for one in packed]

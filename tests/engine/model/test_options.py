@@ -76,7 +76,7 @@ def test_a_name_must_be_a_str():
         ("klass", "email.send", "email.send"),
     ],
 )
-def test_a_value_is_stored_as_the_scripts_read_it(option, value, stored):
+def test_scripts_read_the_stored_form_of_a_value(option, value, stored):
     assert checked_value(OPTIONS[option], value) == stored
     assert value_in({option: stored}, option) == value
 

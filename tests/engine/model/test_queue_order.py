@@ -46,7 +46,7 @@ def test_queue_of_two_globs_is_served_at_the_first() -> None:
     "patterns",
     [["email-*", "!email-bulk"], ["!email-bulk", "email-*"], ["email-*", "!*bulk"], [" ! *bulk ", "email-*"]],
 )
-def test_an_exclusion_holds_wherever_it_stands(patterns: list[str]) -> None:
+def test_an_exclusion_holds_at_any_place(patterns: list[str]) -> None:
     assert resolve(patterns) == ["email-a", "email-b"]
 
 

@@ -11,7 +11,8 @@ import orjson
 import pytest
 
 from supervisor.child.context import JobCalls, JobContext
-from supervisor.child.handlers import Retry, handler
+from supervisor.child.handlers import handler
+from supervisor.child.orders import Retry
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.messages import JobMessage
 
@@ -197,7 +198,7 @@ def test_results_and_checkpoints_name_what_json_has_not(client):
         lease.complete({"at": datetime(2031, 7, 1)})
 
 
-def test_clients_take_a_duration_wherever_they_wait(live):
+def test_clients_take_a_duration_for_each_wait(live):
     assert live.lease("w", ["q"], ttl="10s", block="10ms") == []
     jid = live.queue("q").put("k")
     (lease,) = live.queue("q").lease("w", ttl=timedelta(minutes=1), block=timedelta(0))

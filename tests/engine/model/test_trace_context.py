@@ -148,7 +148,7 @@ def test_puts_do_not_import_opentelemetry():
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_job_without_a_trace_has_no_field_for_it(client, server, namespace):
+def test_job_without_a_trace_has_no_trace_field(client, server, namespace):
     q = client.queue("q")
     q.put("k", jid="a")
     q.put("k", jid="b", trace=TRACE)

@@ -100,7 +100,7 @@ def test_names_that_lead_nowhere_are_named():
         (["?", 7000, "id", ["ip", "10.0.0.1"]], "10.0.0.1"),
     ],
 )
-def test_node_of_a_cluster_is_reached_where_it_says(node, announced, host):
+def test_node_of_a_cluster_is_reached_at_its_announced_address(node, announced, host):
     assert cluster(node(slots(announced))).find() == (host, 7000)
 
 

@@ -533,7 +533,7 @@ def test_each_queue_tells_its_reason(world, bring_about):
     agree(why, *QUEUES[bring_about])
 
 
-def test_job_tells_why_after_it_has_gone(world):
+def test_removed_job_tells_why(world):
     next_in_line(world)
     job = world.client.job("j")
     assert job.why(timeout=0).reason == "next-in-line"

@@ -149,13 +149,13 @@ def test_idle_worker_unseen_for_a_minute_is_asked_only_by_name(client, clock):
 # A worker's side.
 
 
-def test_a_question_stands_until_it_is_answered_and_is_told_once(live, play, asks):
+def test_a_request_stands_until_its_answer_and_is_told_once(live, play, asks):
     worker = play()
     with ThreadPoolExecutor() as pool:
         asker = pool.submit(live.ask, worker.name, "stacks", 20.0)
         worker.listen_until_asked()
         (ask,) = asks(worker.name)
-        worker.session.serving.look_for_wish()
+        worker.session.serving.look_for_requests()
         worker.lease()
         assert worker.asked == [ask]
         worker.reply(Reply(ask, [1, 2]))
@@ -163,7 +163,7 @@ def test_a_question_stands_until_it_is_answered_and_is_told_once(live, play, ask
     assert asks(worker.name) == []
 
 
-def test_a_lost_hint_costs_time_and_no_question(live, play, server, namespace):
+def test_a_lost_hint_costs_time_and_no_request(live, play, server, namespace):
     worker = play()
     live.ask(None, "stacks", timeout=0)
     assert server.redis.lrange(f"{{{namespace}}}:mail:{worker.name}", 0, -1) == [b"ask"]
@@ -172,7 +172,7 @@ def test_a_lost_hint_costs_time_and_no_question(live, play, server, namespace):
     assert [ask.what for ask in worker.asked] == ["stacks"]
 
 
-def test_questions_and_a_wish_are_seen_together(live, play):
+def test_requests_and_other_queues_are_seen_together(live, play):
     worker = play()
     live.serve(worker.name, ["other"])
     live.ask(None, "first", timeout=0)
@@ -182,7 +182,7 @@ def test_questions_and_a_wish_are_seen_together(live, play):
     assert worker.session.serving.names == ("other",)
 
 
-def test_a_question_makes_no_wish(live, play):
+def test_a_request_to_answer_changes_no_queues(live, play):
     worker = play()
     live.ask(None, "stacks", timeout=0)
     worker.listen_until_asked()
@@ -208,7 +208,7 @@ def test_pending_request_is_not_repeated_after_an_outage(live, play):
     assert len(worker.asked) == 1
 
 
-def test_request_made_during_an_outage_arrives_after_it(live, play, server, namespace):
+def test_request_made_during_an_outage_arrives_afterwards(live, play, server, namespace):
     worker = play()
     live.ask(None, "stacks", timeout=0)
     server.redis.delete(f"{{{namespace}}}:mail:{worker.name}")
@@ -229,21 +229,21 @@ def test_an_answer_has_at_most_a_mebibyte(live, listening):
     assert len(live.ask(None, "stacks")[worker.name]["stack"]) == 1_000_000
 
 
-def test_a_question_is_answered_once(live, play, keys, server, namespace):
+def test_a_request_is_answered_once(live, play, keys, server, namespace):
     worker = play()
-    question = "a question"
-    calls_of(live).call(mailbox.ask, question, worker.name, "stacks")
-    assert calls_of(live).call(mailbox.answer, worker.name, question, 1) is True
+    request = "a request"
+    calls_of(live).call(mailbox.ask, request, worker.name, "stacks")
+    assert calls_of(live).call(mailbox.answer, worker.name, request, 1) is True
     before = server.dump(namespace)
-    assert calls_of(live).call(mailbox.answer, worker.name, question, 2) is False
-    assert calls_of(live).call(mailbox.answer, "nobody", question, 2) is False
+    assert calls_of(live).call(mailbox.answer, worker.name, request, 2) is False
+    assert calls_of(live).call(mailbox.answer, "nobody", request, 2) is False
     assert server.dump(namespace) == before
 
 
 # Nothing stays.
 
 
-def test_expired_question_is_neither_told_nor_answered(client, clock):
+def test_expired_request_is_neither_told_nor_answered(client, clock):
     calls_of(client).call(leasing.resume, "w", 1, [])
     calls_of(client).call(mailbox.ask, "short", "w", "stacks", stands_s=5)
     calls_of(client).call(mailbox.ask, "long", "w", "stacks", stands_s=50)
@@ -278,7 +278,7 @@ def test_a_deregistered_worker_is_asked_nothing_any_more(client, keys):
     assert not {key for key in keys() if key.startswith("asks:")}
 
 
-def test_a_damaged_question_is_passed_over(client, server, namespace):
+def test_a_damaged_request_is_passed_over(client, server, namespace):
     calls_of(client).call(leasing.resume, "w", 1, [])
     calls_of(client).call(mailbox.ask, "good", "w", "stacks")
     for damaged in (b"nonsense", b"2000000000\na\nb\nno JSON", b"2000000000000\na\nb\nno JSON"):
@@ -287,7 +287,7 @@ def test_a_damaged_question_is_passed_over(client, server, namespace):
     assert calls_of(client).call(mailbox.answer, "w", "good", 1) is True
 
 
-def test_another_clock_does_not_change_questions_and_answers(server, namespace, clock):
+def test_another_clock_does_not_change_requests_and_answers(server, namespace, clock):
     with Client(server.url, namespace, clock) as client:
         calls_of(client).call(leasing.resume, "w", 1, [])
         with ThreadPoolExecutor() as pool:

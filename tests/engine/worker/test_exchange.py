@@ -185,7 +185,7 @@ def test_put_wakes_only_its_queue(client, woken):
     assert not woken("other")
 
 
-def test_scheduled_job_wakes_only_if_it_is_the_earliest(client, woken):
+def test_only_the_earliest_scheduled_job_wakes(client, woken):
     put(client, "a", delay=100)
     assert woken()
     put(client, "b", delay=200)

@@ -11,8 +11,8 @@ from supervisor.engine.worker.served_queues import ServedQueues
     ("message", "expected"),
     [
         (b"queues", ["names"]),
-        (b"serve", ["wish"]),
-        (b"ask", ["wish"]),
+        (b"serve", ["requests"]),
+        (b"ask", ["requests"]),
         (b"doors", ["doors"]),
         (b"lost 7", [7, "lease"]),
         (b"lost", [None, "lease"]),
@@ -22,10 +22,10 @@ from supervisor.engine.worker.served_queues import ServedQueues
         (b"", []),
     ],
 )
-def test_mail_brings_about_what_it_hints_at(message, expected):
+def test_mail_has_its_subject_looked_up(message, expected):
     done = []
     serving = ServedQueues(Queues(["*"]))
     assert serving.asks_for_names(leasing=False, now_at=0.0)
     MailReader(serving, lambda: done.append("lease"), done.append, lambda: done.append("doors")).read(message)
-    done += ["names"] * serving.asks_for_names(leasing=False, now_at=0.0) + ["wish"] * serving.asks_for_wish()
+    done += ["names"] * serving.asks_for_names(leasing=False, now_at=0.0) + ["requests"] * serving.asks_for_requests()
     assert done == expected

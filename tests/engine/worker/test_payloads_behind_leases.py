@@ -174,7 +174,7 @@ def test_jobs_of_a_wait_go_back_if_its_connection_ends_before_their_payloads(wor
 
 def test_wait_that_reads_payloads_is_not_ended_again(worker, live, server, namespace, before_payloads):
     def end() -> None:
-        assert worker.session.wakeups.leases_at_end
+        assert worker.session.wakeups.lease_behind.is_own
 
     before_payloads(end)
     worker.wait_for_jobs()

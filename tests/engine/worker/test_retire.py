@@ -91,7 +91,7 @@ def test_recurrence_due_soon_keeps_the_worker(q, clock, idle, retire):
     assert retire(soon_s=20) == ""
 
 
-def test_a_limit_that_lets_the_next_one_start_soon_keeps_it(client, q, clock, retire):
+def test_a_limit_that_soon_lets_a_job_start_keeps_the_worker(client, q, clock, retire):
     client.limit("slow", rate="1/30s")
     q.put_many([{"klass": "k", "limit": "slow"}] * 2)
     (lease,) = q.lease("me", 2)
@@ -166,17 +166,17 @@ def test_jobs_held_back_do_not_keep_the_worker(client, q, idle, watchers, retire
     assert retire() == ""
 
 
-def test_mail_and_questions_keep_the_worker(client, q, retire, server, namespace):
+def test_mail_and_requests_keep_the_worker(client, q, retire, server, namespace):
     calls_of(client).call(leasing.resume, "me", 1, [])
     server.redis.rpush(f"{{{namespace}}}:mail:me", "queues")
     assert retire() == "mail"
     server.redis.delete(f"{{{namespace}}}:mail:me")
-    calls_of(client).call(mailbox.ask, "question", ["me"], "status", stands_s=60)
+    calls_of(client).call(mailbox.ask, "request", ["me"], "status", stands_s=60)
     server.redis.delete(f"{{{namespace}}}:mail:me")
     assert retire() == "asked"
 
 
-def test_only_the_queues_that_it_serves_count(client, idle, retire):
+def test_only_queues_that_the_worker_serves_keep_the_worker(client, idle, retire):
     client.queue("others").put("k")
     assert retire(queues=("q", "more")) == ""
     assert retire(queues=("q", "others")) == "work"

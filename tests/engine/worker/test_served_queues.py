@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.engine.commands.mailbox import OperatorRequest, Wish
+from supervisor.engine.commands.mailbox import OperatorRequest, ServeRequest
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.worker.served_queues import Changed, Found, ServedQueues
 
@@ -17,7 +17,7 @@ def globbing():
     return ServedQueues(Queues(["mail-*", "!mail-bulk", "z"]))
 
 
-def test_plain_names_are_served_as_they_are_and_never_asked_for(plain):
+def test_plain_names_are_served_and_never_looked_up(plain):
     assert (plain.names, plain.patterns, plain.order, plain.weights) == (("a", "b"), ("a", "b"), "strict", None)
     plain.look_for_queues()
     assert not plain.looks_due
@@ -52,45 +52,53 @@ def test_more_than_a_thousand_are_left_out_and_counted(globbing):
     assert (len(globbing.names), found.left_out) == (1000, 6)
 
 
-def test_a_wish_is_asked_for_once_it_is_heard_of(plain):
-    plain.heard_of_wish(0)
+def test_requests_are_read_once_one_is_heard_of(plain):
+    plain.heard_of_request(0)
     assert not plain.looks_due
-    plain.heard_of_wish(3)
+    plain.heard_of_request(3)
     assert plain.looks_due
-    assert (plain.asks_for_wish(), plain.asks_for_wish()) == (True, False)
-    plain.take_wish(Wish(3, ["a"], None))
-    plain.heard_of_wish(3)
+    assert (plain.asks_for_requests(), plain.asks_for_requests()) == (True, False)
+    plain.take_serve_request(ServeRequest(3, ["a"], None))
+    plain.heard_of_request(3)
     assert not plain.looks_due
 
 
-def test_a_wish_is_followed(plain):
-    assert plain.take_wish(Wish(1, ["x:3", "mail-*"], "weighted")) == Changed(("x:3", "mail-*"), "weighted", 1)
+def test_a_request_for_other_queues_is_followed(plain):
+    assert plain.take_serve_request(ServeRequest(1, ["x:3", "mail-*"], "weighted")) == Changed(
+        ("x:3", "mail-*"), "weighted", 1
+    )
     assert (plain.names, plain.order, plain.weights) == (("x",), "weighted", {"x": 3})
     assert plain.looks_due  # which queues there are
 
 
-def test_wish_without_an_order_keeps_the_last_order(plain):
-    plain.take_wish(Wish(1, ["x"], "random"))
-    plain.take_wish(Wish(2, ["y"], None))
+def test_request_without_an_order_keeps_the_last_order(plain):
+    plain.take_serve_request(ServeRequest(1, ["x"], "random"))
+    plain.take_serve_request(ServeRequest(2, ["y"], None))
     assert (plain.names, plain.order) == (("y",), "random")
 
 
 @pytest.mark.parametrize(
-    "wish", [Wish(0, [], None), Wish(1, [], None), Wish(1, ["a", "b"], None), Wish(1, ["a", "b"], "strict")]
+    "request_to_serve",
+    [
+        ServeRequest(0, [], None),
+        ServeRequest(1, [], None),
+        ServeRequest(1, ["a", "b"], None),
+        ServeRequest(1, ["a", "b"], "strict"),
+    ],
 )
-def test_no_wish_or_one_for_what_is_served_changes_nothing(plain, wish):
-    assert plain.take_wish(wish) is None
+def test_no_request_or_one_for_the_present_queues_changes_nothing(plain, request_to_serve):
+    assert plain.take_serve_request(request_to_serve) is None
     assert plain.names == ("a", "b")
 
 
 @pytest.mark.parametrize(
     ("queues", "order"), [(["!a"], None), (["x"], "sideways"), (["x:0"], "weighted"), ([""], None)]
 )
-def test_a_wish_that_cannot_be_changes_nothing_and_says_why(plain, queues, order):
-    changed = plain.take_wish(Wish(1, queues, order))
+def test_impossible_request_changes_nothing_and_says_why(plain, queues, order):
+    changed = plain.take_serve_request(ServeRequest(1, queues, order))
     assert changed.problem
     assert plain.names == ("a", "b")
-    plain.heard_of_wish(1)
+    plain.heard_of_request(1)
     assert not plain.looks_due  # it is not asked for again
 
 
@@ -107,15 +115,15 @@ def test_request_that_still_stands_is_delivered_again(plain):
     plain.take_requests([one, two])
     plain.forget_request(two)
     assert plain.take_requests([one, two]) == [two]
-    plain.forget_wish()  # under another name
+    plain.forget_requests()  # under another name
     assert plain.take_requests([one]) == [one]
 
 
 def test_renamed_worker_keeps_its_queues_and_follows_new_requests(plain):
-    plain.take_wish(Wish(1, ["x"], None))
-    plain.forget_wish()
+    plain.take_serve_request(ServeRequest(1, ["x"], None))
+    plain.forget_requests()
     assert plain.names == ("x",)
-    plain.heard_of_wish(1)
+    plain.heard_of_request(1)
     assert plain.looks_due
 
 

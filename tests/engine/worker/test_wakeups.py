@@ -29,7 +29,7 @@ def jids(worker):
     return [lease.jid for lease in worker.granted]
 
 
-def test_a_job_is_leased_with_the_end_of_the_wait_for_it(waiting, live):
+def test_a_job_is_leased_with_the_end_of_its_wait(waiting, live):
     exchanges = waiting.exchanges
     live.queue("q").put("k", jid="a")
     waiting.wait_to_end()
@@ -61,20 +61,20 @@ def test_lease_behind_a_wait_that_ends_early_is_not_dated_later(waiting, server)
     """Redis times a wait by a clock that may jump, and an operator may end one."""
     [blocked] = [one["id"] for one in server.redis.client_list() if "b" in one["flags"]]
     server.redis.client_unblock(blocked)
-    while not (ended := waiting.session.wakeups.read())[0]:
+    while (end := waiting.session.wakeups.read()) is None:
         waiting.wait_for_news()
-    assert waiting.session.wakeups.timed_out
-    assert ended[1].confirmation.sent_at <= clock.boottime()
+    assert end.timed_out
+    assert end.granted.confirmation.sent_at <= clock.boottime()
 
 
 def test_wait_that_its_worker_ends_ends_once_redis_owes_no_reply(waiting, live, server):
     """A worker that dies while a reply is owed loses what it has sent since: here, that a job of the lease starts."""
     session, wakeups = waiting.session, waiting.session.wakeups
     wakeups.end_wait()
-    until(lambda: wakeups.read() == (False, None) and wakeups.has_end)
+    until(lambda: wakeups.read() is None and wakeups.has_end)
     until(lambda: session.read() or not session.pipeline.is_owed)
-    has_ended, granted = wakeups.read()
-    assert has_ended and granted.grant.leases == []
+    end = wakeups.read()
+    assert end.granted.grant.leases == []
     assert not wakeups.has_end
 
 
@@ -191,7 +191,7 @@ def test_silence_in_an_exchange_loses_the_connection(worker, server):
         server.redis.client_unpause()
 
 
-def test_lost_session_connects_again_when_it_is_time(worker):
+def test_lost_session_connects_again_after_its_pause(worker):
     wait_s = worker.session.lose()
     worker.timers.run_due(clock.monotonic())
     assert not worker.session.connected

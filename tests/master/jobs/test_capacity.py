@@ -148,7 +148,7 @@ def test_a_granted_job_is_enough_for_a_child_about_to_get_ready(forking):
     ],
     ids=["time of a fork unknown", "not soon", "overdue", "slow jobs", "a start that must be reported"],
 )
-def test_no_job_is_leased_for_a_child_that_may_keep_it_waiting(forking, child):
+def test_no_job_is_leased_for_a_child_that_may_be_late(forking, child):
     assert forking(**child).capacity.to_lease() == (0, 0)
 
 

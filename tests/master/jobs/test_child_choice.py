@@ -136,7 +136,7 @@ def test_slow_jobs_neither_wait_nor_let_others_wait(pool):
     assert pool.send(held_of(4, QUICK_S)) == 2
 
 
-def test_jobs_are_sent_ahead_as_far_as_they_start_in_time(pool):
+def test_only_jobs_that_start_in_time_are_sent_ahead(pool):
     pool = pool(processes=1)
     sent = 0
     while pool.send(held_of(sent + 1, 0.0045)):
@@ -172,7 +172,7 @@ def test_with_one_job_per_child_nothing_is_sent_ahead(pool):
     assert pool.choice.choose(held_of(2, QUICK_S)) is None
 
 
-def test_a_child_that_overran_gets_no_job_until_it_answers(pool):
+def test_a_child_that_overran_gets_no_job_before_its_answer(pool):
     pool = pool(processes=1)
     pool.send(held_of(1, QUICK_S))
     child = pool.child(1)

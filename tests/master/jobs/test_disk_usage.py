@@ -135,7 +135,7 @@ def test_a_file_in_place_of_the_directory_counts_nothing(tmp_path):
 # a little at a time
 
 
-def test_a_count_goes_on_where_it_stopped(tmp_path):
+def test_a_stopped_count_goes_on_from_there(tmp_path):
     for directory in range(5):
         (tmp_path / str(directory)).mkdir()
         for number in range(10):

@@ -259,7 +259,7 @@ def test_last_words_are_read_though_the_kernel_lacks_memory_at_first(desk, monke
     assert summary(desk.outcomes()) == [(Completed, 1)]
 
 
-def test_a_child_that_answers_before_it_has_a_job_is_killed(desk):
+def test_a_child_that_answers_without_a_job_is_killed(desk):
     desk = desk()
     child = desk.child(lambda ends: (ends.say(Verb.COMPLETED, 1), rest()), ready=False)
     desk.turn(lambda: child.state is ChildState.DOOMED)

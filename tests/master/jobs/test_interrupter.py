@@ -50,7 +50,7 @@ def test_a_handler_with_checkpoints_is_interrupted_at_the_next_or_soon(desk):
     desk = desk(processes="1", term_grace="0.6s")
     child = desk.child(noting(SOFT, ("drain",)))
     (held,) = desk.give(lease_of(1))
-    desk.turn(lambda: held.checkpoint is not None)
+    desk.turn(lambda: held.reports.checkpoint is not None)
     began_at = clock.monotonic()
     desk.interrupter.interrupt_all("drain")
     live(desk, child)
@@ -63,7 +63,7 @@ def test_a_lost_job_is_interrupted_at_once(desk, why):
     desk = desk(processes="1")
     child = desk.child(noting((why,)))
     (held,) = desk.give(lease_of(1))
-    desk.turn(lambda: held.checkpoint is not None)
+    desk.turn(lambda: held.reports.checkpoint is not None)
     desk.ledger.reports.take_checkpoints()
     desk.answers.lost([(held, why)])
     live(desk, child)
@@ -74,7 +74,7 @@ def test_a_dismissed_job_is_told_at_once_and_stopped_later(desk):
     desk = desk(processes="1", jobs_per_child="0", term_grace="0.6s")
     child = desk.child(noting(("reload", "", True), ("reload", "", False, True), ("reload",)))
     (held,) = desk.give(lease_of(1))
-    desk.turn(lambda: held.checkpoint is not None)
+    desk.turn(lambda: held.reports.checkpoint is not None)
     desk.retirement.dismiss(child, "the code was reloaded", "reload", 0.1)
 
     def answered():
@@ -103,7 +103,7 @@ def test_jobs_that_begin_later_are_told_to_stop_too(desk):
     child = desk.child(behave)
     first, second = desk.give(lease_of(1), lease_of(2))
     assert list(child.sent) == [first, second]
-    desk.turn(lambda: first.report_count)
+    desk.turn(lambda: first.reports.count)
     desk.interrupter.tell_all("drain")
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert results(desk) == [b"1"] * 2

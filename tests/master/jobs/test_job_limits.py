@@ -82,7 +82,7 @@ def test_a_job_too_slow_to_write_its_stack_is_killed_without(desk):
     assert (child.state, child.why_killed) == (ChildState.DOOMED, "memory")
 
 
-def test_a_limited_job_is_measured_before_it_can_break_its_limit(desk):
+def test_a_limited_job_is_measured_before_its_limit_can_break(desk):
     desk = desk(processes="1", memory_limit="64M", dispatch_ahead="0s")
     child, held = running(desk, 1)
     desk.keep_time(held.started_at)  # overrun at once, as nothing may be sent ahead
@@ -233,7 +233,7 @@ def test_the_wait_for_memory_ends_after_a_while(desk):
 # time and memory
 
 
-def test_a_time_limit_warns_with_a_stack_before_it_kills(desk):
+def test_a_time_limit_warns_with_a_stack_before_the_kill(desk):
     desk = desk(processes="1", term_grace="1s")
     child, held = running(desk, 1, timeout_s=10.0)
     desk.keep_time(held.started_at + 8.9)
@@ -250,7 +250,7 @@ def test_a_time_limit_warns_with_a_stack_before_it_kills(desk):
     assert (outcome.reason, "time limit of 10 s" in outcome.message) == ("timeout", True)
 
 
-def test_an_overdue_job_is_warned_before_it_is_killed(desk):
+def test_an_overdue_job_is_warned_before_the_kill(desk):
     desk = desk(processes="1", term_grace="1s")
     child, held = running(desk, 1, timeout_s=10.0)
     desk.keep_time(held.started_at + 100)

@@ -51,9 +51,9 @@ def test_a_checkpoint_is_answered_when_its_exchange_is(desk):
     child = desk.child(storing)
     (held,) = desk.give(lease_of(1))
     for number in (1, 2):
-        desk.turn(lambda: held.checkpoint is not None)
+        desk.turn(lambda: held.reports.checkpoint is not None)
         assert desk.ledger.reports.take_checkpoints() == [(held.lease, Checkpoint(number, b"[%d]" % number))]
-        assert held.report_count == 0
+        assert held.reports.count == 0
         desk.answers.stored(*desk.ledger.reports.take_stored(1, number), kept=True)
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert results(desk) == [b"1"]
@@ -111,7 +111,7 @@ def test_a_dead_childs_answer_does_not_reach_its_successor(desk):
     assert child.number == dead.number
     desk.answers.stored(*desk.ledger.reports.take_stored(1, 1), kept=False)  # that lease was lost
     for number in (1, 2):
-        desk.turn(lambda: held.checkpoint is not None)
+        desk.turn(lambda: held.reports.checkpoint is not None)
         desk.ledger.reports.take_checkpoints()
         desk.answers.stored(*desk.ledger.reports.take_stored(2, number), kept=True)
     desk.turn(lambda: child.state is ChildState.IDLE)
@@ -138,7 +138,7 @@ def test_a_lost_jobs_checkpoint_is_refused_at_once(desk):
     desk = desk(processes="1")
     child = desk.child(behave)
     (held,) = desk.give(lease_of(1))
-    desk.turn(lambda: held.checkpoint is not None)
+    desk.turn(lambda: held.reports.checkpoint is not None)
     desk.answers.lost([(held, "cancelled")])
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert desk.ledger.reports.take_checkpoints() == []

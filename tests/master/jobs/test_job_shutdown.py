@@ -45,7 +45,7 @@ def test_a_drain_interrupts_only_persistent_jobs_at_once(desk):
     desk = desk(processes="2")
     children = [desk.child(behave), desk.child(behave)]
     (held, other) = desk.give(lease_of(1, persistent=True), lease_of(2))
-    desk.turn(lambda: held.report_count and other.report_count)
+    desk.turn(lambda: held.reports.count and other.reports.count)
     desk.shutdown.begin()
     desk.turn(lambda: children[0].state is ChildState.LEAVING)
     assert summary(desk.outcomes()) == [(Released, 1)]
@@ -58,7 +58,7 @@ def test_a_drain_kills_a_deaf_persistent_job_soon(desk):
     desk = desk(processes="1", drain_timeout="20s", term_grace="1s")
     child = desk.child(telling)
     (held,) = desk.give(lease_of(1, persistent=True))
-    desk.turn(lambda: held.report_count)
+    desk.turn(lambda: held.reports.count)
     desk.shutdown.begin()
     assert child.end_plan.kill_at <= clock.monotonic() + 1
     desk.keep_time(child.end_plan.kill_at)

@@ -164,7 +164,7 @@ def test_job_of_a_blocked_loop_is_not_known_to_be_the_culprit(shared):
     assert {desk.suspects.at_once(each.lease) for each in held} == {2}
 
 
-def test_notices_that_find_no_room_wait_for_it(shared):
+def test_notices_wait_for_room(shared):
     desk, child, _held = shared(resting, 1, 2)
     received(child, 2)
     for _ in range(2000):
@@ -257,7 +257,7 @@ def test_pause_takes_back_only_what_was_not_received(shared):
     assert len(child.sent) == 3
 
 
-def test_settings_of_a_handler_say_whether_it_shares():
+def test_settings_of_a_handler_say_whether_jobs_share_a_child():
     assert not HandlerSettings().shares_child
     assert HandlerSettings(concurrency=2).shares_child
     assert HandlerSettings(concurrency=2).trust_domain("k") != HandlerSettings().trust_domain("k")

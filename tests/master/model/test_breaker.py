@@ -7,7 +7,7 @@ def test_waits_double_from_a_tenth_of_a_second_to_ten():
     assert [backoff_s(times) for times in (1, 2, 3, 7, 8, 1000)] == [0.1, 0.2, 0.4, 6.4, 10.0, 10.0]
 
 
-def test_six_failures_in_a_row_break_it_and_success_resets_it():
+def test_six_failures_in_a_row_open_the_breaker_and_success_resets_the_count():
     breaker = Breaker()
     for _ in range(MOST - 1):
         breaker.fail()

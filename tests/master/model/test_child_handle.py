@@ -76,7 +76,7 @@ def test_notices_to_a_stopped_child_never_block(child, process):
         child.notices.interrupt(1, "drain")
 
 
-def test_kill_before_the_pid_is_known_happens_once_it_is(child):
+def test_kill_waits_until_the_pid_is_known(child):
     child.kill("a test")
     child.kill("a second reason")
     assert child.why_killed == "a test"

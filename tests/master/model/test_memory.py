@@ -131,7 +131,7 @@ def test_pages_inherited_from_the_zygote_never_count(forked):
     assert len(large) == 100 * MB
 
 
-def test_memory_counts_while_it_is_used(forked):
+def test_only_used_memory_counts(forked):
     child = forked()
     child.do("import mmap; room = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)")
     assert child.grown() == about(0)

@@ -53,7 +53,7 @@ def tape():
     assert open_fds() == before
 
 
-def test_lines_are_told_when_they_end(tape):
+def test_a_line_is_told_at_its_end(tape):
     tape.prints(b"one\ntwo\nthr")
     assert tape.said == [(0, b"one"), (0, b"two")]
     tape.prints(b"ee\n\n")

@@ -1,4 +1,4 @@
-"""Starts, progress, checkpoints and questions of running jobs go with the next exchange, each once."""
+"""Starts, progress, checkpoints and wanted results of running jobs go with the next exchange, each once."""
 
 import math
 
@@ -129,22 +129,22 @@ def test_job_has_at_most_a_megabyte_of_steps_on_their_way(ledger):
         ledger.reports.add_checkpoint(held, Checkpoint(16, b"1", "one more"))
 
 
-def test_jobs_ask_in_their_order_and_when_they_may(ledger):
+def test_results_are_read_in_the_order_of_the_jobs_and_when_due(ledger):
     first, second, third = add(ledger, 1, 2, 3)
-    first.next_results_at = 10.0
+    first.reports.next_results_at = 10.0
     wanted = ResultsWanted(1, 0, 64)
-    assert all(ledger.reports.add_question(held, wanted) for held in (first, second, third))
-    assert ledger.reports.take_questions(5.0, 1) == [(second, wanted)]
-    assert ledger.reports.take_questions(5.0, 9) == [(third, wanted)]
-    assert ledger.reports.next_question_at() == 10.0
-    assert ledger.reports.take_questions(10.0, 9) == [(first, wanted)]
-    assert ledger.reports.next_question_at() == math.inf
+    assert all(ledger.reports.add_wanted(held, wanted) for held in (first, second, third))
+    assert ledger.reports.take_wanted(5.0, 1) == [(second, wanted)]
+    assert ledger.reports.take_wanted(5.0, 9) == [(third, wanted)]
+    assert ledger.reports.next_wanted_at() == 10.0
+    assert ledger.reports.take_wanted(10.0, 9) == [(first, wanted)]
+    assert ledger.reports.next_wanted_at() == math.inf
 
 
-def test_later_question_of_a_job_replaces_the_one_without_answer(ledger):
+def test_job_that_wants_other_results_gets_no_earlier_ones(ledger):
     (held,) = add(ledger, 1)
     unanswered, later = ResultsWanted(1, 0, 64), ResultsWanted(2, 64, 64)
-    ledger.reports.keep_question(held, unanswered)
-    assert not ledger.reports.add_question(held, later)
-    ledger.reports.keep_question(held, unanswered)
-    assert ledger.reports.take_questions(math.inf, 9) == [(held, later)]
+    ledger.reports.keep_wanted(held, unanswered)
+    assert not ledger.reports.add_wanted(held, later)
+    ledger.reports.keep_wanted(held, unanswered)
+    assert ledger.reports.take_wanted(math.inf, 9) == [(held, later)]

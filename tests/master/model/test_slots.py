@@ -134,7 +134,7 @@ def test_the_youngest_idle_children_are_surplus(with_children):
     assert slots.surplus() == ([], 0)
 
 
-def test_a_child_being_forked_is_surplus_once_it_is_ready(with_children, new_child):
+def test_a_child_being_forked_becomes_surplus_when_ready(with_children, new_child):
     slots = with_children(processes=2, jobs_per_child=1, children=1)
     send(slots, 1)  # its last job: it needs a successor
     for number in (2, 3):

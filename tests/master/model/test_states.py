@@ -24,7 +24,7 @@ TABLES = [
 
 
 @pytest.mark.parametrize(("moves", "states", "first", "last"), TABLES, ids=["phases", "zygotes", "children"])
-def test_tables_allow_only_the_moves_they_list(moves, states, first, last):
+def test_tables_allow_only_listed_moves(moves, states, first, last):
     assert set(moves) == set(states)
     for old, new in itertools.product(states, states):
         if new in moves[old]:

@@ -53,7 +53,7 @@ def test_children_requested_together_count_as_one_failure(guard, clock, ask_for_
     assert round(guard.fork_after_at - clock.now_at, 1) == 0.1
 
 
-def test_six_failures_in_a_row_make_it_give_up(guard, clock, ask_for_child):
+def test_the_guard_gives_up_after_six_failures_in_a_row(guard, clock, ask_for_child):
     for number in range(1, MOST + 1):
         assert guard.failure is None
         fail(guard, clock, [ask_for_child(number)])
@@ -82,7 +82,7 @@ def test_first_ready_child_ends_the_failures_with_its_first_job(guard, clock, as
     assert not guard.is_failing
 
 
-def test_first_ready_child_ends_the_failures_when_it_lives_on(guard, clock, ask_for_child):
+def test_first_ready_child_that_lives_on_ends_the_failures(guard, clock, ask_for_child):
     fail(guard, clock, [ask_for_child(1)])
     child = ask_for_child(2)
     guard.on_ready(child)

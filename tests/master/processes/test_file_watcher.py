@@ -105,7 +105,7 @@ def test_loads_that_are_given_up_count_as_well(files, watching):
     assert watching.is_edited()
 
 
-def test_load_counts_once_however_often_it_is_looked_at(files, watching):
+def test_load_counts_once_however_many_looks_there_are(files, watching):
     watching.note()
     for number in range(8):
         (files / "two.py").write_text("2" * (number + 2))

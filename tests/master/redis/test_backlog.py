@@ -83,7 +83,7 @@ def test_desired_is_jobs_by_processes(ready, running, stalled, most, desired):
     assert told.desired == desired
 
 
-def test_number_is_told_on_change_and_before_redis_forgets_it(now):
+def test_number_is_told_on_change_and_before_its_expiry(now):
     told = backlog("pool")
     said = say(told, now, {"q": depths(ready=9, running=2, oldest_s=7.5)})
     assert (said.name, said.supervisors) == ("pool", 3)

@@ -8,6 +8,7 @@ from supervisor.engine.commands import leasing, mailbox
 from supervisor.engine.model import scripts
 from supervisor.engine.model.outcomes import Completed, Released
 from supervisor.engine.transport.link import LinkLost
+from supervisor.engine.worker.wait import WaitsFor
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.messages import HandlerSettings
 from tests.lengths import PATIENCE
@@ -49,7 +50,7 @@ def reported(master, monkeypatch):
     return reports
 
 
-def test_start_of_a_returned_job_is_reported_before_the_child_has_it(played, live, monkeypatch):
+def test_start_of_a_returned_job_is_reported_before_the_child_gets_the_job(played, live, monkeypatch):
     know_queue(live)
     live.queue("q").put("k", jid="a")
     assert calls_of(live).run(leasing.lease("other", ["q"], starting=0)).leases
@@ -228,12 +229,12 @@ def test_worker_with_a_job_does_not_retire(played, live):
 def test_paused_master_leaves_jobs_and_their_wakeup(played, live, server, namespace):
     master = played()
     master.desk.placing.pause()
-    master.turn_until(lambda: not master.session.wakeups.waiting or not master.session.wakeups.waits_for_queues)
+    master.turn_until(lambda: not master.session.wakeups.waiting or master.session.wakeups.waits_for is WaitsFor.MAIL)
     live.queue("q").put("k", jid="a")
     master.turn_until(lambda: master.session.wakeups.waiting)  # for mail alone
     assert (live.job("a").state, server.redis.llen(f"{{{namespace}}}:bell:q")) == ("waiting", 1)
     master.desk.placing.resume()
-    master.leasing.ask()
+    master.leasing.lease_soon()
     assert running(master).jid == "a"
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from supervisor import clock
+from supervisor.engine.worker.wait import WaitsFor
 from supervisor.master.model.signals import By
 
 BY = By("leasehold pause")
@@ -13,7 +14,7 @@ def test_paused_master_starts_jobs_again_after_resume(played, live):
     assert master.controls.pause(BY) == "is paused: it starts no job; running, and going on: 0"
     assert master.controls.pause(BY) == "nothing: it is paused already"
     live.queue("q").put("k", jid="a")
-    master.turn_until(lambda: not master.session.wakeups.waits_for_queues)
+    master.turn_until(lambda: master.session.wakeups.waits_for is WaitsFor.MAIL)
     assert live.job("a").state == "waiting"
     assert master.controls.resume(BY) == "starts jobs again"
     assert master.controls.resume(BY) == "nothing: it is not paused"

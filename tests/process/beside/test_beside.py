@@ -183,7 +183,7 @@ def test_ordinary_job_waits_for_a_free_child_and_others_pass_it(stage):
     finish(stage, pool)
 
 
-def test_tasks_that_a_job_leaves_end_with_it(stage):
+def test_tasks_of_a_job_end_with_the_job(stage):
     pool = start_app(stage, HANDLERS, processes=1).wait_ready()
     (held,) = put(stage, "sleep", "go")  # the loop goes on
     (left,) = put(stage, "left", None)
@@ -202,7 +202,7 @@ def test_jobs_that_follow_are_put_with_the_completion(stage):
     finish(stage, pool)
 
 
-def test_checkpoints_of_each_job_come_back_to_it(stage):
+def test_each_job_gets_its_own_checkpoints_back(stage):
     pool = start_app(stage, HANDLERS, processes=1).wait_ready()
     jids = put(stage, "steps", *({"n": n} for n in range(20)))
     assert results(stage, jids) == [[n, 2] for n in range(20)]

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from supervisor.config import Exit
+from supervisor.exit_codes import Exit
 
 #: Descriptors that are enough to begin, and too few to go on.
 TOO_FEW = ["prlimit", "--nofile=9"]

@@ -271,7 +271,7 @@ def test_attack_is_refused_from_its_level_on(world, level):
 
 
 @pytest.mark.parametrize("level", ["none", "basic"])
-def test_handler_that_kills_all_it_can_harms_no_other_job(stage, as_pid_1, level):
+def test_handler_that_kills_everything_in_reach_harms_no_other_job(stage, as_pid_1, level):
     """Runs in a PID namespace of its own: without a sandbox it would end the machine."""
     pool = stage.start(prefix=as_pid_1, handlers="attacks", sandbox=level, processes=2).wait_ready()
     gate = stage.gate("gate")

@@ -186,7 +186,7 @@ def test_out_of_descriptors_fewer_children_run_and_no_job_is_interrupted(stage, 
     finish(stage, pool)
 
 
-def test_sockets_of_dead_children_free_their_descriptors_when_they_run_out(stage, app, measured):
+def test_sockets_of_dead_children_are_closed_when_descriptors_run_out(stage, app, measured):
     prefix = ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh"]
     pool = app("", processes=1, jobs_per_child=1, prefix=prefix).wait_ready()
     jids = stage.queue.put_many([{"klass": "noop"}] * 40)

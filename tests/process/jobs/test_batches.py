@@ -35,7 +35,7 @@ def told_by(stage):
 WANTED = ["inner on_complete", "inner on_success", "outer on_complete", "outer on_success"]
 
 
-def test_handlers_add_to_their_batch_until_it_ends(stage):
+def test_handlers_add_to_their_open_batch(stage):
     pool = stage.start(processes=2).wait_ready()
     outer, inner = tell_and_grow(stage, width=3, depth=2)
     stage.wait_until(lambda: told_by(stage) == WANTED, "the callbacks")
@@ -44,7 +44,7 @@ def test_handlers_add_to_their_batch_until_it_ends(stage):
     stage.assert_nothing_left()
 
 
-def test_paused_batch_waits_through_a_restart_and_ends_once_it_is_resumed(stage):
+def test_paused_batch_waits_through_a_restart_and_ends_after_resume(stage):
     outer, inner = tell_and_grow(stage, width=2, depth=1)
     outer.pause()
     pool = stage.start(processes=2).wait_ready()

@@ -136,7 +136,7 @@ def test_data_that_only_pydantic_takes_are_forced(stage, web):
     finish(stage, pool)
 
 
-def test_a_program_gets_the_paths_unless_it_forces(stage, web):
+def test_a_program_gets_the_paths_without_force(stage, web):
     pool = start_app(stage, SHOP, processes=1)
     jid = failed(stage, user=-1)
     path, headers = f"/api/v1/jobs/{jid}/retry", {"Authorization": f"Bearer {TOKEN}"}

@@ -33,7 +33,7 @@ def finish(stage, pool, *, waiting=()):
 
 
 @pytest.mark.parametrize("klass", ["follow.after", "follow.after_coroutine"])
-def test_jobs_put_by_a_handler_exist_once_it_completes(stage, klass):
+def test_jobs_put_by_a_handler_exist_from_its_completion_on(stage, klass):
     puts = [["other", "good.echo", {"n": n}, {"tags": ["t"]}] for n in range(3)]
     job, pool = run(stage, klass, {"put": puts})
     stage.wait_until_ended(job.result)

@@ -67,7 +67,7 @@ def test_result_has_the_type_of_its_handler(stage):
 
 
 @pytest.mark.parametrize("history", [0, 1])
-def test_result_outlives_the_history_while_a_dependent_needs_it(stage, history):
+def test_result_outlives_the_history_while_a_dependent_waits(stage, history):
     stage.client.config.set("jobs-history-count", history)
     parents = put_parents(stage, 1, 2)
     later = stage.queue.put("give", {"gate": stage.gate("later")})

@@ -80,7 +80,7 @@ def test_coroutines_stream_without_blocking_each_other(stage, handlers, klass):
     finish(stage, pool)
 
 
-def test_failed_job_keeps_what_it_streamed_in_each_start(stage):
+def test_failed_job_keeps_the_chunks_of_each_start(stage):
     pool = stage.start(processes=1)
     jid = stage.queue.put("stream.say", {"chunks": ["a", "b"], "fail": True}, retries=1)
     reader = Reader(stage.client.stream(jid))
@@ -89,7 +89,7 @@ def test_failed_job_keeps_what_it_streamed_in_each_start(stage):
     finish(stage, pool)
 
 
-def test_killed_child_loses_nothing_that_it_has_streamed(stage):
+def test_killed_child_loses_no_streamed_chunk(stage):
     pool = stage.start(processes=1)
     jid = stage.queue.put("stream.count", {"count": 300, "die_at": 200})
     reader = Reader(stage.client.stream(jid))

@@ -5,7 +5,7 @@ import threading
 
 import menu
 from supervisor import handler
-from supervisor.child.handlers import Interrupted
+from supervisor.child.orders import Interrupted
 
 _told = threading.Semaphore(0)  # how often the thread of `leave_thread` has told
 

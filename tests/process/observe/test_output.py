@@ -65,7 +65,7 @@ def test_the_stack_of_a_job_past_its_limit_is_kept(stage, jobs_per_child):
     stage.assert_nothing_left()
 
 
-def test_retries_fails_and_exceptions_end_as_they_should(stage):
+def test_retries_fails_and_exceptions_end_as_documented(stage):
     pool = stage.start(processes=2).wait_ready()
     again = stage.queue.put("bad.retry", {"times": 2})
     delayed = stage.queue.put("bad.retry", {"times": 1, "delay": 0.3})

@@ -170,7 +170,7 @@ def test_broken_handlers_show_booting_until_the_end(stage):
     stage.assert_nothing_left()
 
 
-def test_a_stopped_supervisor_is_well_once_it_continues(stage):
+def test_a_continued_supervisor_is_well_again(stage):
     pool = stage.start(http="127.0.0.1:0").wait_ready()
     port = pool.find("http.listening")[0]["port"]
     pool.send(signal.SIGSTOP)

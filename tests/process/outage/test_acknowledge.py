@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from supervised import Stage
 
-from supervisor.config import Exit
+from supervisor.exit_codes import Exit
 from tests import sentinels
 
 
@@ -56,7 +56,7 @@ def elect(group, replica):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["flag", "config"])
-def test_end_of_a_job_counts_once_the_replica_has_it(group_stage, replica, by):
+def test_end_of_a_job_counts_once_a_replica_has_the_outcome(group_stage, replica, by):
     stage = group_stage
     if by == "config":
         stage.client.config.set("acknowledge", 1)

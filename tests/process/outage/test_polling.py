@@ -95,7 +95,7 @@ def test_idle_supervisor_looks_once_in_an_interval_over_one_connection(stage, pr
     stage.assert_nothing_left()
 
 
-def test_put_starts_within_an_interval_half_of_it_on_average(stage, start, measured):
+def test_put_starts_within_an_interval_and_after_half_on_average(stage, start, measured):
     pool = start(jobs_per_child=0)
     waits_s = []
     for _ in range(20):

@@ -91,7 +91,7 @@ def test_hook_sees_a_misfit_and_no_failure(stage, kind, options):
     finish(stage, old)
 
 
-def test_job_is_broken_once_no_peer_may_take_it(stage):
+def test_job_is_broken_once_no_peer_takes_its_shape(stage):
     old, new = two(stage)
     wrong = stage.queue.put("welcome", {"user": "seven"})
     stage.wait_until_ended([wrong])

@@ -112,7 +112,7 @@ def test_removed_directory_is_there_again_for_the_next_job(stage, jobs_per_child
 
 @BOTH
 @pytest.mark.parametrize("die", [False, True])
-def test_no_process_of_a_job_lives_when_it_settles(stage, jobs_per_child, die):
+def test_no_process_of_a_job_outlives_its_settling(stage, jobs_per_child, die):
     gate = stage.gate("gate")
     pool = stage.start(processes=1, jobs_per_child=jobs_per_child).wait_ready()
     jid = stage.queue.put("bad.daemons", {"gate": gate, "die": die}, max_deaths=1)

@@ -45,7 +45,7 @@ class _Placed(NamedTuple):
     job: NewJob
 
 
-class Placing:
+class ShardedPuts:
     """What became of some jobs so far, and which are left to be placed."""
 
     def __init__(self, batches: Sequence[Sequence[NewJob]]) -> None:
@@ -63,14 +63,14 @@ class Placing:
     def has_failed(self) -> bool:
         return has_failed(self._answers)
 
-    def divide(self, strays: frozenset[str], shards: int) -> "Sequence[_Part]":
+    def divide(self, strays: frozenset[str], shards: int) -> "Sequence[_PutsOfShard]":
         """Return the jobs left for each shard, in their order. Those of `strays` go to the first."""
         left, self._left, self.refusal = self._left, [], None
-        parts: dict[int, _Part] = {}
+        parts: dict[int, _PutsOfShard] = {}
         for place, job in left:
             tied = job.tied()
             shard = 0 if job.jid in strays else shard_of(tied.jid, shards)
-            parts.setdefault(shard, _Part(self, shard)).add(_Placed(place, tied))
+            parts.setdefault(shard, _PutsOfShard(self, shard)).add(_Placed(place, tied))
         return list(parts.values())
 
     def sent(self) -> Sent:
@@ -91,11 +91,11 @@ class Placing:
                 self._answers.append(answer)
 
 
-class _Part:
+class _PutsOfShard:
     """The jobs for one shard, in batches of at most 1,000 jobs and 256 MB of data."""
 
-    def __init__(self, placing: Placing, shard: int) -> None:
-        self._placing = placing
+    def __init__(self, puts: ShardedPuts, shard: int) -> None:
+        self._puts = puts
         self.shard = shard
         self._batches: list[list[_Placed]] = []
         self._room = self._room_bytes = 0
@@ -114,4 +114,4 @@ class _Part:
         return [[job for _, job in batch] for batch in self._batches]
 
     def take(self, answers: Sequence[BatchAnswer]) -> None:
-        self._placing.take(self._batches, answers)
+        self._puts.take(self._batches, answers)

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
--- wish.lua — which queues a worker was last asked to serve, and how often it was asked.
+-- served.lua — which queues a worker was last asked to serve, and how often it was asked.
 --
--- Called by: mailbox.wish (supervisor/engine/commands/mailbox.py)
+-- Called by: mailbox.serve_request (supervisor/engine/commands/mailbox.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
@@ -13,5 +13,5 @@
 --- @include while_moving
 --- @include this_layout
 --- @include keys
-local wish = redis.call("HMGET", P .. "worker:" .. ARGV[1], "wish", "order", "queues")
-return { tonumber(wish[1]) or 0, wish[2] or "", unpack(lines_of(wish[3] or "")) }
+local request = redis.call("HMGET", P .. "worker:" .. ARGV[1], "wish", "order", "queues")
+return { tonumber(request[1]) or 0, request[2] or "", unpack(lines_of(request[3] or "")) }
