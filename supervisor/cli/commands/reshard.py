@@ -30,6 +30,7 @@ off in between, it is to be run again and goes on."""
 
 _MEANWHILE = "Until it is done puts and leases wait, while what runs goes on."
 _FOR_EVER = "The number of shards stays for ever."
+_CURE = "A key has a foreign type: `leasehold check --repair` moves it aside."
 
 
 def add(subparsers: Subparsers) -> None:
@@ -54,7 +55,12 @@ def run(args: argparse.Namespace) -> int:
             checked_shards("shards", args.shards)
         calls = calls_of(client)
         given = calls.namespace, args.shards, calls.clock
-        planned = calls.shards.walk(resharding.survey(*given))
+        try:
+            planned = calls.shards.walk(resharding.survey(*given))
+        except LeaseholdError as error:
+            if "WRONGTYPE" in str(error):
+                raise Refusal(f"{error} {_CURE}") from error
+            raise
         if args.dry_run:
             say(f"{_go(planned, 'would move')} {_stay(planned, 'would stay')}")
             return 0
@@ -98,7 +104,7 @@ def _stay(moved: "MovedJobs", verb: str) -> str:
     """Say how much stays in the first shard, and why."""
     from supervisor.engine.commands.resharding import WHY
 
-    others = " or ".join(f"{WHY[why]} ({number:,})" for why, number in moved.stay.most_common())
+    others = " or ".join(f"{words} ({moved.stay[why]:,})" for why, words in WHY.items() if moved.stay[why])
     reasons = [f"{sum(moved.stay.values()):,} more that {others}"] if others else []
     reasons += [
         f"{number:,} {noun}" for number, noun in (

@@ -177,7 +177,9 @@ def _parcel(name: bytes, row: list[Any]) -> Parcel:
 # The calls.
 
 
-def survey(namespace: Namespace, shards: int, clock: Callable[[], float | None], told: Told = ignored) -> Walk[MovedJobs]:
+def survey(
+    namespace: Namespace, shards: int, clock: Callable[[], float | None], told: Told = ignored
+) -> Walk[MovedJobs]:
     """Say what `move` would do now. Nothing is written."""
     walk = _Resharding(namespace, shards, clock, told)
     yield from walk.check()

@@ -65,6 +65,17 @@ def test_a_number_that_cannot_be_is_refused(shell, jobs):
     assert "has 4 shards, and a namespace gets several of them only once" in shell.refused(1, "reshard", "8", "--yes")
 
 
+def test_key_of_a_foreign_type_stops_it_before_anything_has_changed(shell, server, namespace, jobs):
+    jobs.log("j-1", "a full record")
+    server.redis.delete(f"{{{namespace}}}:history:j-1")
+    server.redis.set(f"{{{namespace}}}:history:j-1", "text")
+    before = digest(server, namespace)
+    said = shell.refused(1, "reshard", "4", "--yes")
+    assert "WRONGTYPE" in said
+    assert said.endswith("A key has a foreign type: `leasehold check --repair` moves it aside.")
+    assert digest(server, namespace) == before
+
+
 def test_broken_off_it_says_that_it_goes_on(shell, jobs, monkeypatch):
     run, n = Shards.walk, 0
 

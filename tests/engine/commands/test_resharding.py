@@ -185,6 +185,34 @@ def test_recurrence_goes_on_in_its_shard(some, server):
     assert [(lease.klass, lease.data, list(lease.tags)) for lease in leases] == [("k", {"n": 1}, ["t"])] * 3
 
 
+def test_span_of_a_throttled_key_holds_in_its_shard(some):
+    key = "key-1"
+    assert shard_of(key, 4) > 0
+    put(some, "a", unique=key, throttle=500)
+    [lease] = some.run(some.one(), leasing.lease("w", ["q"], now=NOW)).leases
+    some.run(some.one(), settling.settle("w", [Completed(lease)], now=NOW))
+    some.reshard()
+    again = new_job("put", "q", "k", None, {"jid": "b{key-1}", "unique": key, "throttle": 500})
+    assert some.run(some.place(shard_of(key, 4)), putting.put([again], now=NOW)) == ["a"]
+
+
+def test_what_is_remembered_of_jids_is_found_in_their_shard(some):
+    for jid in ("gone-1", "gone-3"):
+        put(some, jid)
+    some.run(some.one(), job_changes.cancel(["gone-1"], by="ann", now=NOW))
+    some.run(some.one(), job_changes.track("gone-3", now=NOW))
+    some.run(some.one(), job_changes.cancel(["gone-3"], now=NOW))
+    shards = [shard_of(jid, 4) for jid in ("gone-1", "gone-3")]
+    assert 0 not in shards
+    some.reshard()
+    found = some.read()
+    assert found[shards[0]]["cancelled-by"] == {"gone-1": "ann"}
+    assert "gone-3" in found[shards[1]]["cancelled"]
+    assert found[shards[1]]["tracked-jobs"].keys() == {"gone-3"}
+    assert not {"cancelled", "cancelled-by", "tracked-jobs"} & found[0].keys()
+    assert some.violations() == []
+
+
 def test_settings_hold_in_every_shard(some, server):
     with Client(server.url, some.namespace, lambda: NOW) as client:
         client.config.set("heartbeat", 77)
