@@ -1,5 +1,8 @@
 """Jobs move from one shard into several, and nothing is lost, doubled or out of its order. Runs in pytest."""
 
+import os
+import subprocess
+import sys
 import time
 from collections import Counter
 
@@ -27,10 +30,11 @@ from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.new_jobs import new_job
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Suspended
 from supervisor.engine.model.shards import shard_of
+from tests.conftest import ROOT
 from tests.engine.invariants import read_namespace
 from tests.engine.lua.test_scripts import fill, fill_plain, fill_special
 from tests.engine.shards import NOW, Shards, account, names_of
-from tests.lengths import FULL
+from tests.lengths import FULL, SOON_S
 
 FILLS = {"ready": fill, "special": fill_special, "plain": fill_plain}
 _COPY = """
@@ -351,6 +355,31 @@ def test_killed_at_any_step_and_called_again_it_loses_and_doubles_nothing(rich, 
         if killed_before % 10 == 0:
             assert shards.violations() == []
     assert steps > 15
+
+
+@pytest.mark.slow
+def test_killed_process_goes_on_as_the_next_one(some, server):
+    """SIGKILL comes whenever a part of the jobs has gone, at whatever it does then."""
+    some.now = time.time()
+    with Client(server.url, some.namespace) as client:
+        client.queue("q").put_many({"klass": "k", "jid": f"j-{i}", "data": i} for i in range(2_000))
+        client.queue("q").lease("w", 20)
+    before = account(some.read())
+    words = [sys.executable, "-m", "supervisor", "reshard", "4", "--yes"]
+    there = {"LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": some.namespace}
+    for left in (1_900, 1_300, 800):
+        with subprocess.Popen(words, env=os.environ | there, cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+            until_at = time.monotonic() + SOON_S
+            while server.redis.zcard(f"{{{some.namespace}}}:queue:q:waiting") >= left:
+                assert time.monotonic() < until_at
+            process.kill()
+    ended = subprocess.run(
+        words, env=os.environ | there, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ended.stdout.startswith("done: ")
+    assert account(some.read()) == before
+    assert len(some.jobs()) == 2_000
+    assert some.violations() == []
 
 
 def test_overtaken_command_changes_nothing_more(rich, server):
