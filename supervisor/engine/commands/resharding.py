@@ -194,11 +194,9 @@ def move(namespace: Namespace, shards: int, clock: Callable[[], float | None], t
     namespace cannot have several shards. Called again, it moves what can move by then, also after it was broken off.
     """
     walk = _Resharding(namespace, shards, clock, told)
-    is_first = yield from walk.check()
-    yield from walk.begin(is_first)
+    yield from walk.check()
+    yield from walk.begin()
     yield from walk.walk()
-    if is_first:
-        yield from walk.drop_older()
     yield from walk.end()
     return walk.moved
 
@@ -212,6 +210,7 @@ class _Resharding:
         self._clock = clock
         self._told = told
         self._found = ShardState("", "", 0, False, False)
+        self._is_first = False  # no pass has ended yet
         self._limits: set[bytes] = set()
         self._limits_in_use: set[bytes] = set()
         self.moved = MovedJobs(shards)
@@ -220,12 +219,12 @@ class _Resharding:
         answer: T = yield self._places[0], command
         return answer
 
-    def check(self) -> Walk[bool]:
-        """Raise LeaseholdError if the jobs cannot be moved. Return whether no pass has ended yet."""
+    def check(self) -> Walk[None]:
+        """Raise LeaseholdError if the jobs cannot be moved."""
         found = yield from self._first(look())
         number, moving, after = found.shards.rstrip("<").partition(">")
         wanted = str(self._shards)
-        is_first = number in ("", "1")
+        self._is_first = is_first = number in ("", "1")
         if moving and after != wanted:
             raise LeaseholdError(f"jobs are being moved into {after} shards: `leasehold reshard {after}` goes on")
         if not is_first and number != wanted:
@@ -244,7 +243,6 @@ class _Resharding:
             other: ShardState = yield place, look()
             if other.shards.rstrip("<") not in ("", wanted):
                 raise LeaseholdError(f"there is a namespace {place.prefix[1:-2]} already, whose keys are in the way")
-        return is_first
 
     def _has_max_concurrency(self) -> Walk[bool]:
         cursor, left = 0, True
@@ -255,16 +253,15 @@ class _Resharding:
             left = cursor != 0
         return False
 
-    def begin(self, is_first: bool) -> Walk[None]:
+    def begin(self) -> Walk[None]:
         """Begin the pass, make the other shards ready, and end what an earlier pass has left half done."""
         self._found = yield from self._first(begin(self._shards, now=self._clock()))
         for place in self._places[1:]:
             yield place, self._prepared()
-        for name in (b"options", b"queues", b"declared") if is_first else ():
+        for name in (b"options", b"queues", b"declared") if self._is_first else ():
             yield from self._copy(name)
         for place in self._places[1:]:
             yield from self._recover(place)
-        self._copies_lanes = is_first
 
     def _prepared(self, name: bytes = b"", values: Sequence[bytes] = ()) -> Command[int]:
         return prepare(self._shards, self._found, name, values, now=self._clock())
@@ -305,7 +302,7 @@ class _Resharding:
                 for key in keys:
                     name = key.partition(b"}:")[2]
                     waiting += self._to_move(name)
-                    if name.startswith(b"lanes:") and not is_trial and self._copies_lanes:
+                    if name.startswith(b"lanes:") and not is_trial and self._is_first:
                         yield from self._copy(name)
             page, waiting = waiting[:_PAGE], waiting[_PAGE:]
             yield from self._move_all(page, is_trial)
@@ -447,7 +444,7 @@ class _Resharding:
             yield from self._move_all(free, is_trial)
         self.moved.limits_stay = len(names) - self.moved.limits
 
-    def drop_older(self) -> Walk[None]:
+    def _drop_older(self) -> Walk[None]:
         """Remove jobs that have moved if what ran meanwhile has put them anew, in the first shard.
 
         Later, what runs there puts no job of another shard.
@@ -473,6 +470,8 @@ class _Resharding:
 
     def end(self) -> Walk[None]:
         """End the pass in all shards, in the first one last: until then the same call goes on."""
+        if self._is_first:
+            yield from self._drop_older()
         moved, number, seq = self.moved, self._found.number, self._found.seq
         stay = moved.recurrences_stay + moved.limits_stay + moved.batches_stay + sum(moved.stay.values())
         found = yield from self._first(look())
