@@ -31,7 +31,7 @@ KNOWN = {
     *(setting.flag for setting in SETTINGS), *signal.Signals.__members__, *NAMED_REASONS, "exit-N",
     *outcome_rules.INTERRUPTIONS, *outcome_rules._LOSSES, *supervisor.__all__, *dir(builtins),
     *inspect.signature(supervisor.handler).parameters,
-    *("broken", "expired", "expires", "interrupted", "unknown-handler"),  # failed groups, and an option
+    *("broken", "completion-lost", "expired", "expires", "interrupted", "unknown-handler"),  # groups, and an option
     *("go-on", "stop"),  # values of on_cut_off
     *("/livez", "/readyz", "/metrics"),
     *("sys.exit", "os._exit", "put", "failed", "stalled", "READONLY", "died:…", "died:<reason>"),
@@ -206,7 +206,7 @@ SHOWN_BY = {
     "the kernel refuses processes or descriptors": {
         "process/boot/test_boot.py": ["test_refused_forks_are_retried_for_ever"],
         "process/crash/test_hostile.py": ["test_out_of_descriptors_fewer_children_run_and_no_job_is_interrupted"],
-        "master/jobs/test_dispatcher.py": ["test_job_whose_large_completion_is_lost_is_interrupted"],
+        "master/jobs/test_dispatcher.py": ["test_job_whose_large_completion_is_lost_is_tried_again_after_a_back_off"],
     },
     "its clock is wrong, or jumps": {
         "process/outage/test_wrong_clock.py": ["test_clock_wrong_by_an_hour_changes_nothing"]

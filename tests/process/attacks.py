@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import functools
 import gc
 import os
 import re
@@ -64,8 +65,7 @@ def thief(job):
     """
     if not job.data:
         return None
-    jobs = next(fd for fd in _sockets() if not _is_same(socket.socket(fileno=os.dup(fd)), _talk()))
-    jobs, stolen = socket.socket(fileno=os.dup(jobs)), []
+    jobs, stolen = _jobs(), []
     with contextlib.suppress(BlockingIOError):
         while True:
             stolen.append(messages.unpack_job(jobs.recv(100_000, socket.MSG_DONTWAIT)))
@@ -80,6 +80,24 @@ def thief(job):
 @handler
 def victim(job):
     return "its own"
+
+
+@handler
+def deaf(job):
+    """Return at once, so that other jobs are sent ahead to its child. When told to, it shuts the socket that these come
+    by, and goes on.
+    """
+    jobs = _jobs()
+    if job.data:
+        jobs.shutdown(socket.SHUT_RD)
+        time.sleep(_LONG_S)
+
+
+@functools.cache
+def _jobs():
+    """Return the socket by which jobs come to this child."""
+    jobs = next(fd for fd in _sockets() if not _is_same(socket.socket(fileno=os.dup(fd)), _talk()))
+    return socket.socket(fileno=os.dup(jobs))
 
 
 def _sockets():

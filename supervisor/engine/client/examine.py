@@ -15,8 +15,9 @@ from supervisor.engine.client.connection import unreachable
 from supervisor.engine.client.pools import pool_of
 from supervisor.engine.commands import settings
 from supervisor.engine.model import scripts
-from supervisor.engine.model.errors import StoreUnavailable
+from supervisor.engine.model.errors import StoreUnavailable, code_and_reason
 from supervisor.engine.model.keys import Namespace
+from supervisor.engine.model.shards import OtherShards
 from supervisor.engine.transport.account import Credentials, account_of
 
 _TIMEOUT_S: Final = 5.0
@@ -84,6 +85,7 @@ class Examiner:
         several = redis_url.nodes(url)
         #: The commands by which a worker finds the server among several.
         self._of_finding = () if several is None else ("ROLE", "CLUSTER SLOTS") if several.is_cluster else ("ROLE",)
+        self._prefix = namespace.prefix
         self.keys = f"{namespace.prefix}*"
         #: Known after `greet`: in a Cluster another node may.
         self.holds_namespace = False
@@ -122,10 +124,24 @@ class Examiner:
             if isinstance(reply, Exception):
                 return str(reply)
         reply = self._ask(*settings.timing(("*",)).wire(*self._namespace.keys))
+        if isinstance(reply, redis_py.ResponseError) and self._learn_of_shards(reply):
+            reply = self._ask(*settings.timing(("*",)).wire(*self._namespace.keys))
         if isinstance(reply, redis_py.exceptions.AskError):
             return f"in this cluster the keys of the namespace are at {reply.host}:{reply.port}; name that node"
         self.holds_namespace = not isinstance(reply, Exception)
         return None if self.holds_namespace else str(reply)
+
+    def _learn_of_shards(self, refusal: redis_py.ResponseError) -> bool:
+        """Return whether a refusal tells how many shards there are. From then on the last one stands for the others."""
+        code, why = code_and_reason(str(refusal))
+        count = OtherShards(why).count if code == "SHARDED" else None
+        if count is None:
+            return False
+        name = self._namespace.name
+        self._namespace = Namespace(name, 0, count.number)
+        if count.number > 1:
+            self._prefix, self.keys = Namespace(name, count.number - 1, count.number).prefix, f"{{{name}#*}}:*"
+        return True
 
     def info(self) -> dict[str, str] | None:
         """Return the server's INFO; None if our account may not ask."""
@@ -170,9 +186,7 @@ class Examiner:
         of_a_worker = sorted({*_OF_A_WORKER, *self._of_finding, *_called_by(scripts.OF_A_WORKER)})
         of_commands = sorted({*_OF_COMMANDS, *_called_by(scripts.ALL)} - set(of_a_worker))
         calls = [*of_a_worker, *of_commands]
-        words = [
-            [f"{self._namespace.prefix}x" if word in ("K", "C") else word for word in call.split()] for call in calls
-        ]
+        words = [[f"{self._prefix}x" if word in ("K", "C") else word for word in call.split()] for call in calls]
         sha = self._ask("SCRIPT", "LOAD", _MAY)
         if isinstance(sha, Exception):
             return None

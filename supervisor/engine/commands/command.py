@@ -116,7 +116,8 @@ def parse_by(reply: object) -> tuple[str | None, float | None]:
 
 
 def parse_names(reply: list[bytes]) -> list[str]:
-    return [name.decode() for name in reply]
+    """Decode names. A foreign one, which no script of ours has written, must not hide the others."""
+    return [name.decode(errors="replace") for name in reply]
 
 
 def parse_names_or_none(reply: list[bytes] | None) -> list[str] | None:

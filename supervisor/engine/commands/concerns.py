@@ -96,10 +96,11 @@ def _fullest(servers: list[ServerMemory]) -> ServerMemory | None:
 
 def _parse(reply: list[Any]) -> tuple[Concerns, int | None]:
     following, rows, failed, groups, closed, memory, n_running, n_open = reply
-    queues = {
-        queue.decode(): QueueConcerns(unserved == 1, parked_ms / 1000 if parked_ms >= 0 else None, late, failed_last)
-        for queue, unserved, parked_ms, late, failed_last in rows
-    }
+    concerns = [
+        QueueConcerns(unserved == 1, parked_ms / 1000 if parked_ms >= 0 else None, late, failed_last)
+        for _queue, unserved, parked_ms, late, failed_last in rows
+    ]
+    queues = dict(zip(parse_names([row[0] for row in rows]), concerns, strict=True))
     counted = dict(zip(parse_names(groups[::2]), groups[1::2], strict=True))
     server = ServerMemory(*memory) if memory else None
     found = Concerns(queues, failed, counted, tuple(parse_names(closed)), server, n_running, n_open)

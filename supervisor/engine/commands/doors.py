@@ -3,6 +3,7 @@
 Must not do I/O.
 """
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from supervisor.engine.commands.routes import home
 from supervisor.engine.commands.steps import Steps
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
-from supervisor.engine.model.doors import Door, checked_door
+from supervisor.engine.model.doors import FORMATS, Door, checked_door
 from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.validation import checked_int
 
@@ -60,9 +61,7 @@ def remove(name: str, *, by: str | None = None, now: float | None = None) -> Com
 
 def read() -> Command[list[Door]]:
     """Read all doors, by name."""
-    return Command(
-        scripts.DOORS, (), lambda reply: sorted((_door(*row) for row in reply), key=lambda each: each.name), route=home
-    )
+    return Command(scripts.DOORS, (), _parse_doors, route=home)
 
 
 def take(names: Sequence[str], most: int, *, now: float | None = None) -> Command[TakenEntries]:
@@ -108,6 +107,15 @@ def _text(door: Door) -> str:
     """Return a door as the scripts keep it."""
     lines = [door.format, "\t".join(door.lists), door.source, door.queue, door.klass or ""]
     return "\n".join([*lines, *(f"{foreign}\t{klass}" for foreign, klass in (door.klasses or {}).items())])
+
+
+def _parse_doors(reply: list[Any]) -> list[Door]:
+    """Return the doors by name. One that is damaged, or of a newer version's format, must not hide the others."""
+    doors = []
+    for row in reply:
+        with contextlib.suppress(ValueError):
+            doors.append(_door(*row))
+    return sorted((door for door in doors if door.format in FORMATS), key=lambda door: door.name)
 
 
 def _door(name: bytes, text: bytes, waiting: int, client_lists: list[bytes]) -> Door:

@@ -266,7 +266,8 @@ def _kept(command: Command[Renewals], parts: list[Renewals]) -> Command[Renewals
 
 def _parse_renewals(reply: list[Any]) -> Renewals:
     now, *expires = reply
-    by = {i: each[5:].decode() for i, each in enumerate(expires) if isinstance(each, bytes) and each[4:5] == b":"}
+    ends = ((i, each) for i, each in enumerate(expires) if isinstance(each, bytes))
+    by = {i: end[5:].decode(errors="replace") for i, end in ends if end[4:5] == b":"}
     return Renewals((ms / 1000 if isinstance(ms, int) else GONE if ms else LOST for ms in expires), now / 1000, by)
 
 

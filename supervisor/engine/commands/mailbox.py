@@ -127,4 +127,4 @@ def serve_request(worker: str) -> Command[ServeRequest]:
 
 def _parse_serve_request(reply: list[Any]) -> ServeRequest:
     number, order, *queues = reply
-    return ServeRequest(number, parse_names(queues), order.decode() or None)
+    return ServeRequest(number, parse_names(queues), order.decode(errors="replace") or None)

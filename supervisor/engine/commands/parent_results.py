@@ -47,7 +47,7 @@ class _LeftByParents:
 
     def __init__(self, prefix: str, reply: list[Any], first: int, most: int) -> None:
         self._reply = reply
-        parents = reply[0].decode().split("\n") if reply[0] else []
+        parents = reply[0].decode(errors="replace").split("\n") if reply[0] else []
         reply[:] = [len(parents), []]
         self._parents = parents[first : first + most]
         keys = [f"{prefix}{place}{jid}" for jid in self._parents for place in _PLACES]

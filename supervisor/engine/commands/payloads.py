@@ -24,7 +24,7 @@ _REPLAY: Final = 13
 def once_jobs(reply: Sequence[Any]) -> list[tuple[str, int]]:
     """Return jid and token of the jobs of the reply to a lease that must not start twice."""
     first_token, jids, rows = reply[2], reply[-2], reply[-1]
-    return [(jids[i].decode(), first_token + i) for i, row in enumerate(rows) if _is_once(row)]
+    return [(jids[i].decode(errors="replace"), first_token + i) for i, row in enumerate(rows) if _is_once(row)]
 
 
 def _is_once(row: Any) -> bool:

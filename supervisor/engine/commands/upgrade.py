@@ -208,6 +208,7 @@ def _settle_down(clock: Callable[[], float | None]) -> Generator[Command[Any], A
         yield from _sweep_all(clock)
         found = yield from look_at_all(clock)
         refuse_while_alive(found.living, found.now_unix)
+        refuse_unknown_to_first(found)
         if 0 <= left <= found.apart:
             raise LeaseholdError(
                 f"{found.apart} jobs stay apart, left to other workers, which layout 1 does not know: see"

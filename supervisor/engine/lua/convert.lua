@@ -14,7 +14,7 @@
 --           changed.
 -- Errors    LAYOUT if the namespace has another layout than the verb begins with. REFUSED if it has ends of parents
 --           that are still to be told, or results of deleted jobs that dependents need, which layout 1 does not know (a
---           sweep ends both), or if there is no way back to end.
+--           sweep ends both), or batches that have not ended, or if there is no way back to end.
 --           WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
 --- @include clock
@@ -75,6 +75,10 @@ end
 if verb == "back" and redis.call("EXISTS", P .. "kept") == 1 then
   error({ err = "REFUSED namespace " .. string.sub(P, 2, -3) .. " keeps results of deleted jobs for their dependents:"
     .. " let these complete or cancel them, and do this again a minute later" })
+end
+if verb == "back" and redis.call("EXISTS", P .. "batches") == 1 then
+  error({ err = "REFUSED namespace " .. string.sub(P, 2, -3) .. " has batches that have not ended, which layout 1 does"
+    .. " not know: let them end, or cancel them (`leasehold batch`), and do this again" })
 end
 local has_options = redis.call("EXISTS", P .. (was == "1" and "config" or "options")) == 1
 local renamed = verb == "up" and was == "1" and moves(true) or verb == "end" and moves(false) or {}

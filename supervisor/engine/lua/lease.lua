@@ -36,7 +36,7 @@
 --           A number below the worker's last one, or behind a wait below that of its last resume, gets no job: it
 --           comes from a dead connection.
 --           If an entry of another program raises an error, the entry fails and this call gives no job.
--- Errors    DEREGISTERED if a worker that had a number is unknown; REFUSED for a token of 2^52 or more. WRONGTYPE for a
+-- Errors    DEREGISTERED if a worker that had a number is unknown; REFUSED for a token of 2^52 or more, or of the next shard. WRONGTYPE for a
 --           foreign key of ours. Nothing has changed then.
 
 --- @include this_layout
@@ -185,7 +185,6 @@ local function row_of(rec, data)
   return { rec.klass, rec.queue, data, waited, rest }
 end
 
-local LAST_TOKEN = 2 ^ 52 - 1 -- the score of a lease has a half, too
 local first_token, jids, rows = 0, {}, {}
 local sizes = {}
 for i, rec in ipairs(taken) do jids[i], sizes[i] = rec.jid, tonumber(rec.size) or 0 end
@@ -195,11 +194,13 @@ local data = payloads_of(sizes, function(near)
   return all_data_of(wanted)
 end)
 
+local LAST_TOKEN = layout.last_token or 2 ^ 52 - 1 -- the score of a lease has a half, too
+
 local function give(i, rec)
   local token = raise("token", 1)
   if token > LAST_TOKEN then
-    refuse("REFUSED", "the token of this lease would be above " .. digits(LAST_TOKEN) .. ", the last one that a sorted"
-      .. " set can hold: raise no counter by hand, and move the jobs to a new namespace")
+    refuse("REFUSED", "the token of this lease would be above " .. digits(LAST_TOKEN) .. ", the last one that"
+      .. " it may have: raise no counter by hand, and move the jobs to a new namespace")
   end
   if i == 1 then first_token = token end
   place(queue_key(rec.queue, "running"), rec.jid, expiry_of(rec.queue))

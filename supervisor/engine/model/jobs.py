@@ -11,7 +11,7 @@ import orjson
 
 from supervisor.engine.model.entries import Payload, opened, payload_of
 from supervisor.engine.model.replay import Replay
-from supervisor.engine.model.validation import UNSET
+from supervisor.engine.model.validation import EXACT_INT, UNSET
 
 DEFAULT_RETRIES = 5
 
@@ -108,13 +108,13 @@ class LeaseRecord:
         """Set what few jobs have. lease.lua returns these values in the same order."""
         if kind:
             self.raw, self.is_bytes, self.is_call = payload_of(kind, self.raw)
-        self.priority = int(priority or 0)
-        self.failures = int(failures or 0)
-        self.deaths = int(deaths or 0)
-        self.interruptions = int(interruptions or 0)
-        self.retries = int(retries) if retries else None
-        self.timeout_s = int(timeout) / 1000 if timeout else None
-        self.max_deaths = int(max_deaths) if max_deaths else None
+        self.priority = _number(priority) if priority else 0
+        self.failures = _number(failures) if failures else 0
+        self.deaths = _number(deaths) if deaths else 0
+        self.interruptions = _number(interruptions) if interruptions else 0
+        self.retries = _number(retries) if retries else None
+        self.timeout_s = _number(timeout) / 1000 if timeout else None
+        self.max_deaths = _number(max_deaths) if max_deaths else None
         self.tags = tags.decode().split("\n") if tags else []
         self.lane = lane.decode() if lane else None
         self.persistent = b"p" in (marks or b"")
@@ -172,23 +172,31 @@ def dense_lease(
     """
     head, queue, klass, options, raw = record.split(b"\n", 4)
     kind = head[1:2]
-    waited_ms = max(granted_ms - int(head[17:]), 0)
+    waited_ms = max(granted_ms - _number(head[17:]), 0)
     lease = LeaseRecord(worker, token, jid, klass, queue, raw if kind in b"jb" else beside, expires[queue], waited_ms)
     lease.granted_ms = granted_ms
     lease.is_bytes = kind in b"bB"
     for option in options.split(b" ") if options else ():
         letter, value = option[:1], option[1:]
         if letter == b"p":
-            lease.priority = int(value)
+            lease.priority = _number(value)
         elif letter == b"r":
-            lease.retries = int(value)
+            lease.retries = _number(value)
         elif letter == b"t":
-            lease.timeout_s = int(value) / 1000
+            lease.timeout_s = _number(value) / 1000
         elif letter == b"d":
-            lease.max_deaths = int(value)
+            lease.max_deaths = _number(value)
         elif letter == b"c":
             lease.trace = value.decode()
     return lease
+
+
+def _number(stored: bytes) -> int:
+    """Raises ValueError for a number that no script of ours writes. A child could not even be told of it."""
+    number = int(stored)
+    if not -EXACT_INT <= number <= EXACT_INT:
+        raise ValueError(f"a number that is too large: {stored[:30]!r}")
+    return number
 
 
 # Records of queries.

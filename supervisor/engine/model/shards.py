@@ -15,7 +15,7 @@ from supervisor.engine.model.keys import NAME_BYTES, checked_name
 
 MOST_SHARDS: Final = 64
 #: Each shard draws its tokens from a range of its own. lua/include/layout.lua has the same figure.
-_TOKENS: Final = 2**46
+_TOKENS: Final = 2**45
 #: A jid has at most 64 bytes: 22 of its own, two braces, and the key.
 KEY_BYTES: Final = 40
 _COUNT: Final = re.compile(r"([0-9]+)(<?)")

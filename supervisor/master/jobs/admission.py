@@ -48,9 +48,10 @@ def may_go_ahead(lease: LeaseRecord) -> bool:
     """Return whether a job may wait at a busy child.
 
     Jobs without an end, or without a second try, wait for an idle child. So does a job whose child or worker has died,
-    because it may have killed it.
+    because it may have killed it, and one that was interrupted: its start is reported before it is sent.
     """
-    return not (lease.persistent or lease.at_most_once or lease.deaths or lease.was_lost)
+    is_alone = lease.persistent or lease.at_most_once
+    return not (is_alone or lease.deaths or lease.interruptions or lease.was_lost)
 
 
 class Admission:

@@ -6,6 +6,7 @@ A child may run hostile code: nothing that it says becomes an exception in the m
 from typing import Final
 
 from supervisor import clock
+from supervisor.engine.model.outcomes import Released
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.jobs.job_outcomes import JobOutcomes
@@ -100,7 +101,8 @@ class Dispatcher:
         """Settle what a child held that has ended. `reaped`: how it has ended, if its zygote could tell.
 
         What the child said still counts. Jobs that it never received go to other children. The job that remains was in
-        its hands, and has died with it; a shared child had several.
+        its hands, and has died with it; a shared child had several. If the kernel lacks the memory to take jobs back,
+        several remain here too, of which only the first one has certainly started.
         """
         self.on_spoke(child)
         if child.state in (ChildState.IDLE, ChildState.BUSY):
@@ -109,5 +111,10 @@ class Dispatcher:
         self._placing.withdraw(child)
         if child.shared is not None:
             self._shared_deaths.settle(child, reaped, why_killed)
-        while child.running is not None:
-            self._outcomes.died(child, child.running, reaped, why_killed)
+        has_died = False
+        while (running := child.running) is not None:
+            if has_died and child.jobs.lacks_memory:
+                self._outcomes.stopped(child, running, Released(running.lease, started=False))
+            else:
+                self._outcomes.died(child, running, reaped, why_killed)
+            has_died = True

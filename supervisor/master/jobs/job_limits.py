@@ -68,13 +68,15 @@ class JobLimits:
         if run is None:
             self._timers.cancel(key)
             return
-        self._timers.set(key, self._run_due_at(run), partial(self._attend_beside, child, token))
+        self._timers.set(key, self._beside_due_at(run), partial(self._attend_beside, child, token))
         if run.held.fence is not None:
             self._cut_off.look_now()
 
     def _attend_beside(self, child: ChildHandle, token: int, now_at: float) -> None:
         run = child.run_of(token)
-        if run is not None and now_at >= self._run_due_at(run):
+        if run is not None and now_at >= self._beside_due_at(run):
+            if not run.held.start_reported and now_at >= self._overrun_at(run.held):
+                self._placing.on_overrun(child, run.held)
             kill_at = run.end_plan.kill_at
             if kill_at is not None and now_at >= kill_at:
                 self._kill_for(child, run, now_at)
@@ -97,6 +99,14 @@ class JobLimits:
         self._interrupter.kill(child, run.end_plan.kill_reason, run.end_plan.kill_sentence)
         run.end_plan.kill_at = None
 
+    def _overrun_at(self, running: HeldLease) -> float:
+        """Return when the job has taken longer than jobs that others may wait for."""
+        return running.started_at + self._config.dispatch_ahead_s
+
+    def _beside_due_at(self, run: JobRun) -> float:
+        due_at = self._run_due_at(run)
+        return due_at if run.held.start_reported else min(due_at, self._overrun_at(run.held))
+
     def _run_due_at(self, run: JobRun) -> float:
         return min(run.notices.repeat_at, run.end_plan.kill_at or self._limit_at(run))
 
@@ -110,7 +120,7 @@ class JobLimits:
             flush_at = clock.monotonic() + _FLUSH_S if child.talk.has_unsent else math.inf
             return min(child.next_sample_at, plan.stop_at, plan.kill_at or math.inf, flush_at)
         due_at = min(child.next_sample_at, plan.stop_at, self._run_due_at(only))
-        return due_at if child.overran else min(due_at, running.started_at + self._config.dispatch_ahead_s)
+        return due_at if child.overran else min(due_at, self._overrun_at(running))
 
     def _limit_at(self, run: JobRun) -> float:
         """Return when the job's time is over, or nearly over if the handler was not told yet."""
@@ -135,7 +145,7 @@ class JobLimits:
 
     def _attend_job(self, child: ChildHandle, running: HeldLease, now_at: float) -> None:
         only = child.only
-        if only is not None and not child.overran and now_at >= running.started_at + self._config.dispatch_ahead_s:
+        if only is not None and not child.overran and now_at >= self._overrun_at(running):
             self._placing.on_overrun(child, running)
         if now_at >= child.end_plan.stop_at:
             self._interrupter.on_patience_over(child)

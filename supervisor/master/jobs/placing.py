@@ -5,7 +5,7 @@ back to its queue, uncounted.
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final
 
 from supervisor.master.jobs.admission import Admission, Stop
@@ -21,6 +21,12 @@ from supervisor.master.model.ledger import Ledger
 
 #: While one of these holds, ready jobs go back to their queues at once.
 _HANDED_BACK: Final = (Stop.DRAINING, Stop.PAUSED)
+#: Only a child that tampers with its socket makes a send fail like this. No other error is a child's fault.
+_WHY_KILLED: Final[Mapping[type[OSError], str]] = {
+    BrokenPipeError: "it has shut down the socket that its jobs come by",
+    PermissionError: "it lets no descriptors through the socket that its jobs come by",  # from Linux 6.16 on
+    BlockingIOError: "it has answered jobs that it leaves in the socket that they come by",
+}
 
 
 class Placing:
@@ -111,14 +117,12 @@ class Placing:
                 break
             try:
                 child.send(held)
-            except BrokenPipeError:
-                self._interrupter.kill(child, "it has shut down the socket that its jobs come by")
+            except (BrokenPipeError, PermissionError, BlockingIOError) as error:
+                if isinstance(error, BlockingIOError) and child.shared is not None and child.sent:
+                    break  # its loop is blocked, so that it does not read
+                self._interrupter.kill(child, _WHY_KILLED[type(error)])
+                child = None
                 continue
-            except PermissionError:  # SO_PASSRIGHTS is off, from Linux 6.16 on
-                self._interrupter.kill(child, "it lets no descriptors through the socket that its jobs come by")
-                continue
-            except BlockingIOError:  # a shared child whose loop is blocked does not read
-                break
             except OSError as error:  # the master's open files, or the kernel's memory, are used up
                 self._log.not_sent(error)
                 break
@@ -146,10 +150,12 @@ class Placing:
         self._unstarted.hand_back()
 
     def on_overrun(self, child: ChildHandle, running: HeldLease) -> None:
-        """The running job takes longer than expected: let no job wait behind it."""
-        child.overran = True
+        """The running job takes longer than expected: report its start, and let no job wait behind it."""
         if not running.start_reported:
             self._reports.add_start(running)
+        if child.shared is not None:
+            return  # its other jobs run, too
+        child.overran = True
         if len(child.sent) > 1:
             self.withdraw(child)
             self._unstarted.hand_back()  # these jobs have waited already

@@ -45,7 +45,8 @@ class Unstarted:
         if child.jobs.is_cutting:
             self._interrupter.kill(child, "it cuts the packets in the socket that its jobs come by")
         if child.shared is None and child.running is not None and child.running is not running:
-            self._log.started(child.running)  # the child has received it while jobs before it were taken back
+            self._ledger.reports.job_started(child.running)  # the child has received it while others were taken back
+            self._log.started(child.running)
         for held in reversed(taken):
             if child.shared is None:
                 self._budget.settle(child.number, held.lease.klass, held.lease.jid)

@@ -16,7 +16,6 @@ from supervisor.linux import foreign_files, kernel
 from supervisor.linux.kernel import Memfd
 from supervisor.master.model import packets
 from supervisor.master.model.held_lease import HeldLease
-from supervisor.master.model.outcome_rules import COMPLETION_LOST
 from supervisor.master.model.packets import LOST_FD, NO_FD
 from supervisor.messages import MOST_BESIDE, Outcome, Stored, Taken, Verb
 
@@ -29,8 +28,10 @@ _LARGE_BYTES: Final = 2**20
 _MOST_UNSENT: Final = 4 * MOST_BESIDE
 #: A packet finds no room in the socket, or the kernel lacks memory for it.
 _NO_ROOM: Final = kernel.OUT_OF_MEMORY | {errno.EAGAIN}
-#: The body of an interruption in place of a completion that was lost.
-_COMPLETION_LOST: Final = messages.pack_trouble(messages.Trouble(None, COMPLETION_LOST))
+#: The body of a retry in place of a completion that was lost. The back-off gives descriptors time to become free.
+_COMPLETION_LOST: Final = messages.pack_trouble(
+    messages.Trouble("completion-lost", "it is done, but this supervisor had no descriptor left to read its completion")
+)
 
 
 class ChildTalk:
@@ -77,7 +78,7 @@ class ChildTalk:
     def _read_large(self, packet: bytes, fd: int) -> Outcome:
         """Read a large completion, whose body is in a memfd. Only a job in the child's hands may have one.
 
-        If the memfd is lost, the job is interrupted: its child has done nothing wrong.
+        If the memfd is lost, the job is tried again: its child has done nothing wrong.
         """
         try:
             outcome = messages.unpack_outcome(packet)
@@ -85,7 +86,7 @@ class ChildTalk:
             if outcome.verb != Verb.FOLLOWED or outcome.body or not expected:
                 raise ValueError("a descriptor that nobody asked for")
             if fd == LOST_FD:
-                return outcome._replace(verb=Verb.INTERRUPTED, body=_COMPLETION_LOST)
+                return outcome._replace(verb=Verb.RETRIED, body=_COMPLETION_LOST)
             body = kernel.read_sealed(fd, messages.MAX_COMPLETION_BYTES)
             self.memfd = _copy_of(fd) if len(body) > _LARGE_BYTES else None
             return outcome._replace(body=body)

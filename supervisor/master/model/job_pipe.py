@@ -39,6 +39,7 @@ class JobPipe:
         self.estimated_s = 0.0  # sum of the estimated run times of all jobs in `sent`
         self.charged_bytes = 0  # upper bound of what the packets of `sent` take of the send buffer
         self.is_cutting = False  # the child has set a filter that shortens the packets
+        self.lacks_memory = False  # the last `take_back` may have left packets: the kernel had no memory for them
         self._sender, self._receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # The child could otherwise send a descriptor back. The master would have to close it, and that may block.
         self._sender.shutdown(socket.SHUT_RD)
@@ -55,7 +56,7 @@ class JobPipe:
 
         A payload above INLINE_PAYLOAD_BYTES travels as a sealed memfd, and the master keeps no copy: it is in Redis,
         and comes back if the child does not receive it. Raises BrokenPipeError if the child has shut down the socket,
-        PermissionError if it lets no descriptors through.
+        PermissionError if it lets no descriptors through, BlockingIOError if packets that it has left fill it.
         """
         lease = held.lease
         counts = lease.failures, lease.deaths, lease.interruptions
@@ -97,8 +98,9 @@ class JobPipe:
     def take_back(self) -> list[HeldLease]:
         """Remove the jobs that the child has not received, and return them, oldest first. The kernel decides which.
 
-        Sets `is_cutting` if the packet of one was too short to be read.
+        Sets `is_cutting` if the packet of one was too short to be read, and `lacks_memory`.
         """
+        self.lacks_memory = False
         cut = refused = 0
         bodies: dict[int, Memfd | None] = {}  # by token
         while True:
@@ -112,6 +114,7 @@ class JobPipe:
                 refused += 1
                 if refused < kernel.MEMORY_TRIES:  # of a dead child no later turn takes them
                     continue
+                self.lacks_memory = True
                 break
             if not packet:
                 break

@@ -57,8 +57,6 @@ _NATIVE_CRASHES: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS"})
 _Outcome = TypeVar("_Outcome", bound=Outcome)
 
 CUT_OFF: Final = "cut-off"
-#: No descriptor was free for the memfd of a large completion.
-COMPLETION_LOST: Final = "completion-lost"
 #: Why an at-most-once job failed that ran beside another one.
 CHILD_DIED: Final = "child-died"
 
@@ -70,7 +68,6 @@ INTERRUPTIONS: Final = {
     "scaled": "there are to be fewer processes",
     "zygote-lost": "the zygote is lost that its child came from",
     CUT_OFF: "this supervisor was cut off from Redis for so long that another one may have the job",
-    COMPLETION_LOST: "it is done, but its completion is lost: this supervisor had no descriptor left for it",
 }
 #: Reasons for which a job is stopped whose lease is lost.
 _LOSSES: Final = {

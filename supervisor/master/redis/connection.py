@@ -60,7 +60,6 @@ class Connection:
             )  # fmt: skip
             self.has_failed = True
             return
-        self._resuming.report_starts_again()
         self._tell_speakers()
         if is_first:
             self._on_begun()

@@ -35,17 +35,24 @@ class Resuming:
         """All leases that the master holds, for Redis to renew."""
         return self._ledger.leases
 
-    def report_starts_again(self) -> None:
-        """Report running jobs as started once more: the first report may have been lost with the connection."""
-        for held in (run.held for child in self._slots for run in child.runs):
-            if held.start_reported and not held.lost_reason:
-                self._reports.add_start(held)
-
     def on_resumed(self, claimed: Sequence[LeaseRecord], resumed: ResumeResult) -> None:
         self._renewing.on_resumed(claimed, resumed)
+        self._report_starts_again()
         if resumed.handed_back:
             self._counts.handed_back += resumed.handed_back
             self._events.emit("lease.returned", count=resumed.handed_back)
+
+    def _report_starts_again(self) -> None:
+        """Report running jobs as started once more: until now reports were lost with the connection, or not made.
+
+        Jobs that do not run, as none could be sent, are reported when they start.
+        """
+        running = {run.held for child in self._slots for run in child.runs}
+        for held in self._ledger.held:
+            if held not in running:
+                held.start_reported = False
+            elif held.start_reported:
+                self._reports.add_start(held)
 
     def give_up_all(self) -> None:
         """All leases are void: stop their jobs. Those that have ended and are not settled will be answered as stale."""

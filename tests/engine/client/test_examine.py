@@ -6,6 +6,7 @@ import pytest
 
 from supervisor.engine.client import examine
 from supervisor.engine.client.examine import Examiner, Refused
+from supervisor.engine.commands import dividing
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.keys import Namespace
@@ -110,3 +111,15 @@ def test_no_server_and_no_such_host_are_one_error(namespace):
         with pytest.raises(StoreUnavailable) as raised:
             Examiner(url, Namespace(namespace))
         assert "geheim" not in str(raised.value)
+
+
+def test_account_needs_the_keys_of_all_shards(server, namespace, account):
+    divide = dividing.divide(4).wire_with_script(Namespace(namespace).prefix)
+    server.redis.execute_command(*divide)
+    lacking = account(EVERYTHING.format(namespace))
+    assert lacking.greet() is None
+    assert lacking.keys == f"{{{namespace}#*}}:*"
+    assert lacking.refused() == Refused([], [], True, True)
+    whole = account(f"{EVERYTHING} ~{{{{{{0}}#*}}}}:* &{{{{{{0}}#*}}}}:*".format(namespace))
+    assert whole.greet() is None
+    assert whole.refused() == Refused([], [], False, False)

@@ -417,19 +417,20 @@ def test_a_blocking_lease_wakes_when_a_schedule_comes(live):
     assert jids(live.queue("q").lease("w", block=20)) == ["x"]
 
 
-def test_damaged_record_does_not_block_other_leases(client, clock, server, namespace):
+@pytest.mark.parametrize("odd", ["often", "9" * 30, "-" + "9" * 400], ids=["word", "large", "huge"])
+def test_damaged_record_does_not_block_other_leases(client, clock, server, namespace, odd):
     queue = client.queue("q")
     for jid in ("good", "bad", "fine", "worse"):
         queue.put("k", jid=jid)
     dense, full = (f"{{{namespace}}}:job:{jid}" for jid in ("bad", "worse"))
     was = server.redis.get(dense)
-    server.redis.set(dense, was.replace(b"\nk\n\n", b"\nk\npoften\n"))
+    server.redis.set(dense, was.replace(b"\nk\n\n", f"\nk\np{odd}\n".encode()))
     client.log("worse", "makes its record a full one")
-    server.redis.hset(full, "priority", "often")
+    server.redis.hset(full, "timeout", odd)
     grant = run(client, leasing.lease("w", ["q"], 4, now=clock.now))
     assert ([lease.jid for lease in grant.leases], grant.unreadable) == (["good", "fine"], ["bad", "worse"])
-    server.redis.set(dense, server.redis.get(dense).replace(b"poften", b""))
-    server.redis.hdel(full, "priority")
+    server.redis.set(dense, server.redis.get(dense).replace(f"p{odd}".encode(), b""))
+    server.redis.hdel(full, "timeout")
 
 
 def test_a_queue_whose_name_is_damaged_hides_no_other(client, server, namespace):

@@ -90,6 +90,18 @@ def test_tokens_of_two_shards_differ(run, namespace):
     assert len(set(tokens)) == 6
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_shard_gives_no_token_of_the_next_one(run, namespace, server, count):
+    run(dividing.divide(4), Namespace(namespace))
+    place = of(namespace, 1)
+    for jid in "abc":
+        run(put(jid), place)
+    server.redis.set(f"{place.prefix}token", 2 * 2**45 - 2)
+    assert [shard_of_token(lease.token) for lease in run(leasing.lease("w", ["q"], 1), place).leases] == [1]
+    with pytest.raises(redis.ResponseError, match="REFUSED the token of this lease would be above 70368744177663"):
+        run(leasing.lease("w", ["q"], count), place)
+
+
 def test_jobs_that_move_keep_their_leases(server, run, namespace):
     plain = Namespace(namespace)
     run(put("a"), plain)

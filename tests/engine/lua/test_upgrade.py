@@ -347,20 +347,52 @@ def cancel_the_batch(client):
     client.batch(batch.id).cancel()
 
 
-@pytest.mark.parametrize(
+UNKNOWN_TO_FIRST = pytest.mark.parametrize(
     ("begin", "end", "words"),
     [
         (wait_for_a_signal, signal_and_cancel, "1 jobs wait for a signal"),
         (open_a_batch, cancel_the_batch, "1 batches have not ended"),
     ],
 )
+
+
+def layout_of(client):
+    return calls_of(client).follow(upgrade.look_at_all(calls_of(client).clock)).layout
+
+
+@UNKNOWN_TO_FIRST
 def test_the_way_back_refuses_what_would_never_end_there(new, begin, end, words):
     begin(new)
     with pytest.raises(LeaseholdError, match=words):
         to_first(new)
-    assert calls_of(new).follow(upgrade.look_at_all(calls_of(new).clock)).layout == upgrade.THIS
+    assert layout_of(new) == upgrade.THIS
     end(new)
     to_first(new)
+
+
+@UNKNOWN_TO_FIRST
+def test_the_way_back_refuses_what_has_begun_during_its_sweeps(new, monkeypatch, begin, end, words):
+    new.queue("other").put("k")
+    sweep_all = upgrade._sweep_all
+
+    def sweep_while_it_begins(clock):
+        begin(new)
+        yield from sweep_all(clock)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(upgrade, "_sweep_all", sweep_while_it_begins)
+        with pytest.raises(LeaseholdError, match=words):
+            to_first(new)
+    assert layout_of(new) == upgrade.THIS
+    end(new)
+    to_first(new)
+
+
+def test_the_way_back_does_not_begin_while_a_batch_has_not_ended(new):
+    open_a_batch(new)
+    with pytest.raises(LeaseholdError, match="has batches that have not ended"):
+        calls_of(new).run(upgrade.begin_back(LATER, now=LATER))
+    assert layout_of(new) == upgrade.THIS
 
 
 def fill_by_this_version(server, namespace, kind):

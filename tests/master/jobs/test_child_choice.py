@@ -150,11 +150,12 @@ def test_without_time_ahead_nothing_is_sent_ahead(pool):
     assert pool.choice.choose(held_of(2, QUICK_S)) is None
 
 
-def test_after_a_death_a_job_is_never_sent_ahead(pool):
+@pytest.mark.parametrize("end", ["deaths", "interruptions"])
+def test_after_a_death_or_interruption_a_job_is_never_sent_ahead(pool, end):
     pool = pool(processes=2)
     pool.send(held_of(1, QUICK_S))
-    assert pool.send(held_of(2, QUICK_S, deaths=1)) == 2
-    assert pool.choice.choose(held_of(3, QUICK_S, deaths=1)) is None
+    assert pool.send(held_of(2, QUICK_S, **{end: 1})) == 2
+    assert pool.choice.choose(held_of(3, QUICK_S, **{end: 1})) is None
     assert pool.choice.choose(held_of(4, QUICK_S)) is not None
 
 

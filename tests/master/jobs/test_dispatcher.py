@@ -10,9 +10,9 @@ import socket
 import pytest
 
 from supervisor import clock, messages
-from supervisor.engine.model.outcomes import Completed, Died, Released
+from supervisor.engine.model.outcomes import Completed, Died, Released, Retried
 from supervisor.linux import kernel
-from supervisor.master.model import outcome_rules, packets
+from supervisor.master.model import packets
 from supervisor.master.model.states import ChildState
 from supervisor.messages import (
     Blob,
@@ -27,7 +27,7 @@ from supervisor.messages import (
     pack_trouble,
 )
 from tests.master.jobs.conftest import QUICK_S, follows, results, summary
-from tests.parts import Ends, await_readable, lease_of, no_free_descriptor, rest
+from tests.parts import Ends, await_readable, holding, lease_of, no_free_descriptor, refused, rest
 
 
 def forged(ends: Ends):
@@ -200,7 +200,7 @@ def test_an_answer_after_a_refused_memfd_is_read_without_it(desk):
     assert summary(desk.outcomes()) == [(Completed, 1)]
 
 
-def test_job_whose_large_completion_is_lost_is_interrupted(desk):
+def test_job_whose_large_completion_is_lost_is_tried_again_after_a_back_off(desk):
     def run(ends):
         ends.talk.send(messages.pack_ready())
         ends.say_with(kernel.sealed_memfd(follows(10)), Verb.FOLLOWED, ends.next_job().token)
@@ -209,16 +209,32 @@ def test_job_whose_large_completion_is_lost_is_interrupted(desk):
 
     desk = desk(processes="1")
     child = desk.child(run)
-    (held,) = desk.give(lease_of(1))
+    desk.give(lease_of(1, failures=2))
     await_readable(child.talk.fd)
     with no_free_descriptor():
         desk.dispatcher.on_spoke(child)
     (lost,) = desk.outcomes()
-    assert (type(lost), lost.started, lost.reason) == (Released, True, "completion-lost")
-    assert "its completion is lost" in outcome_rules.stopped_sentence(held.lease, lost.reason)
+    assert (type(lost), lost.group) == (Retried, "completion-lost")
+    assert lost.delay is not None and 0 < lost.delay <= 4
+    assert "no descriptor left to read its completion" in lost.message
     desk.give(lease_of(2))
     desk.turn(lambda: not child.sent)
     assert (results(desk), desk.events("child.killed")) == ([b"2"], [])
+
+
+def test_dead_child_counts_one_death_though_the_kernel_lacks_memory_to_take_jobs_back(desk, monkeypatch):
+    desk = desk(processes="1")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(holding)
+    desk.give(*map(lease_of, range(1, 5)), starting=0)
+    assert len(child.sent) == 4
+    child.kill("a test")
+    desk.processes[child.number].await_end()
+    monkeypatch.setattr(kernel, "receive", refused(1000, errno.ENOMEM, kernel.receive))
+    desk.reap(child)
+    outcomes = desk.outcomes()
+    assert summary(outcomes) == [(Died, 1), (Released, 2), (Released, 3), (Released, 4)]
+    assert not any(outcome.started for outcome in outcomes[1:])
 
 
 @pytest.mark.parametrize("verb", [Verb.COMPLETED, Verb.PROGRESS])

@@ -9,11 +9,11 @@ import struct
 import pytest
 
 from supervisor import messages
-from supervisor.engine.model.outcomes import Released, Unknown
+from supervisor.engine.model.outcomes import Completed, Died, Released, Unknown
 from supervisor.linux import kernel
 from supervisor.master.jobs.unstarted import HAND_BACK
 from supervisor.master.model.states import ChildState
-from supervisor.messages import HandlerSettings
+from supervisor.messages import HandlerSettings, Verb
 from tests.master.jobs.conftest import QUICK_S, busy_with_five, summary
 from tests.parts import await_readable, grant_of, holding, honest, lease_of, never_reading, rest
 
@@ -36,13 +36,14 @@ def test_only_a_start_that_happens_is_reported(desk):
 
 def test_job_received_while_others_are_taken_back_counts_as_started(desk):
     desk = desk(processes="1")
-    desk.pace.learn("k", QUICK_S)
+    desk.pace.learn("k", 0.01)
     child = desk.child(never_reading)
     desk.give(lease_of(1), lease_of(2), starting=1)
     first, _second = [kernel.receive(child.jobs._receiver, messages.MAX_PACKET_BYTES, 1)[0] for _ in range(2)]
     child.jobs._sender.send(first)  # the child received the second one, as the master sees it
     desk.placing.withdraw(child)
     assert [event["jid"] for event in desk.events("job.started")] == ["j1", "j2"]
+    assert [lease.jid for lease in desk.ledger.reports.take_starts()] == ["j2"]
 
 
 def test_child_that_is_to_retire_leaves_when_its_waiting_jobs_are_taken_back(desk):
@@ -75,6 +76,48 @@ def test_a_child_that_shuts_its_job_socket_is_killed(desk):
     assert (first.state, second.running.lease.token) == (ChildState.DOOMED, 1)
     desk.reap(first)
     assert desk.outcomes() == []
+
+
+def test_busy_child_that_shuts_its_job_socket_is_killed(desk):
+    def shut(ends):
+        ends.talk.send(messages.pack_ready())
+        ends.next_job()
+        ends.jobs.shutdown(socket.SHUT_RD)
+        os.write(ends.out, b"shut\n")
+        rest()
+
+    desk = desk(processes="1")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(shut)
+    desk.give(lease_of(1))
+    await_readable(child.output.fd)
+    desk.give(lease_of(2), lease_of(3), starting=0)
+    assert (child.state, len(desk.events("child.killed"))) == (ChildState.DOOMED, 1)
+    assert [held.lease.token for held in desk.ledger.ready] == [2, 3]
+    desk.reap(child)
+    assert summary(desk.outcomes()) == [(Died, 1)]
+
+
+def test_child_that_answers_jobs_without_receiving_them_is_killed(desk):
+    def guess(ends):
+        ends.talk.send(messages.pack_ready())
+        while True:
+            token = int.from_bytes(ends.talk.recv(8))
+            ends.say(Verb.COMPLETED, token, b"1")
+
+    desk = desk(processes="2")
+    first, second = desk.child(guess), desk.child(holding)
+    token = 0
+    while second.running is None and not desk.ledger.ready:
+        token += 1
+        desk.give(lease_of(token, raw=b"x" * 16_000))
+        if first.sent:
+            first.talk.send(token.to_bytes(8))
+            desk.turn(lambda: not first.sent)
+    assert (first.state, second.running.lease.token) == (ChildState.DOOMED, token)
+    assert token > 10
+    desk.reap(first)
+    assert summary(desk.outcomes()) == [(Completed, earlier) for earlier in range(1, token)]
 
 
 def test_child_that_lets_no_descriptors_through_is_killed(desk):

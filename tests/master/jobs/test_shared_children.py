@@ -15,7 +15,7 @@ from supervisor.master.jobs.capacity import MOST_FOR_SHARED
 from supervisor.master.jobs.suspects import Suspects
 from supervisor.master.model.states import ChildState
 from supervisor.messages import HandlerSettings, Notice, Verb
-from tests.master.jobs.conftest import summary
+from tests.master.jobs.conftest import QUICK_S, summary
 from tests.parts import await_readable, lease_of, rest, until
 
 SHARED = {"concurrency": 10}
@@ -84,6 +84,20 @@ def test_shared_child_answers_in_any_order(shared):
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert summary(desk.outcomes()) == [(Completed, 3), (Completed, 2), (Completed, 1)]
     assert child.runs == ()
+
+
+def test_start_of_a_job_that_takes_longer_than_expected_is_reported(desk):
+    desk = desk(processes="1", dispatch_ahead="20ms")
+    desk.pace.learn("k", QUICK_S)
+    desk.child(resting)
+    first, second = desk.give(lease_of(1), lease_of(2), starting=0, **SHARED)
+    assert desk.ledger.reports.take_starts() == []
+    desk.keep_time(first.started_at + 0.019)
+    assert desk.ledger.reports.take_starts() == []
+    desk.keep_time(second.started_at + 0.021)
+    assert desk.ledger.reports.take_starts() == [first.lease, second.lease]
+    desk.keep_time(second.started_at + 10.0)
+    assert desk.ledger.reports.take_starts() == []
 
 
 def test_room_of_a_shared_child_is_leased_for(shared):

@@ -134,6 +134,7 @@ def test_jobs_are_taken_back_though_the_kernel_lacks_memory_at_first(child, monk
         child.send(held_of(token))
     monkeypatch.setattr(kernel, "receive", refused(times, errno.ENOMEM, kernel.receive))
     assert [held.lease.token for held in child.take_back()] == taken
+    assert child.jobs.lacks_memory == (not taken)
     child.close_child_ends()
 
 

@@ -1,5 +1,7 @@
 """A played master speaks to a real server, about the right things at the right time."""
 
+import errno
+
 import pytest
 
 from supervisor import clock
@@ -12,7 +14,7 @@ from supervisor.engine.worker.wait import WaitsFor
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.messages import HandlerSettings
 from tests.lengths import PATIENCE
-from tests.parts import held_of, honest, until
+from tests.parts import held_of, honest, refused, until
 
 JIDS = ("a",)
 
@@ -124,6 +126,52 @@ def test_start_whose_report_was_lost_is_reported_by_the_next_connection(played, 
     master.turn_until(lambda: master.session.idle and live.job("a").started)
 
 
+@pytest.fixture
+def cut_off(played, live):
+    """Return a master that has lost Redis, with a job that is ready in its ledger."""
+
+    def make(**options):
+        live.queue("other").put("k", jid="a", **options)
+        master = played(dispatch_ahead="1m")
+        grant = calls_of(live).call(leasing.lease, master.session.worker, ["other"], 1, starting=0)
+        master.desk.intake.accept(grant, {"k": HandlerSettings()})
+        master.connection.on_lost(LinkLost("cut"))
+        return master
+
+    return make
+
+
+def place(master):
+    """Place what is ready. Return how many jobs the child has then."""
+    (child,) = master.desk.slots
+    master.desk.placing.place(reports_starts=True)
+    master.desk.starts.finish()
+    return len(child.sent)
+
+
+@pytest.mark.parametrize("options", [{}, {"at_most_once": True}])
+def test_start_before_the_answer_to_resume_is_reported(cut_off, live, options):
+    master = cut_off(**options)
+    master.desk.timers.run_due(clock.monotonic() + 10.0)
+    master.turn_until(lambda: master.session.pipeline.parts)
+    assert (master.session.connected, place(master)) == (False, 1)
+    master.turn_until(lambda: master.session.idle and live.job("a").started)
+
+
+def test_start_that_failed_in_an_outage_is_reported_when_it_happens(cut_off, live, monkeypatch):
+    master = cut_off(at_most_once=True)
+    (child,) = master.desk.slots
+    with monkeypatch.context() as refusing:
+        refusing.setattr(child.jobs, "send", refused(1, errno.ENOMEM, child.jobs.send))
+        assert place(master) == 0
+    master.lose_connection()
+    assert not live.job("a").started
+    reports = reported(master, monkeypatch)
+    assert place(master) == 1
+    assert reports == [("a", False)]
+    master.turn_until(lambda: master.session.idle and live.job("a").started)
+
+
 def test_completed_job_is_settled_and_the_next_leased(played, live):
     master = played(honest)
     live.queue("q").put_many({"klass": "k", "jid": jid} for jid in "abc")
@@ -153,6 +201,15 @@ def test_mail_of_a_cancelled_job_renews_at_once(played, live):
     assert [event["reason"] for event in master.desk.events("lease.lost")] == ["cancelled"]
     assert [(event["jid"], event["by"]) for event in master.desk.events("job.cancelled")] == [("a", "kim@web-1")]
     assert master.demand.is_settled
+
+
+def test_job_that_foreign_bytes_have_cancelled_is_lost(played, live, server, namespace):
+    master = played()
+    live.queue("q").put("k", jid="a")
+    running(master)
+    live.cancel("a", by="kim@web-1")
+    server.redis.hset(f"{{{namespace}}}:cancelled-by", "a", b"\xff")
+    master.turn_until(lambda: master.desk.events("job.cancelled"))
 
 
 def test_mail_of_one_cancelled_job_renews_no_other_lease(played, live):

@@ -291,6 +291,20 @@ def test_handler_that_kills_everything_in_reach_harms_no_other_job(stage, as_pid
     assert pool.wait() == 0
 
 
+def test_busy_child_that_shuts_the_socket_of_its_jobs_holds_up_no_other(stage):
+    """Jobs are sent ahead to a child that is reused."""
+    pool = stage.start(handlers="attacks", processes=1, jobs_per_child=0, dispatch_ahead="20s").wait_ready()
+    stage.wait_until_ended([stage.queue.put("deaf") for _ in range(10)])
+    shutting, *others = stage.queue.put_many(
+        [{"klass": "deaf", "data": "shut it", "max_deaths": 1}, *({"klass": "deaf"} for _ in range(500))]
+    )
+    stage.wait_until_ended([shutting, *others])
+    assert stage.client.job(shutting).state == "failed"
+    assert set(stage.states(others)) == {"complete"}
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_thief_gets_jobs_only_where_klasses_share_a_child(stage, level):
     """Jobs are sent ahead to a child that is reused."""

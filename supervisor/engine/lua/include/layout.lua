@@ -40,9 +40,11 @@ if not layout.state then
     layout.state, layout.shards = "new", known -- also if other programs have pushed entries
   end
 end
--- The tokens of all shards differ: those of shard N begin at N * 2^46.
-if layout.shards and not layout.token then
-  layout.first_token = (tonumber(string.match(P, "#(%d+)}:$")) or 0) * 2 ^ 46
+-- The tokens of all shards differ: those of shard N begin at N * 2^45.
+if layout.shards then
+  local first = (tonumber(string.match(P, "#(%d+)}:$")) or 0) * 2 ^ 45
+  layout.last_token = first + 2 ^ 45 - 1
+  if not layout.token then layout.first_token = first end
 end
 
 -- Return the mark of this namespace, as it is to be.
