@@ -34,7 +34,8 @@ _QUICK = (
 _NOT_QUICK = {
     *("linux/test_strays.py", "sandbox/test_confinement.py", "sandbox/test_guard.py", "sandbox/test_seccomp.py"),
     *("master/model/test_memory.py", "master/model/test_output.py", "master/jobs/test_job_cgroups.py"),
-    *("engine/commands/test_check.py", "engine/commands/test_large_looks.py", "cli/lib/test_command_line.py"),
+    *("engine/commands/test_check.py", "engine/commands/test_large_looks.py", "engine/commands/test_resharding.py"),
+    "cli/lib/test_command_line.py",
 }
 
 

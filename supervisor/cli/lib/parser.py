@@ -63,6 +63,7 @@ COMMANDS = {
     "events": ("commands.events", "follow events as they happen"),
     "check": ("commands.check", "find inconsistencies, and repair them"),
     "upgrade": ("commands.upgrade", "convert the keys in Redis to this version's layout, or back to that of 0.1"),
+    "reshard": ("commands.reshard", "move the jobs of a namespace from one shard into several"),
     "sweep": ("commands.check", "take jobs from lost workers now"),
     "handlers": ("commands.handlers", "list the handlers of a package, with their parameters"),
     "stubs": ("commands.stubs", "write a module that puts typed jobs where the handlers cannot be imported"),
@@ -80,6 +81,7 @@ _ELSEWHERE = {
     "kill": "cancel", "purge": "cancel", "revoke": "cancel", "requeue": "retry", "ps": "status", "inspect": "status",
     "info": "status", "ls": "jobs", "list": "jobs", "show": "job", "logs": "events", "monitor": "top",
     "migrate": "upgrade", "convert": "upgrade", "downgrade": "upgrade", "version": "--version",
+    "shard": "reshard", "split": "reshard", "divide": "reshard",
 }  # fmt: skip
 
 EXAMPLES = """\

@@ -20,6 +20,7 @@ from supervisor.engine.client.sharded_puts import Sent, ShardedPuts
 from supervisor.engine.commands import dividing, putting, waits
 from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.command import Command
+from supervisor.engine.commands.steps import Walk
 from supervisor.engine.commands.waits import Followed
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
@@ -140,6 +141,22 @@ class AsyncShards:
         """Return the store of one shard, whose commands take no route."""
         await self.places()
         return self._stores[shard]
+
+    async def walk(self, call: Walk[T]) -> T:
+        """Run a call that names the shard of each command, whatever their number is now."""
+        stores: dict[Namespace, AsyncStore] = {}
+        answer: Any = None
+        try:
+            while True:
+                place, command = call.send(answer)
+                if place not in stores:
+                    stores[place] = self._store_of(place)
+                answer = await stores[place].run(command)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
+        finally:
+            for store in stores.values():
+                await store.close()
 
     # puts
 

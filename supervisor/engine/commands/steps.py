@@ -8,10 +8,13 @@ from typing import Any, TypeVar
 
 from supervisor.engine.commands.command import Command
 from supervisor.engine.model.bounds import MOST
+from supervisor.engine.model.keys import Namespace
 
 T = TypeVar("T")
 #: A generator that yields each command, receives its answer or its exception, and returns the result of the call.
 Steps = Generator[Command[Any], Any, T]
+#: The same, but it names the shard of each command.
+Walk = Generator[tuple[Namespace, Command[Any]], Any, T]
 #: Is called after each step with the number of jobs so far. What it raises ends the call between two steps.
 Told = Callable[[int], object]
 

@@ -75,9 +75,14 @@ class OtherShards(LeaseholdError):
         self.count = None if counted is None else ShardCount(int(counted[1]), bool(counted[2]))
         if self.count is None:
             before, _, after = said.partition(">")
+            moved = (
+                "what was left in the first shard is being moved"
+                if before == after
+                else (f"the namespace is being moved from {before} shards to {after}")
+            )
             super().__init__(
-                f"the namespace is being moved from {before} shards to {after}: nothing has changed, try again; if the"
-                f" move was broken off, `leasehold reshard {after}` goes on with it"
+                f"{moved}: nothing has changed, try again; if the move was broken off, `leasehold reshard {after}` goes"
+                " on with it"
             )
         else:
             super().__init__(f"the namespace has {self.count.number} shards, not as many as this caller knows")

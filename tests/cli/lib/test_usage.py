@@ -44,6 +44,7 @@ SHORTEST = {
     "scale": ["w", "4"],
     "stats": ["q"],
     "upgrade": [],
+    "reshard": ["4", "--dry-run"],
     "top": [],
     "web": [],
     "config": [],

@@ -38,6 +38,7 @@ from supervisor.engine.commands import (
     queue_counts,
     recent,
     recurrences,
+    resharding,
     settings,
     settling,
     statistics,
@@ -154,13 +155,13 @@ def test_flags_allow_oom_and_mark_read_only_scripts():
     flags = {script.name: script.text.split("\n")[0] for script in scripts.ALL}
     assert {name for name, line in flags.items() if line == "#!lua"} == {
         "put", "log", "recur", "declare", "await", "signal", "stream", "batchopen", "door",
-        "doorlists", "describe", "divide",
+        "doorlists", "describe", "divide", "prepare", "arrive",
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "concerns", "timing", "names", "list", "peek", "tagged", "tags", "tracked",
         "workers", "worker", "stats", "recent", "course", "recurring", "settings", "limits", "limited", "lanes",
         "served", "asks", "find", "data", "cancelled", "audit", "layouts", "why", "batch", "batches", "doors",
-        "schemas", "strays",
+        "schemas", "strays", "depart",
     }  # fmt: skip
 
 
@@ -538,6 +539,44 @@ def puts(_: Stage) -> Command[Any]:
     )
     retagged = new_job("put", "fresh", "k", None, {"jid": "held-2", "tags": [], "max_deaths": 1, "retries": 1})
     return putting.put([*moved, *waiting, added, tagged, retagged], now=NOW)
+
+
+#: What a pass of `leasehold reshard` may meet.
+PARCELS = [
+    *(f"job:{kind}-{n}".encode() for kind in PLAIN for n in (0, 1, 3, 4, 8)),
+    *(f"job:{jid}".encode() for jid in ("tagged", "failed", "child", "odd-0", "odd-1", "late", "debounces")),
+    *(f"job:{kind}-{n}".encode() for kind in ("once", "claimed", "awaited", "persistent", "a", "few") for n in (0, 3)),
+    b"recur:named", b"home:waiting-2", b"home:gone", b"memory:gone", b"limit:few", b"limit:shut",
+    b"throttled:s\nthrottles",
+]  # fmt: skip
+
+
+def a_pass(stage: Stage) -> resharding.ShardState:
+    return stage.client._store.first.run(resharding.begin(4, now=NOW))
+
+
+def a_divided_one(stage: Stage) -> resharding.ShardState:
+    """End a pass, so that the namespace is one of four shards."""
+    found = a_pass(stage)
+    ended = stage.client._store.first.run(resharding.end(4, found.number, True, now=NOW))
+    return ended._replace(number=str(int(ended.number) + 1))
+
+
+def parcels(stage: Stage) -> list[resharding.Parcel]:
+    return [one for one in stage.client._store.first.run(resharding.depart(PARCELS)) if one.why != "gone"]
+
+
+def arriving(stage: Stage) -> tuple[str, list[resharding.Parcel]]:
+    """Take out what can move. Return the number of the pass, and the parcels."""
+    number, going = a_pass(stage).number, [one for one in parcels(stage) if not one.why]
+    assert all(stage.client._store.first.run(resharding.leave(number, going, now=NOW)))
+    return number, going
+
+
+def landing(stage: Stage, act: Callable[..., Command[Any]]) -> Command[Any]:
+    number, going = arriving(stage)
+    stage.client._store.first.run(resharding.arrive(number, going, now=NOW))
+    return act(number, [one.name for one in going], now=NOW)
 
 
 def outcomes(stage: Stage) -> Command[Any]:
@@ -1079,6 +1118,30 @@ PLAIN_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
         b"queue:held:running", [jid.encode() for jid in (*EVERY_PLAIN, "ghost-held")], repair=True, now=NOW
     ),
 }  # fmt: skip
+PLAIN_SCENES |= {
+    "reshard": lambda _: resharding.begin(4, now=NOW),
+    "reshard: end": lambda stage: resharding.end(4, a_pass(stage).number, False, 0, now=NOW),
+    "prepare": lambda stage: resharding.prepare(
+        4, a_divided_one(stage), b"options", [b"grace", b"5", b"heartbeat", b"9"], now=NOW
+    ),
+    "prepare: queues": lambda stage: resharding.prepare(
+        4, a_divided_one(stage), b"queues", [b"q", b"5", b"fresh", b"9"], now=NOW
+    ),
+    "depart": lambda _: resharding.depart(PARCELS),
+    "arrive": lambda stage: resharding.arrive(*arriving(stage), now=NOW),
+    "arrive: piece": lambda stage: resharding.arrive_piece(
+        a_pass(stage).number, parcels(stage)[0]._replace(large=b"data:waiting-0"), 0, b"x" * 99, now=NOW
+    ),
+    "leave": lambda stage: resharding.leave(a_pass(stage).number, parcels(stage), now=NOW),
+    "land": lambda stage: landing(stage, resharding.land),
+    "land: forget": lambda stage: landing(stage, resharding.forget),
+}
+SPECIAL_SCENES |= {
+    "depart: special": lambda _: resharding.depart(PARCELS),
+    "arrive: special": lambda stage: resharding.arrive(*arriving(stage), now=NOW),
+    "leave: special": lambda stage: resharding.leave(a_pass(stage).number, parcels(stage), now=NOW),
+    "land: special": lambda stage: landing(stage, resharding.land),
+}
 SCENES |= SPECIAL_SCENES | PLAIN_SCENES
 READING = {script.name for script in scripts.ALL if script.reads_only}
 #: A namespace in use is not divided.

@@ -1,6 +1,7 @@
 -- layout.lua: the layout of the namespace, read in one call with the counters. `config` is its mark: "2", or "2+" if
 -- the hash `options` is there; "3/16" or "3+/16" in each of 16 shards, with "<" behind while shard 0 has jobs whose
--- jids belong to others, and "3/1>16" while jobs move from 1 shard to 16. lua/README.md has the layouts.
+-- jids belong to others. While jobs move from 1 shard to 16 the first one has "3/1>16", and "3/16>16" while it gives
+-- away what was left in it. lua/README.md has the layouts.
 --- @include prefix
 -- One table, because a script may have only 200 local variables.
 local layout = redis.call("MGET", P .. "config", P .. "seq", P .. "token")
