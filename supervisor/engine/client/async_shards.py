@@ -71,7 +71,7 @@ class AsyncShards:
         until_at = clock.monotonic() + _MOVING_S
         while not self._is_known:
             try:
-                await self.first.run(dividing.strays(()))  # whatever is asked, another number is refused
+                await self.first.run(dividing.guests(()))  # whatever is asked, another number is refused
                 self._is_known = True
             except OtherShards as other:
                 await self._learn(other, until_at)
@@ -179,23 +179,23 @@ class AsyncShards:
         until_at = clock.monotonic() + _MOVING_S
         while puts.left and not puts.has_failed:
             await self.places()
-            strays = await self._strays_among(puts.left)
-            for part in puts.divide(strays, self._count.number):
+            guests = await self._guests_among(puts.left)
+            for part in puts.divide(guests, self._count.number):
                 has_failed = puts.has_failed
                 part.take([] if has_failed else await self._put_at(self._stores[part.shard], part.batches, now, wanted))
             if puts.refusal is not None:
                 await self._learn(puts.refusal, until_at)
         return puts.sent()
 
-    async def _strays_among(self, jobs: Sequence[NewJob]) -> frozenset[str]:
-        """Return the jids of those jobs that must go to the first shard, because something of theirs strays there."""
-        things = {job.jid: things for job in jobs if (things := job.things)} if self._count.has_strays else {}
+    async def _guests_among(self, jobs: Sequence[NewJob]) -> frozenset[str]:
+        """Return the jids of those jobs that must go to the first shard, where something of theirs is a guest."""
+        things = {job.jid: things for job in jobs if (things := job.things)} if self._count.has_guests else {}
         asked = sorted({thing for each in things.values() for thing in each})
         found: set[tuple[str, str]] = set()
         for first in range(0, len(asked), MOST):
             part = asked[first : first + MOST]
-            answers = await self.first.run(dividing.strays(part))
-            found.update(thing for thing, strays in zip(part, answers, strict=True) if strays)
+            answers = await self.first.run(dividing.guests(part))
+            found.update(thing for thing, guests in zip(part, answers, strict=True) if guests)
         return frozenset(jid for jid, each in things.items() if found.intersection(each))
 
     async def _put_at(
@@ -233,7 +233,7 @@ class AsyncShards:
         if of:
             stores = [self._stores[shard_of(of, self._count.number)]]
         if len(stores) == 1:
-            most_s = seconds if self._count.number == 1 else min(seconds, 1.0)  # a stray is told in the first shard
+            most_s = seconds if self._count.number == 1 else min(seconds, 1.0)  # a guest is told in the first shard
             return await stores[0].pop(keys_of(stores[0].namespace), most_s)
         end_at = clock.monotonic() + seconds
         while True:

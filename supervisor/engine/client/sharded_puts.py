@@ -63,13 +63,13 @@ class ShardedPuts:
     def has_failed(self) -> bool:
         return has_failed(self._answers)
 
-    def divide(self, strays: frozenset[str], shards: int) -> "Sequence[_PutsOfShard]":
-        """Return the jobs left for each shard, in their order. Those of `strays` go to the first."""
+    def divide(self, guests: frozenset[str], shards: int) -> "Sequence[_PutsOfShard]":
+        """Return the jobs left for each shard, in their order. Those of `guests` go to the first."""
         left, self._left, self.refusal = self._left, [], None
         parts: dict[int, _PutsOfShard] = {}
         for place, job in left:
             tied = job.tied()
-            shard = 0 if job.jid in strays else shard_of(tied.jid, shards)
+            shard = 0 if job.jid in guests else shard_of(tied.jid, shards)
             parts.setdefault(shard, _PutsOfShard(self, shard)).add(_Placed(place, tied))
         return list(parts.values())
 

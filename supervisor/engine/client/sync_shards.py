@@ -70,7 +70,7 @@ class Shards:
         until_at = clock.monotonic() + _MOVING_S
         while not self._is_known:
             try:
-                self.first.run(dividing.strays(()))  # whatever is asked, another number is refused
+                self.first.run(dividing.guests(()))  # whatever is asked, another number is refused
                 self._is_known = True
             except OtherShards as other:
                 self._learn(other, until_at)
@@ -174,23 +174,23 @@ class Shards:
         until_at = clock.monotonic() + _MOVING_S
         while puts.left and not puts.has_failed:
             self.places()
-            strays = self._strays_among(puts.left)
-            for part in puts.divide(strays, self._count.number):
+            guests = self._guests_among(puts.left)
+            for part in puts.divide(guests, self._count.number):
                 has_failed = puts.has_failed
                 part.take([] if has_failed else self._put_at(self._stores[part.shard], part.batches, now, wanted))
             if puts.refusal is not None:
                 self._learn(puts.refusal, until_at)
         return puts.sent()
 
-    def _strays_among(self, jobs: Sequence[NewJob]) -> frozenset[str]:
-        """Return the jids of those jobs that must go to the first shard, because something of theirs strays there."""
-        things = {job.jid: things for job in jobs if (things := job.things)} if self._count.has_strays else {}
+    def _guests_among(self, jobs: Sequence[NewJob]) -> frozenset[str]:
+        """Return the jids of those jobs that must go to the first shard, where something of theirs is a guest."""
+        things = {job.jid: things for job in jobs if (things := job.things)} if self._count.has_guests else {}
         asked = sorted({thing for each in things.values() for thing in each})
         found: set[tuple[str, str]] = set()
         for first in range(0, len(asked), MOST):
             part = asked[first : first + MOST]
-            answers = self.first.run(dividing.strays(part))
-            found.update(thing for thing, strays in zip(part, answers, strict=True) if strays)
+            answers = self.first.run(dividing.guests(part))
+            found.update(thing for thing, guests in zip(part, answers, strict=True) if guests)
         return frozenset(jid for jid, each in things.items() if found.intersection(each))
 
     def _put_at(
@@ -228,7 +228,7 @@ class Shards:
         if of:
             stores = [self._stores[shard_of(of, self._count.number)]]
         if len(stores) == 1:
-            most_s = seconds if self._count.number == 1 else min(seconds, 1.0)  # a stray is told in the first shard
+            most_s = seconds if self._count.number == 1 else min(seconds, 1.0)  # a guest is told in the first shard
             return stores[0].pop(keys_of(stores[0].namespace), most_s)
         end_at = clock.monotonic() + seconds
         while True:

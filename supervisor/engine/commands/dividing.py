@@ -1,4 +1,4 @@
-"""Builds the commands that say how many shards a namespace has, and what strays.
+"""Builds the commands that say how many shards a namespace has, and which things in the first one are guests.
 
 Runs in every process that speaks to Redis. Must not do I/O.
 """
@@ -33,11 +33,11 @@ def divide(shards: int | None = None) -> Command[ShardCount]:
     return Command(scripts.DIVIDE, ("" if wanted is None else wanted,), parse)
 
 
-def strays(things: Sequence[tuple[str, str]]) -> Command[list[bool]]:
-    """Tell which of up to 1,000 things the first shard has: pairs of a kind (lua/strays.lua) and a name."""
+def guests(things: Sequence[tuple[str, str]]) -> Command[list[bool]]:
+    """Tell which of up to 1,000 things the first shard has: pairs of a kind (lua/guests.lua) and a name."""
     checked_batch("things", things)
     words = [word for thing in things for word in thing]
-    return Command(scripts.STRAYS, tuple(words), lambda reply: [answer == 1 for answer in reply])
+    return Command(scripts.GUESTS, tuple(words), lambda reply: [answer == 1 for answer in reply])
 
 
 def _shards(number: int) -> str:

@@ -79,7 +79,7 @@ def read(key: str | None = None, offset: int = 0, count: int = MOST) -> Command[
     page = checked_page(offset, count)
     args = "" if key is None else checked_name("key", key), *page
     if key is not None:
-        return Command(scripts.LIMITS, args, _parse_limits, route=_with_strays(key, _in_both))
+        return Command(scripts.LIMITS, args, _parse_limits, route=_with_guests(key, _in_both))
     # The pages of one shard follow each other: `all_of_them` goes through the shards.
     return Command(scripts.LIMITS, args, _parse_limits)
 
@@ -89,15 +89,15 @@ def of_all(answers: list[dict[str, Limit]]) -> dict[str, Limit]:
     return joined(lambda limits: _in_both([{one.key: one} for one in limits])[limits[0].key])(answers)
 
 
-def _with_strays(key: str, join: Callable[[list[Any]], Any]) -> Route:
-    """Return the route to a limit's shard, and to the first one if jobs with the limit stray there."""
+def _with_guests(key: str, join: Callable[[list[Any]], Any]) -> Route:
+    """Return the route to a limit's shard, and to the first one if guests there have the limit."""
 
     def ask(command: Command[Any], shards: int) -> Asking[Any]:
         shard = shard_of(key, shards)
         answers = yield [(shard, command)]
         if shard != FIRST:
-            [[strays]] = yield [(FIRST, dividing.strays([("limit", key)]))]
-            answers += (yield [(FIRST, command)]) if strays else []
+            [[guests]] = yield [(FIRST, dividing.guests([("limit", key)]))]
+            answers += (yield [(FIRST, command)]) if guests else []
         return join(answers)
 
     return ask
@@ -117,7 +117,7 @@ def jobs(key: str, offset: int = 0, count: int = 25) -> Command[LimitJobs]:
     The search for parked jobs covers the first 10,000 queues and lanes that have some.
     """
     page = checked_page(offset, count)
-    return Command(scripts.LIMITED, (checked_name("key", key), *page), _parse_jobs, route=_with_strays(key, _all_jobs))
+    return Command(scripts.LIMITED, (checked_name("key", key), *page), _parse_jobs, route=_with_guests(key, _all_jobs))
 
 
 def _all_jobs(answers: list[LimitJobs]) -> LimitJobs:
@@ -136,7 +136,7 @@ def limit(
     most = "" if running is None else checked_int("running", running, 0)
     starts, per_ms = ("", "") if rate is None else checked_rate(rate)
     args = checked_name("key", key), most, starts, per_ms, checked_by(by)
-    return Command(scripts.LIMIT, (now_ms(now), *args), bool, route=_with_strays(key, any_of))
+    return Command(scripts.LIMIT, (now_ms(now), *args), bool, route=_with_guests(key, any_of))
 
 
 def unlimit(key: str, half: str | None = None, *, by: str | None = None, now: float | None = None) -> Command[bool]:
@@ -147,7 +147,7 @@ def unlimit(key: str, half: str | None = None, *, by: str | None = None, now: fl
     if half is not None and half not in HALVES:
         raise ValueError(f"half must be running or rate: {half!r:.100}")
     args = now_ms(now), checked_name("key", key), half or "", checked_by(by)
-    return Command(scripts.UNLIMIT, args, bool, route=_with_strays(key, any_of))
+    return Command(scripts.UNLIMIT, args, bool, route=_with_guests(key, any_of))
 
 
 def checked_rate(value: object) -> tuple[int, int]:

@@ -59,8 +59,8 @@ def recur(
 
     def ask(_command: Command[str], shards: int) -> Asking[str]:
         tied = new.tied()
-        [[strays]] = yield [(FIRST, dividing.strays([("recurrence", tied.jid)]))]
-        [answer] = yield [(FIRST if strays else shard_of(tied.jid, shards), command(tied))]
+        [[guests]] = yield [(FIRST, dividing.guests([("recurrence", tied.jid)]))]
+        [answer] = yield [(FIRST if guests else shard_of(tied.jid, shards), command(tied))]
         return str(answer)
 
     return command(new, ask)

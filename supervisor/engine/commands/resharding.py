@@ -74,7 +74,7 @@ class MovedJobs:
     limits: int = 0
     limits_stay: int = 0
     batches_stay: int = 0
-    has_strays: bool = False
+    has_guests: bool = False
 
 
 # The commands.
@@ -91,10 +91,10 @@ def begin(shards: int, *, now: float | None = None) -> Command[ShardState]:
 
 
 def end(
-    shards: int, number: str, has_strays: bool, seq: int | None = None, *, now: float | None = None
+    shards: int, number: str, has_guests: bool, seq: int | None = None, *, now: float | None = None
 ) -> Command[ShardState]:
-    """End a pass in one shard. `seq`: of the first one, whose last sequence this was; with a later one, jobs stray."""
-    return _pass("end", shards, now, number, "1" if has_strays else "", "" if seq is None else seq)
+    """End a pass in one shard. `seq`: of the first one, whose last sequence this was; a later one means guests."""
+    return _pass("end", shards, now, number, "1" if has_guests else "", "" if seq is None else seq)
 
 
 def prepare(
@@ -355,7 +355,7 @@ class _Resharding:
         if kind == b"home" and why == "home":
             self.moved.at_home += 1
             if self._is_tied_elsewhere(parcel.unique, 0):
-                self.moved.has_strays = True
+                self.moved.has_guests = True
         if not why and kind in (b"job", b"recur") and self._key_of_claim(kind, parcel.unique) not in ("", _key(of)):
             why = "unique"
         if why in ("", "gone", "home"):
@@ -400,7 +400,7 @@ class _Resharding:
             has_room: list[bool] = yield self._places[shard], arrive(number, some, now=self._clock())
             arrived += [parcel for parcel, has in zip(some, has_room, strict=True) if has]
             yield from self._take_back((it for it, has in zip(some, has_room, strict=True) if not has), "there")
-        # The span of a throttled key stays in the first shard, too, for the strays there. It ends by itself.
+        # The span of a throttled key stays in the first shard, too, for the guests there. It ends by itself.
         leaving = [parcel for parcel in arrived if not parcel.name.startswith(b"throttled:")]
         answers = (yield from self._first(leave(number, leaving, now=self._clock()))) if leaving else []
         changed = {parcel.name for parcel, has_left in zip(leaving, answers, strict=True) if not has_left}
@@ -475,11 +475,11 @@ class _Resharding:
         moved, number, seq = self.moved, self._found.number, self._found.seq
         stay = moved.recurrences_stay + moved.limits_stay + moved.batches_stay + sum(moved.stay.values())
         found = yield from self._first(look())
-        has_strays = moved.has_strays or stay > 0 or found.seq > seq
+        has_guests = moved.has_guests or stay > 0 or found.seq > seq
         for place in self._places[1:]:
-            yield place, end(self._shards, number, has_strays, now=self._clock())
-        ended = yield from self._first(end(self._shards, number, has_strays, found.seq, now=self._clock()))
-        moved.has_strays = ended.shards.endswith("<")
+            yield place, end(self._shards, number, has_guests, now=self._clock())
+        ended = yield from self._first(end(self._shards, number, has_guests, found.seq, now=self._clock()))
+        moved.has_guests = ended.shards.endswith("<")
 
 
 def _key(name: bytes) -> str:

@@ -20,7 +20,7 @@ Asking = Generator[Sequence[tuple[int, "Command[Any]"]], list[Any], T]
 #: Takes the command, and the number of shards.
 Route = Callable[["Command[Any]", int], Asking[Any]]
 
-#: The shard that has what the whole namespace shares, and the strays.
+#: The shard that has what the whole namespace shares, and the guests.
 FIRST: Final = 0
 
 
@@ -33,15 +33,15 @@ def home(command: "Command[T]", _shards: int) -> Asking[T]:
 def to(name: str, is_missing: Callable[[Any], bool] | None = None) -> Route:
     """Go to the shard of a jid, a limit or a batch.
 
-    If `is_missing` says so of the answer, go to the first shard: a stray may be there.
+    If `is_missing` says so of the answer, go to the first shard: a guest may be there.
     """
 
     def ask(command: "Command[Any]", shards: int) -> Asking[Any]:
         shard = shard_of(name, shards)
         [answer] = yield [(shard, command)]
         if is_missing is not None and shard != FIRST and is_missing(answer):
-            [stray] = yield [(FIRST, command)]
-            return answer if is_missing(stray) else stray
+            [guest] = yield [(FIRST, command)]
+            return answer if is_missing(guest) else guest
         return answer
 
     return ask
@@ -84,7 +84,7 @@ def each(
 ) -> Route:
     """Divide names over their shards. `build` makes the command for some of them, which answers one value for each.
 
-    A value that is `missing` is asked of the first shard: it may be of a stray. Answers a list in the order of `names`.
+    A value that is `missing` is asked of the first shard: it may be of a guest. Answers a list in the order of `names`.
     """
 
     def ask(_command: "Command[Any]", shards: int) -> Asking[list[V]]:
@@ -92,10 +92,10 @@ def each(
         parts = _parts(names, shards)
         for part, found in zip(parts.values(), (yield [(s, build(part)) for s, part in parts.items()]), strict=True):
             answers |= zip(part, found, strict=True)
-        strays = [name for name in names if missing and missing(answers[name]) and shard_of(name, shards) != FIRST]
-        if strays:
-            [found] = yield [(FIRST, build(strays))]
-            answers |= zip(strays, found, strict=True)
+        guests = [name for name in names if missing and missing(answers[name]) and shard_of(name, shards) != FIRST]
+        if guests:
+            [found] = yield [(FIRST, build(guests))]
+            answers |= zip(guests, found, strict=True)
         return [answers[name] for name in names]
 
     return ask
@@ -115,16 +115,16 @@ def by_tokens(tokens: Sequence[int], build: Callable[[Sequence[int]], "Command[S
 def divided(
     names: Sequence[str], build: Callable[[Sequence[str]], "Command[T]"], join: Callable[[list[T]], T]
 ) -> Route:
-    """Divide names over their shards, each of which answers for its part. Strays are asked for beside those of the
+    """Divide names over their shards, each of which answers for its part. Guests are asked for beside those of the
     first shard: it passes over what it does not have.
     """
 
     def ask(_command: "Command[Any]", shards: int) -> Asking[T]:
         parts = _parts(names, shards)
-        strays = [name for name in names if shard_of(name, shards) != FIRST]
+        guests = [name for name in names if shard_of(name, shards) != FIRST]
         answers = yield [(shard, build(part)) for shard, part in parts.items()]
-        if strays:
-            answers += yield [(FIRST, build(strays))]
+        if guests:
+            answers += yield [(FIRST, build(guests))]
         return join(answers)
 
     return ask

@@ -106,7 +106,7 @@ class NewJob(NamedTuple):
 
     @property
     def things(self) -> set[tuple[str, str]]:
-        """Return what must lie in one shard with it, as lua/strays.lua takes it."""
+        """Return what must lie in one shard with it, as lua/guests.lua takes it."""
         things = {(tie.kind, tie.name) for tie in self.ties}
         return things | {("job", self.jid)} if self.is_own_jid else things
 

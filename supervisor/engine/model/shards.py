@@ -56,11 +56,11 @@ def checked_shards(argument: str, shards: object) -> int:
 class ShardCount(NamedTuple):
     """How many shards a namespace has, as the mark of its layout says.
 
-    `has_strays`: shard 0 has jobs whose jids belong to other shards, since the namespace was divided.
+    `has_guests`: shard 0 has jobs whose jids belong to other shards, since the namespace was divided.
     """
 
     number: int = 1
-    has_strays: bool = False
+    has_guests: bool = False
 
 
 class OtherShards(LeaseholdError):
@@ -91,7 +91,7 @@ class OtherShards(LeaseholdError):
 class Tie(NamedTuple):
     """A thing that must be in one step with the job, and its key: they must lie in one shard.
 
-    `kind` and `name`: as lua/strays.lua takes them.
+    `kind` and `name`: as lua/guests.lua takes them.
     """
 
     what: str

@@ -372,31 +372,31 @@ def test_call_waits_while_jobs_are_being_moved(client, server, namespace, monkey
     ended.join()
     server.redis.set(config, "3/4>4")
     monkeypatch.setattr("supervisor.engine.client.sync_shards._MOVING_S", 0.3)
-    stray = next(jid for jid in map(str, range(99)) if shard_of(jid, N) == 0)
-    with pytest.raises(LeaseholdError, match="being moved from 4 shards to 4"):
-        client.queue("q").put("k", jid=stray)
+    guest = next(jid for jid in map(str, range(99)) if shard_of(jid, N) == 0)
+    with pytest.raises(LeaseholdError, match="what was left in the first shard is being moved"):
+        client.queue("q").put("k", jid=guest)
     server.redis.set(config, "3/4")
 
 
-def test_stray_is_found_and_what_is_tied_to_it_goes_there(client, server, namespace):
-    """A stray: a job of another shard in the first one, since the namespace was divided."""
+def test_guest_is_found_and_what_is_tied_to_it_goes_there(client, server, namespace):
+    """A guest: a job of another shard in the first one, since the namespace was divided."""
     server.redis.set(f"{{{namespace}}}:config", "3/4<")
     first = calls_of(client).at(0)
-    stray = next(jid for jid in JIDS if shard_of(jid, N) != 0)
+    guest = next(jid for jid in JIDS if shard_of(jid, N) != 0)
     from supervisor.engine.commands import limits, putting
     from supervisor.engine.model.new_jobs import new_job
 
-    first.run(putting.put([new_job("put", "q", "k", 1, {"jid": stray, "limit": "smtp", "unique": "u"})]))
+    first.run(putting.put([new_job("put", "q", "k", 1, {"jid": guest, "limit": "smtp", "unique": "u"})]))
     first.run(limits.limit("smtp", 1))
     with Client(server.url, namespace, client._calls.clock) as other:
-        assert other.job(stray).data == 1
-        assert [job and job.jid for job in other.jobs(stray, "none")] == [stray, None]
-        assert other.queue("q").put("k", 2, jid=stray) == stray
-        assert where(server, namespace, stray) == [0]
+        assert other.job(guest).data == 1
+        assert [job and job.jid for job in other.jobs(guest, "none")] == [guest, None]
+        assert other.queue("q").put("k", 2, jid=guest) == guest
+        assert where(server, namespace, guest) == [0]
         limited = other.queue("q").put("k", limit="smtp")
         assert where(server, namespace, limited) == [0]
-        assert other.queue("q").put("k", unique="u") == stray
+        assert other.queue("q").put("k", unique="u") == guest
         assert other.limit("smtp").running == 1
-        child = other.queue("q").put("k", depends=[stray])
+        child = other.queue("q").put("k", depends=[guest])
         assert (where(server, namespace, child), other.job(child).state) == ([0], "depends")
-        assert sorted(other.cancel(stray, limited, child)) == sorted([stray, limited, child])
+        assert sorted(other.cancel(guest, limited, child)) == sorted([guest, limited, child])

@@ -129,10 +129,10 @@ def test_same_command_moves_what_has_ended_since(rich, kind):
     assert sum(shards.reshard().jobs.values()) == 0
 
 
-def test_shards_without_strays_are_marked_so(some):
+def test_shards_without_guests_are_marked_so(some):
     for i in range(20):
         put(some, f"job-{i}")
-    assert not some.reshard().has_strays
+    assert not some.reshard().has_guests
     assert some.marks() == [b"3/4"] * 4
     assert some.violations() == []
 
@@ -518,7 +518,7 @@ def test_job_that_is_put_anew_after_it_has_moved_is_there_once(some):
     assert lease is None
     assert some.jobs()["b-1"] == 0
     assert some.violations() == []
-    assert not some.reshard().has_strays
+    assert not some.reshard().has_guests
     assert some.read()[shard_of("b-1", 4)].payload("b-1") == b'{"new":1}'
 
 
@@ -562,7 +562,7 @@ def test_what_settles_meanwhile_is_neither_lost_nor_doubled(some, passes):
     some.run(some.place(), maintenance.sweep(100, now=NOW))
     moved = some.reshard()
     assert set(some.jobs()) == expected
-    assert not moved.has_strays, moved
+    assert not moved.has_guests, moved
     assert some.violations() == []
 
 

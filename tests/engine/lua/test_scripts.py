@@ -161,7 +161,7 @@ def test_flags_allow_oom_and_mark_read_only_scripts():
         "job", "failed", "counts", "concerns", "timing", "names", "list", "peek", "tagged", "tags", "tracked",
         "workers", "worker", "stats", "recent", "course", "recurring", "settings", "limits", "limited", "lanes",
         "served", "asks", "find", "data", "cancelled", "audit", "layouts", "why", "batch", "batches", "doors",
-        "schemas", "strays", "depart",
+        "schemas", "guests", "depart",
     }  # fmt: skip
 
 
@@ -809,7 +809,7 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "doortake: broken": lambda stage: doors.take([door(stage, "celery", "{", "[]")], 100, now=NOW),
     "layouts": lambda _: upgrade.look(now=NOW),
     "divide": lambda _: dividing.divide(1),
-    "strays": lambda _: dividing.strays(
+    "guests": lambda _: dividing.guests(
         [("job", "held-0"), ("batch", "open"), ("recurrence", "cron"), ("limit", "l"), ("unique", "q\nkey")]
     ),
     "convert": lambda _: upgrade.begin_back(NOW + 9 * DAY, now=NOW + 9 * DAY),

@@ -115,7 +115,7 @@ def test_jobs_that_move_keep_their_leases(server, run, namespace):
     with pytest.raises(OtherShards, match=r"being moved from 1 shards to 4.*`leasehold reshard 4` goes on"):
         run(dividing.divide(), plain)
     server.redis.set(f"{{{namespace}}}:config", "3/4<")
-    assert run(dividing.divide(), plain) == ShardCount(4, has_strays=True)
+    assert run(dividing.divide(), plain) == ShardCount(4, has_guests=True)
     run(put("b"), of(namespace))
 
 

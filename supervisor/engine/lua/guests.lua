@@ -1,8 +1,8 @@
 #!lua flags=no-writes
--- strays.lua — tell which things the first shard still has that belong to others, since the namespace was divided.
+-- guests.lua — tell which things the first shard still has that belong to others, since the namespace was divided.
 --
--- Called by: dividing.strays (supervisor/engine/commands/dividing.py)
--- Holds:     what is tied to a stray goes where that is
+-- Called by: dividing.guests (supervisor/engine/commands/dividing.py)
+-- Holds:     what is tied to a guest goes where that is
 --
 -- KEYS[1]    prefix of the namespace's first shard
 -- ARGV[1..]  kind, name of each thing. Kinds: job, batch, recurrence, limit, and unique with queue, newline, key
