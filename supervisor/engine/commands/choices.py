@@ -37,7 +37,11 @@ _AS_SHOWN: Final = ("running", "front", "waiting", "lanes", "apart", "scheduled"
 _NEWEST_FIRST: Final = frozenset({"failed", "complete", "group", "batchfailed"})
 _CURSOR_BYTES: Final = 1024
 _SCORE: Final = rb"(?:-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)?"
-_CURSOR: Final = re.compile(rb"[^\n]*\n" + _SCORE + rb"\n-?[a-z]+\n[^\n]*\n" + _SCORE + rb"\n.*", re.DOTALL)
+#: Redis takes cursors of its own walks up to 2^64.
+_WALK: Final = rb"(?:(?:turns|paused)[0-9]{1,19})?"
+_CURSOR: Final = re.compile(
+    rb"[^\n]*\n" + _SCORE + rb"\n-?[a-z]+\n" + _WALK + rb"\n[^\n]*\n" + _SCORE + rb"\n.*", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -594,7 +594,7 @@ def test_queries_of_long_queues_are_within_the_bound(judged):
         q.peek(1_000)
         calls_of(client).call(queue_counts.depths, (), 0)
         calls_of(client).call(lanes.names, "q")
-        middle = f"q\n\nwaiting\n\n0\n{JOBS // 2:013x}".encode()
+        middle = f"q\n\nwaiting\n\n\n0\n{JOBS // 2:013x}".encode()
         calls_of(client).call(choices.find, choices.Choice("q", klass="absent"), middle)
         calls_of(client).call(choices.find, choices.Choice(tag="t", part="absent"), as_shown=True)
         q.stats()
