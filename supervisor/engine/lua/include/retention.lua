@@ -1,6 +1,7 @@
 -- retention.lua: which ended jobs are kept, and which are deleted.
 --- @module
 --- @include moves
+--- @include remembered
 --- @include results
 --- @include tagging
 -- Return whether one call has removed as many edges and tags as it should.
@@ -27,8 +28,7 @@ function retention.erase_all(jids, key)
   end
 end
 
--- The newest jobs that were cancelled or dropped are remembered for a while.
-local REMEMBERED, REMEMBERED_MS, FIELDS = 10000, 604800000, 400 -- jobs, and fields in one call
+local FIELDS = 400 -- in one call
 local cancelled_by, cancelled_jids = {}, {}
 
 -- Remember since when these jobs are gone. Return those that are forgotten for it: the oldest, until the others have
