@@ -85,6 +85,7 @@ from supervisor.master.redis.idle_exit import IdleExit
 from supervisor.master.redis.leasing import Leasing
 from supervisor.master.redis.lookups import QueueLookup, TimesLookup
 from supervisor.master.redis.maintenance import Maintenance
+from supervisor.master.redis.own_acts import OwnActs
 from supervisor.master.redis.redis_pump import RedisPump
 from supervisor.master.redis.renewing import Renewing
 from supervisor.master.redis.replica_watch import ReplicaWatch
@@ -249,7 +250,10 @@ class Parts:
         jobs = JobShutdown(slots, self.admission, self.placing, self.interrupter)
         self.drain = Drain(config, slots, processes, jobs, departure, events)
         self.stack_dump = StackDump(self.timers)
-        self.controls = Controls(self.drain, processes, self.scaling, self.placing, self.leasing, slots, events)
+        self.own_acts = OwnActs(self.session.identity)
+        self.controls = Controls(
+            self.drain, processes, self.scaling, self.placing, self.leasing, slots, self.own_acts, events
+        )  # fmt: skip
         self.signals = OperatorSignals(self.inbox, self.controls, processes, self.stack_dump, slots, events)
 
     def _make_report(self) -> None:
@@ -283,7 +287,7 @@ class Parts:
             ResultsReading(self.ledger, self.lease_answers),
             Chores(identity, serving, times, self.admission, self.maintenance, self.backlog, self.concerns, counts),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
-            Declaring(identity, demand, events), doors, TimesLookup(times, renewing), leasing,
+            Declaring(identity, demand, events), self.own_acts, doors, TimesLookup(times, renewing), leasing,
         )  # fmt: skip
         waiting = Waiting(demand, leasing, renewing, serving, session.wakeups, session.listeners, doors, self.idle_exit)
         replicas = ReplicaWatch(session.acknowledging, events)

@@ -1,9 +1,15 @@
-"""Reads the record of who did what. Runs in applications and commands (never in zygote or child). Must not do I/O."""
+"""Reads the record of who did what, and adds to it. Runs in every process that speaks to Redis. Must not do I/O."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from supervisor.engine.commands.command import Command, checked_page
+import orjson
+
+from supervisor.engine.commands.command import Command, checked_page, now_ms
 from supervisor.engine.model import scripts
+from supervisor.engine.model.bounds import BY_BYTES
 from supervisor.engine.model.keys import checked_name
 
 
@@ -11,10 +17,11 @@ from supervisor.engine.model.keys import checked_name
 class Act:
     """An act of a caller on queues, jobs, limits or supervisors.
 
-    `actor` is what the caller said of itself, None if it said nothing. `kind` tells what `names` are: job, recurrence,
-    queue, lane, limit, option, worker, batch or door; the first 20 of `number`. No name stands for all queues. For a
-    queue, a lane or a batch whose jobs were deleted `number` counts these. `queue` is that of a lane, or where jobs
-    went. `value` is what was set or asked for. The same act within a minute of the last is the same entry.
+    `actor` is what the caller said of itself, None if it said nothing; of a signal its name and sender. `kind` tells
+    what `names` are: job, recurrence, queue, lane, limit, option, worker, batch or door; the first 20 of `number`. No
+    name stands for all queues. For a queue, a lane or a batch whose jobs were deleted `number` counts these. `queue` is
+    that of a lane, or where jobs went. `value` is what was set or asked for. The same act within a minute of the last
+    is the same entry.
     """
 
     at_unix: float
@@ -32,6 +39,15 @@ def read(subject: str | None = None, offset: int = 0, count: int = 25) -> Comman
     wanted = "" if subject is None else checked_name("subject", subject)
     args = wanted, *checked_page(offset, count)
     return Command(scripts.AUDIT, args, lambda reply: [act_of(line.decode(errors="replace")) for line in reply])
+
+
+def note(
+    worker: str, by: str, act: str, value: Mapping[str, Any] | None = None, *, now: float | None = None
+) -> Command[bool]:
+    """Record what a worker does because of a signal. `by`: its name and sender, cut after 128 bytes."""
+    actor = re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", by).encode(errors="replace")[:BY_BYTES].decode(errors="ignore")
+    args = checked_name("worker", worker), actor, act, b"" if value is None else orjson.dumps(value)
+    return Command(scripts.NOTE, (now_ms(now), *args), bool)
 
 
 def act_of(line: str) -> Act:

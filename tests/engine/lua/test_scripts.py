@@ -882,6 +882,7 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "served": lambda _: mailbox.serve_request("w"),
     "cancelled": lambda _: job_queries.cancelled("x"),
     "audit": lambda _: audit.read("held-0"),
+    "note": lambda _: audit.note("w", "SIGHUP from pid 9 (init, uid 0)", "reload", now=NOW),
     "why": lambda _: facts.of_job("x"),
     "ask": lambda _: mailbox.ask("second", ["w"], "stacks", {"n": 1}, now=NOW),
     "ask: all": lambda _: mailbox.ask("second", None, "stacks", now=NOW),
