@@ -13,9 +13,9 @@
 -- ARGV[5]   name of the actor; "" = unknown
 --
 -- Returns   1, or 0 if nothing has changed.
--- Errors    REFUSED if the list has another type or lies on another server of a cluster, if this account may not
---           change it or read the items of its ids, if another door has it, or if there are 100 doors; WRONGTYPE for a
---           foreign key of ours; nothing has changed then.
+-- Errors    REFUSED if the list is a key of this namespace, has another type or lies on another server of a cluster, if
+--           this account may not change it or read the items of its ids, if another door has it, or if there are 100
+--           doors; WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include this_layout
 --- @include clock
@@ -32,6 +32,9 @@ local had = redis.call("HGET", key, name) or ""
 if had == text then return 0 end
 if had ~= "" then drop(P .. "doorlists:" .. name) end
 if text ~= "" then
+  --   Else whoever may add doors could take acts from the record.
+  local is_ours = string.sub(list, 1, #P) == P
+  refuse_if(is_ours, list .. " is a key of this namespace: a door leads to a list of another program")
   local found = redis.pcall("TYPE", list)
   refuse_if(found.err, "a door to " .. list .. " is impossible: both must lie on one server, without Cluster, and this"
     .. " account needs the right to it")

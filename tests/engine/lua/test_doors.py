@@ -89,6 +89,15 @@ def test_two_doors_to_one_list_are_refused(client, rwq, foreign):
         client.doors.add("again", format="rwq", source=foreign, queue="p", klass="k")
 
 
+def test_a_key_of_the_namespace_is_refused(client, namespace):
+    client.acting_as("kim").queue("q").pause()
+    acts = client.audit()
+    for key in ("audit", "in:q"):
+        with pytest.raises(LeaseholdError, match=f"{{{namespace}}}:{key} is a key of this namespace"):
+            client.doors.add("d", format="celery", source=f"{{{namespace}}}:{key}", queue="q")
+    assert client.doors.list() == [] and client.audit() == acts
+
+
 def test_a_key_of_another_type_is_refused(client, server, foreign):
     server.redis.set(f"{foreign}:queue", "x")
     with pytest.raises(LeaseholdError, match="is a string, and no list"):

@@ -654,9 +654,13 @@ def in_layout_1(stage: Stage, command: Command[Any], *, scored: bool = False) ->
 
 
 def door(stage: Stage, format: str, *entries: str) -> str:
-    """Add a door to a list in the namespace, into which its producer has put these entries, and return its name."""
+    """Have a door lead to a list in the namespace, as none can be added, with these entries, and return its name.
+
+    What is compared before and after a script are the keys of the namespace.
+    """
     run, source = stage.client._store.run, f"{stage.client._store._prefix}foreign"
-    stage.client.doors.add("d", format=format, source=source, queue="fresh", klass="k")
+    _, name, text, *_ = doors.add("d", format, source, "fresh", "k").args
+    run(Raw(scripts.DOORS, ("HSET", "doors", name, text), int))
     for entry in entries:
         run(Raw(scripts.DOORS, ("LPUSH", "foreign:queue" if format == "rwq" else "foreign", entry), int))
         run(Raw(scripts.DOORS, ("SET", f"foreign:item:{entry}", "data"), bytes))
