@@ -260,7 +260,7 @@ class Parts:
         """Status, metrics, HTTP and title."""
         config, session, slots, zygotes = self._config, self.session, self.slots, self.zygotes
         state = State(self.drain, session, zygotes, self.admission, slots)
-        jobs = JobStatus(self.counts, self.failures, self.backlog)
+        jobs = JobStatus(self.counts, self.failures, self.backlog, self._events)
         self.status = Status(state, session, slots, zygotes, self.scaling, self.admission, jobs)
         snapshot = MetricsSnapshot((
             CountMetrics(self.counts), EventMetrics(self._events), MasterMetrics(state, session),
@@ -293,7 +293,7 @@ class Parts:
         replicas = ReplicaWatch(session.acknowledging, events)
         self.pump = RedisPump(session, speakers, leasing, self.grants, waiting, replicas, counts, self.inbox.give_way)
         resuming = Resuming(self.ledger, self.slots, self.lease_answers, renewing, events, counts)
-        self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, events)
+        self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, counts, events)
 
 
 @contextlib.contextmanager

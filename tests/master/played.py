@@ -93,7 +93,7 @@ class PlayedMaster:
         waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners, doors, self.idle_exit)
         self.pump = RedisPump(session, speakers, leasing, grants, waiting, replicas, counts, inbox.give_way)
         resuming = Resuming(ledger, slots, answers, renewing, events, counts)
-        self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, events)
+        self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, counts, events)
         for child in slots:
             inbox.watch(child.talk.fd, partial(desk.dispatcher.on_spoke, child))
 

@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 from supervisor.cli.lib.shown import recurring_dict, rhythm_words
 from supervisor.cli.top.model import Pane
 from supervisor.engine.model.recurring import Recurring, next_times
+from supervisor.engine.why.supervisors import conclude_worker
 from supervisor.web.pages.overview import row_dict
 from supervisor.web.pages.page import Missing, Parameter, Parameters, Site, WebPage, number, required
 
@@ -78,6 +79,7 @@ async def read_supervisor(site: Site, asked: Parameters) -> dict[str, Any]:
     status = model.status(name) or {}
     return {
         "worker": name,
+        "why": conclude_worker(held, status or None).sentence,
         "now": row_dict(row) if row else None,
         "children": [row_dict(child) for child in model.rows(Pane.CHILDREN, name)],
         "status": status,
