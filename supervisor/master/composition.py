@@ -285,7 +285,9 @@ class Parts:
         speakers = (  # in the order in which Redis carries out what they say
             renewing, Streaming(identity, self.ledger.chunks, self.lease_answers, renewing), self.settling, relay,
             ResultsReading(self.ledger, self.lease_answers),
-            Chores(identity, serving, times, self.admission, self.maintenance, self.backlog, self.concerns, counts),
+            Chores(
+                identity, serving, times, self.admission, self.maintenance, self.backlog, self.concerns, counts, events
+            ),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
             Declaring(identity, demand, events), self.own_acts, doors, TimesLookup(times, renewing), leasing,
         )  # fmt: skip

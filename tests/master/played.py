@@ -84,7 +84,7 @@ class PlayedMaster:
         relay = RequestRelay(identity, serving, requests, self.idle_exit)
         speakers = (
             renewing, self.settling, relay,
-            Chores(identity, serving, times, desk.admission, maintenance, backlog, ConcernsWatch(), counts),
+            Chores(identity, serving, times, desk.admission, maintenance, backlog, ConcernsWatch(), counts, events),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
             own_acts, TimesLookup(times, renewing), leasing,
         )  # fmt: skip

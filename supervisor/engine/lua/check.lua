@@ -49,7 +49,7 @@ local WHOLE = {
   workers = "string", token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset",
   limits = "zset", cancelled = "zset", ["cancelled-by"] = "hash", dropped = "zset", idle = "zset",
   quiet = "zset", declared = "hash", doors = "hash", kept = "zset", batches = "zset", ["batches-open"] = "zset",
-  ["batches-ended"] = "zset", audit = "list",
+  ["batches-ended"] = "zset", audit = "list", unheard = "list",
 }
 -- The parts of a queue. A queue with jobs in one of the first must be known.
 local PARTS = {
@@ -349,6 +349,7 @@ end
 keys["worker:"] = function(name) must_end(name, DAY_MS) end
 function keys.cancelled(name) must_end(name, DAY_MS) end
 keys["cancelled-by"], keys.dropped = keys.cancelled, keys.cancelled
+function keys.unheard(name) must_end(name, 3600000) end
 function keys.audit(name) must_end(name, 90 * DAY_MS) end
 keys["skills:"] = function(name) must_end(name, DAY_MS) end
 keys["shapes:"] = function(name) must_end(name, DAY_MS) end

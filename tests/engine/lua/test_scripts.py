@@ -770,6 +770,7 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     ),
     "doortake": lambda stage: doors.take([door(stage, "rwq", "1", "held-0", "old-done", "2", "2")], 100, now=NOW),
     "doortake: broken": lambda stage: doors.take([door(stage, "celery", "{", "[]")], 100, now=NOW),
+    "unheard": lambda stage: stage.client.job("waiting-0").cancel() and maintenance.unheard(now=NOW),
     "layouts": lambda _: upgrade.look(now=NOW),
     "convert": lambda _: upgrade.begin_back(NOW + 9 * DAY, now=NOW + 9 * DAY),
     "convert: end of the way back": lambda stage: on_the_way_back(stage, upgrade.end_back(now=NOW + 9 * DAY)),
