@@ -25,6 +25,7 @@ if layout.state == "lost" then layout.state = "2" end -- this script restores th
 --- @include judge_batch
 --- @include judge_mode
 --- @include mend
+--- @rest
 local mending, set = ARGV[2] == "1", ARGV[3]
 
 local MEMBERS = 100 -- read beside the keys themselves

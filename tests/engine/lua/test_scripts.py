@@ -66,6 +66,7 @@ from supervisor.engine.model.outcomes import (
 from supervisor.engine.model.recurring import declared
 from supervisor.engine.model.validation import UNSET
 from tests.engine.invariants import misplaced, read_namespace
+from tests.engine.lua import bytecode
 from tests.layouts import set_options
 from tests.lengths import LONG
 
@@ -167,6 +168,18 @@ def test_an_include_is_put_in_once():
     text = scripts.SETTLE.text
     assert "@include" not in text
     assert text.count("local P = KEYS[1]") == 1
+
+
+def test_scripts_keep_clear_of_the_limits_of_lua(server, measured):
+    """Lua 5.1 compiles no function with more than 200 local variables, or with more than 60 of outer functions."""
+    worst = {}
+    for script in scripts.ALL:
+        _, _, body = script.text.partition("\n")
+        found = bytecode.functions(server.redis.eval("return string.dump(loadstring(ARGV[1]))", 0, body))
+        worst[script.name] = max(each.most_locals for each in found), max(each.outer_names for each in found)
+    most_locals, outer_names = (max(values) for values in zip(*worst.values(), strict=True))
+    measured(f"at most {most_locals} local variables of 200, {outer_names} outer ones of 60")
+    assert {name: numbers for name, numbers in worst.items() if numbers[0] > 190 or numbers[1] > 55} == {}
 
 
 # Scripts as transactions: each runs in a rich state, with redis.call recorded.
