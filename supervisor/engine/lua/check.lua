@@ -229,7 +229,7 @@ members["limits of a queue"] = judge_limit.check_time
 
 local NOT_JUDGED = {
   queues = true, ["workers-seen"] = true, untold = true, ["dependencies:"] = true, ["queues of a limit"] = true,
-  ["skills:"] = true, cancelled = true, dropped = true, ["readers:"] = true, kept = true,
+  ["skills:"] = true, cancelled = true, dropped = true, ["readers:"] = true, kept = true, ["doorlists:"] = true,
   ["batchjobs:"] = true, ["batchfailed:"] = true, -- a sweep looks after their members
 }
 

@@ -80,11 +80,11 @@ function ends.hworker(rec, state, name, id)
   foreign("LTRIM", "hworker-failed-" .. name, 0, MOST_FAILED - 1)
 end
 
--- The end of a process frees the key of a unique task.
+-- The end of a process frees the key of a unique task. A large one is not published: that would take too long.
 function ends.worqr(rec, state, list, digest)
   local prefix, queue = string.match(list, "^(.*):queues:(.*)$")
   if digest ~= "" then foreign("UNLINK", prefix .. ":uniqueTasks:" .. digest) end
-  if state ~= "complete" then return end
+  if state ~= "complete" or (tonumber(rec.size) or 0) > moves.MOST_TOLD then return end
   local _, worker = owner_of(rec)
   local task = data_of(rec.jid) or ""
   foreign("PUBLISH", prefix .. "_" .. queue .. "_done", cjson.encode({ workerId = worker, task = task }))
