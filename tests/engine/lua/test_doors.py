@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import traceback
 import zlib
 
 import pytest
@@ -12,7 +13,7 @@ from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import bulk, deleting, doors, leasing, maintenance, settling
 from supervisor.engine.commands.bulk import BulkChange
 from supervisor.engine.commands.choices import Choice
-from supervisor.engine.model.outcomes import LATER, Completed
+from supervisor.engine.model.outcomes import LATER, Completed, Failed
 from tests import clusters
 
 UUID = "0f14d0ab-9605-4a62-a9e4-5ed26688389b"
@@ -681,6 +682,86 @@ def test_the_result_of_a_celery_task_is_set_and_published(client, server, to_cel
     assert (meta("fail")["status"], meta("fail")["result"]["exc_message"]) == ("FAILURE", ['no "number"'])
     assert meta("cancel")["status"] == "REVOKED"
     assert server.redis.ttl(f"celery-task-meta-{task}-complete") > 0
+
+
+@pytest.fixture
+def backend(server):
+    """The result store of Celery itself, which calls deprecated functions of redis-py."""
+    celery_package = pytest.importorskip("celery", reason="the extra `celery` is not installed")
+    url = f"redis+socket://{server.path}"
+    return celery_package.Celery("tests", broker=url, backend=url).backend
+
+
+class OutOfStock(Exception):
+    pass
+
+
+def raised(error):
+    """Return an exception as a child describes it."""
+    try:
+        raise error
+    except type(error) as caught:
+        return caught, {"traceback": traceback.format_exc()}
+
+
+@pytest.mark.filterwarnings("ignore:Call to deprecated setex")
+@pytest.mark.parametrize("headers", [{}, {"group": "g-1", "parent_id": 'p-"1"'}, {"parent_id": "p"}, {"group": 1}])
+def test_result_of_a_celery_task_has_what_celery_itself_keeps(
+    client, server, to_celery, backend, foreign, clock, headers
+):
+    from celery.app.task import Context
+    from celery.exceptions import TaskRevokedError
+
+    clock.now = 1_700_000_000.0
+    task, meta = ends_of_celery(client, server, foreign)
+    errors = {
+        f"{task}-{n}": raised(error) for n, error in enumerate((ValueError("no"), KeyError("no"), OutOfStock("no")))
+    }
+    to_celery(*(celery(id, **headers) for id in (f"{task}-complete", f"{task}-cancelled", *errors)))
+    client.doors.take("celery")
+    completed, cancelled, *failed = leases(client)
+    completed.complete({"sum": 5})
+    client.cancel(cancelled.jid)
+    for lease, (error, details) in zip(failed, errors.values(), strict=True):
+        client.settle([Failed(lease, type(error).__name__, str(error), details)])
+    strings = {name: value for name, value in headers.items() if isinstance(value, str)}
+
+    def theirs(id, result, state, text=None):
+        server.redis.unlink(f"celery-task-meta-{id}")
+        backend.store_result(id, result, state, traceback=text, request=Context(strings, id=id, children=[]))
+        return json.loads(server.redis.get(f"celery-task-meta-{id}"))
+
+    ends = [("complete", {"sum": 5}, "SUCCESS", None), ("cancelled", TaskRevokedError("revoked"), "REVOKED", None)]
+    ends += [(str(n), error, "FAILURE", details["traceback"]) for n, (error, details) in enumerate(errors.values())]
+    for end, *ended in ends:
+        ours = meta(end)
+        assert ours.pop("date_done") == "2023-11-14T22:13:20.000000+00:00"
+        assert list(ours.items()) == [
+            each for each in theirs(f"{task}-{end}", *ended).items() if each[0] != "date_done"
+        ]
+
+
+@pytest.mark.filterwarnings("ignore:Call to deprecated setex")
+def test_result_that_celerys_own_worker_has_left_stays(client, server, to_celery, backend, foreign):
+    task, meta = ends_of_celery(client, server, foreign)
+    backend.store_result(f"{task}-known", "theirs", "SUCCESS")
+    backend.store_result(f"{task}-again", KeyError("no"), "RETRY")
+    to_celery(celery(f"{task}-known"), celery(f"{task}-again"))
+    client.doors.take("celery")
+    for lease in leases(client):
+        lease.complete("ours")
+    assert (meta("known")["result"], meta("again")["result"]) == ("theirs", "ours")
+
+
+@pytest.mark.parametrize("group", ["SystemExit", "NotImplemented", "died:lost", "sum", "Café"])
+def test_failure_of_celery_task_names_only_classes_that_can_be_caught(
+    client, server, to_celery, backend, foreign, group
+):
+    to_celery(celery(f"{foreign}-t"))
+    client.doors.take("celery")
+    client.settle([Failed(leases(client)[0], group, "why", {"traceback": f'File "x"\n{group}: why\n'})])
+    error = backend.get_result(f"{foreign}-t")
+    assert isinstance(error, Exception) and str(error) == "why"
 
 
 def test_a_celery_task_that_ignores_its_result_leaves_none(client, server, to_celery, foreign):

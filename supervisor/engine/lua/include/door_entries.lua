@@ -10,6 +10,7 @@ local LOOK_MS = 5000 -- Sidekiq's own workers look as often at what is due
 local MOST_ATTEMPTS = 5 -- after which a message of a client is dead
 local MOST_DIGESTED, MOST_ID, MOST_ITEM = 65536, 1048576, 16777216 -- bytes: longer ones take the server too long
 local MOST_RETRIES = 1000000 -- that an entry may tell of
+local MOST_META = 512 -- bytes of an id that a result has
 -- As how many bytes an entry counts beside its own, also if it is only looked at, and one to decode or to digest: by
 -- the time that they take.
 local ENTRY_COST, DUE_COST, DECODE_COST, DIGEST_COST = 1024, 256, 8, 12
@@ -24,8 +25,9 @@ local function whole_text(value)
 end
 
 -- Each returns what an entry says: id, data, and what else it has; or nil, and why it is invalid. GONE: nothing is
--- there any more. `told`: what the end of its job needs to know, if it is not the id. `cost`: as how many bytes it
--- counts, if not as those of its data. Numbers are as the entry says them, `due` in unix ms.
+-- there any more. `told`: what the end of its job needs to know, if it is not the id. `meta`: what else its result has.
+-- `cost`: as how many bytes it counts, if not as those of its data. Numbers are as the entry says them, `due` in unix
+-- ms.
 
 -- redis-work-queue drops an id without an item, too.
 function READ.rwq(door, id)
@@ -136,6 +138,18 @@ local function priority_of(value)
   return type(value) == "number" and value > 0 and value < 256 and value or nil
 end
 
+-- Return the members that the result of a task has by these headers, as JSON, each with a comma.
+local function meta_of(headers)
+  local members = ""
+  for _, name in ipairs({ "group", "parent" }) do
+    local id = headers[name == "group" and name or "parent_id"]
+    if type(id) == "string" and id ~= "" and #id <= MOST_META then
+      members = members .. '"' .. name .. '_id":' .. cjson.encode(id) .. ","
+    end
+  end
+  return members ~= "" and members or nil
+end
+
 function READ.celery(_, entry)
   local found, why = entries.parsed(entry)
   if not found then return nil, why end
@@ -150,6 +164,7 @@ function READ.celery(_, entry)
   return {
     id = headers.id, told = headers.ignore_result == true and "" or nil, data = entry, kind = "celery",
     klass = headers.task, due = time_of(headers.eta), options = options, failures = retries_before(headers.retries),
+    meta = meta_of(headers),
   }
 end
 
@@ -230,7 +245,7 @@ local function put(door, entry)
   local answer, refusal = stage.put("put", door.queue, jid, klass, said.kind, said.data, due, options)
   if not answer then return nil, refusal, klass end
   rec = read_job(jid)
-  rec.door, rec.failures = mark .. (said.told or id or ""), said.failures
+  rec.door, rec.failures, rec.meta = mark .. (said.told or id or ""), said.failures, said.meta
   if NOTE[door.format] then NOTE[door.format](door, id) end
   read_bytes = read_bytes + (said.cost or #said.data)
   return true
