@@ -41,7 +41,13 @@ _OF_RQ_WORKERS: Final = {
     "repeats_left": "repeats are for RQ's own worker", "rate_limit_key": "rate limits are for RQ's own worker",
 }  # fmt: skip
 _UNSET: Final = (None, b"", b"0")
-_WHEN_DUE: Final = "of which a door takes those of its queue when they are due"
+#: Entries of more bytes are too large for a door, as in lua/include/entries.lua.
+_LARGEST: Final = 1024 * 1024
+_TOO_LARGE: Final = "it is too large: a door takes entries of up to 1 MiB"
+#: What waits elsewhere.
+_HELD: Final = "that its own workers hold and will finish, so that no door takes them"
+_WHEN_DUE: Final = "from which a door takes those of its queue when they are due"
+_DEAD: Final = "which no door takes"
 
 
 class _Raw(Command[Any]):
@@ -62,13 +68,17 @@ class _Said(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ForeignQueue:
-    """A queue of another program. `names`, `problems`: how many of the `looked_at` entries have each."""
+    """A queue of another program. `names`, `problems`: how many of the `looked_at` entries have each.
+
+    `would_run`: the names of those without a problem.
+    """
 
     queue: str
     list: str
     waiting: int
     looked_at: int
     names: Mapping[str, int]
+    would_run: Mapping[str, int]
     problems: Mapping[str, int]
 
 
@@ -102,7 +112,7 @@ def _celery() -> Steps[ForeignSystem]:
         lists = [each.format(name) for each in FORMATS["celery"].lists]
         queues.append((yield from _queue(name, lists, _celery_entry)))
     if unacked := (yield _raw("HLEN", "unacked")):
-        notes.append(f"taken by Celery's workers and not acknowledged, which no door takes: {unacked}")
+        notes.append(f"messages of Celery {_HELD}: {unacked}")
     return ForeignSystem(queues, notes)
 
 
@@ -110,9 +120,9 @@ def _sidekiq() -> Steps[ForeignSystem]:
     queues, (first, notes) = [], _first((yield from _members("queues")))
     for name in first:
         queues.append((yield from _queue(name, [f"queue:{name}"], _sidekiq_entry)))
-    for name, of_doors in (("schedule", _WHEN_DUE), ("retry", _WHEN_DUE), ("dead", "which no door takes")):
+    for name, of_doors in (("schedule", _WHEN_DUE), ("retry", _WHEN_DUE), ("dead", _DEAD)):
         if count := (yield _raw("ZCARD", name)):
-            notes.append(f"{name}, {of_doors}: {count}")
+            notes.append(f"jobs in Sidekiq's set {name}, {of_doors}: {count}")
     return ForeignSystem(queues, notes)
 
 
@@ -126,8 +136,8 @@ def _rq() -> Steps[ForeignSystem]:
         for jid in (yield _raw("LRANGE", key, 0, _PAGE - 1)):
             said.append(_rq_job(*(yield _raw("HMGET", b"rq:job:" + jid, "data", *_OF_RQ_WORKERS))))
         queues.append(_counted(name, key, waiting, said))
-        elsewhere["scheduled, which a door takes when they are due"] += yield _raw("ZCARD", f"rq:scheduled:{name}")
-        elsewhere["taken by RQ's workers, which no door takes"] += yield _raw("ZCARD", f"rq:wip:{name}")
+        elsewhere["scheduled jobs, which a door takes when they are due"] += yield _raw("ZCARD", f"rq:scheduled:{name}")
+        elsewhere[f"jobs of RQ {_HELD}"] += yield _raw("ZCARD", f"rq:wip:{name}")
     notes += [f"{what}: {count}" for what, count in elsewhere.items() if count]
     return ForeignSystem(queues, notes)
 
@@ -160,9 +170,11 @@ def _queue(name: str, lists: Sequence[str], judge: Callable[[bytes], _Said]) -> 
 
 
 def _counted(name: str, key: str, waiting: int, said: list[_Said]) -> ForeignQueue:
-    names = Counter(each.name for each in said if each.name is not None)
-    problems = Counter(problem for each in said if (problem := each.problem or _problem_of_name(each.name)) is not None)
-    return ForeignQueue(name, key, waiting, len(said), names, problems)
+    judged = [(each.name, each.problem or _problem_of_name(each.name)) for each in said]
+    names = Counter(name for name, _ in judged if name is not None)
+    would_run = Counter(name for name, problem in judged if name is not None and problem is None)
+    problems = Counter(problem for _, problem in judged if problem is not None)
+    return ForeignQueue(name, key, waiting, len(said), names, would_run, problems)
 
 
 def _problem_of_name(name: str | None) -> str | None:
@@ -178,12 +190,14 @@ def _object(text: bytes | str) -> dict[str, Any] | None:
 
 
 def _celery_entry(entry: bytes) -> _Said:
+    if len(entry) > _LARGEST:
+        return _Said(None, _TOO_LARGE)
     found = _object(entry)
     headers = found.get("headers") if found else None
     if found is None or not isinstance(headers, dict):
         return _Said(None, _PICKLE if entry[:1] == _PICKLED else "it is no message of Celery")
     name = headers.get("task") if isinstance(headers.get("task"), str) else None
-    if name is None or not isinstance(headers.get("id"), str):
+    if name is None or not isinstance(headers.get("id"), str) or not headers["id"]:
         return _Said(name, "it is of message protocol 1: set task_protocol = 2")
     if found.get("content-type") == "application/x-python-serialize":
         return _Said(name, _PICKLE)
@@ -199,9 +213,12 @@ def _celery_entry(entry: bytes) -> _Said:
 
 
 def _sidekiq_entry(entry: bytes) -> _Said:
+    if len(entry) > _LARGEST:
+        return _Said(None, _TOO_LARGE)
     found = _object(entry) or {}
     name = next((found[key] for key in ("wrapped", "class") if isinstance(found.get(key), str)), None)
-    if name is None or not isinstance(found.get("args"), list) or not isinstance(found.get("jid"), str):
+    jid = found.get("jid")
+    if name is None or not isinstance(found.get("args"), list) or not (isinstance(jid, str) and jid):
         return _Said(name, "it is no job of Sidekiq")
     return _Said(name)
 
@@ -210,6 +227,8 @@ def _rq_job(data: bytes | None, *of_workers: bytes | None) -> _Said:
     """Judge by the first bytes. RQ compresses what its serialiser has made."""
     if data is None:
         return _Said(None)  # the job has gone, and its id is dropped
+    if len(data) > _LARGEST:
+        return _Said(None, _TOO_LARGE)
     try:
         begin = zlib.decompressobj().decompress(data, 1000)
     except zlib.error:
