@@ -220,7 +220,9 @@ def _sidekiq_entry(entry: bytes) -> _Said:
     jid = found.get("jid")
     if name is None or not isinstance(found.get("args"), list) or not (isinstance(jid, str) and jid):
         return _Said(name, "it is no job of Sidekiq")
-    return _Said(name)
+    if isinstance(found.get("bid"), str):
+        return _Said(name, "batches are for Sidekiq's own worker")
+    return _Said(name, "encrypted arguments are for Sidekiq's own worker" if found.get("encrypt") is True else None)
 
 
 def _rq_job(data: bytes | None, *of_workers: bytes | None) -> _Said:

@@ -111,6 +111,10 @@ def test_doors_are_added_when_that_is_wanted(adopt, redis, other, namespace):
     with Client(f"unix://{other[0]}", namespace) as client:
         found = rows(adopt("sidekiq", "--json"))["low"]
         assert (found["names"], found["problems"]) == ({"Hard": 2}, {"it is no job of Sidekiq": 1})
+        redis.lpush("queue:low", *(json.dumps({**job, **more}) for more in ({"bid": "b"}, {"encrypt": True})))
+        problems = rows(adopt("sidekiq", "--json"))["low"]["problems"]
+        assert {f"{what} are for Sidekiq's own worker" for what in ("batches", "encrypted arguments")} < set(problems)
+        redis.ltrim("queue:low", 2, -1)
         assert "queue low: it gets no door, because what would not run" in adopt("sidekiq", "--apply").out
         assert client.doors.list() == []
         redis.lrem("queue:low", 0, json.dumps({"class": "Hard"}))

@@ -634,6 +634,16 @@ def test_broken_sidekiq_entries_are_kept_as_they_were(client, to_sidekiq):
     assert set(broken(client)) == set(entries)
 
 
+def test_sidekiq_job_that_only_sidekiq_can_run_is_broken_with_a_reason(client, to_sidekiq):
+    refused = {sidekiq("a", bid="b"): "batches", sidekiq("b", encrypt=True): "encrypted arguments"}
+    to_sidekiq(*refused, sidekiq("good", bid=None, encrypt=False))
+    client.doors.take("sidekiq")
+    assert [lease.jid for lease in leases(client)] == ["good"]
+    said = broken(client)
+    assert {data.decode() for data in said} == set(refused)
+    assert all(refused[data.decode()] in why for data, why in said.items())
+
+
 # Celery.
 
 
@@ -1037,6 +1047,19 @@ def test_rq_job_follows_when_its_parents_end_in_one_call(client, to_rq, dependen
     client.doors.take("rq")
     client.settle([Completed(lease) for lease in leases(client)])
     assert client.doors.take("rq").count == 1
+
+
+def test_fewer_rq_jobs_end_at_once_where_many_wait_for_each(client, server, to_rq, foreign, clock):
+    ids = [f"parent-{number}" for number in range(200)]
+    to_rq({id: call_of("k") for id in ids})
+    for id in ids:
+        server.redis.sadd(f"{foreign}:job:{id}:dependents", *range(1_000))
+    while client.doors.take("rq", 200).count:
+        pass
+    outcomes = [Completed(lease) for lease in leases(client, 200)]
+    answers = calls_of(client).run(settling.settle("w", outcomes, now=clock.now))
+    assert 10 <= answers.count(True) <= 40
+    assert client.settle(outcomes) == [answer == LATER for answer in answers]
 
 
 def test_due_jobs_of_the_rq_schedule_are_taken_unless_a_scheduler_runs(client, server, to_rq, foreign, clock):

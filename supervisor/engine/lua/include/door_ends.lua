@@ -42,7 +42,8 @@ end
 
 -- Return as how many bytes the end of a job counts at least, for scripts that choose their jobs before they end any.
 function door_ends.cost(rec)
-  local format, source = string.match(rec.door, "^([^\n]*)\n([^\n]*)\n")
+  local format, source, id = string.match(rec.door, "^([^\n]*)\n([^\n]*)\n(.*)$")
+  if format == "rq-json" then return END_COST + rq_ends.cost(source, id) end
   if format ~= "rwq" then return END_COST end
   return END_COST + SEARCH_COST * (tonumber(redis.pcall("LLEN", source .. ":processing")) or 0)
 end

@@ -70,6 +70,8 @@ function READ.sidekiq(_, entry)
   local klass = type(found.wrapped) == "string" and found.wrapped or found.class
   if type(klass) ~= "string" or type(found.args) ~= "table" then return nil, "it has no class, or no args" end
   if type(found.jid) ~= "string" or found.jid == "" then return nil, "it has no jid" end
+  if type(found.bid) == "string" then return nil, "batches are for Sidekiq's own worker" end
+  if found.encrypt == true then return nil, "encrypted arguments are for Sidekiq's own worker" end
   local due = type(found.at) == "number" and found.at * 1000 or nil
   return {
     id = found.jid, data = entry, kind = "sidekiq", klass = klass, due = due,
