@@ -7,7 +7,7 @@ nothing else of the other program.
 import argparse
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError, given
 from supervisor.cli.lib.terminal import counted, note, say, say_json, table
 from supervisor.config import CONNECTION, read
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands.foreign import PROGRAMS, ForeignQueue, survey
+from supervisor.engine.commands.foreign import PROGRAMS, ForeignQueue, ForeignSystem, survey
 from supervisor.engine.model.doors import checked_door
 from supervisor.engine.model.errors import LeaseholdError
 
@@ -77,23 +77,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         say_json(rows)
         return 0
-    table(
-        ("queue", "waiting", "looked at", "would run", "would not"),
-        [
-            (
-                *(row[key] for key in ("queue", "waiting", "looked_at")),
-                _total(row["would_run"]),
-                _total(row["problems"]),
-            )
-            for row in rows
-        ],
-    )
-    for row in rows:
-        _say_of_queue(program, row, known.get(row["list"]), args.apply)
-    for each in found.notes:
-        say(f"elsewhere: {each}")
-    if names := sorted({name for row in rows for name in row["would_run"]}):
-        say(f'each name needs a handler of this name, such as @handler(name="{names[0]}"){_HANDLERS.get(program, "")}')
+    _say_queues(program, found, rows, known)
     if not args.apply:
         say(f"nothing is changed; --apply adds {counted(len(wanted), 'door')}")
     elif wanted:
@@ -150,23 +134,44 @@ def _add_doors(client: "Client", program: str, rows: list[dict[str, Any]]) -> No
     for row in rows:
         with arguments():
             client.doors.add(row["door"], format=_FORMATS[program], source=row["list"], queue=row["queue"])
+        note(f"door {row['door']} leads from {row['list']} to queue {row['queue']}")
 
 
-def _say_of_queue(program: str, row: dict[str, Any], door: "Door | None", is_applied: bool) -> None:
-    """Say which entries would run, which not and why, and whether the queue has or gets a door."""
-    queue = f"queue {row['queue']}"
+def _say_queues(program: str, found: ForeignSystem, rows: list[dict[str, Any]], known: Mapping[str, "Door"]) -> None:
+    table(
+        ("queue", "waiting", "looked at", "would run", "would not"),
+        [
+            (row["queue"], row["waiting"], row["looked_at"], _total(row["would_run"]), _total(row["problems"]))
+            for row in rows
+        ],
+    )
+    for row in rows:
+        for sentence in _sentences(program, row, known.get(row["list"])):
+            _say_line(f"queue {row['queue']}: {sentence}")
+    for each in found.notes:
+        say(f"elsewhere: {each}")
+    if name := min((name for row in rows for name in row["would_run"]), default=None):
+        hint = _HANDLERS.get(program, "")
+        _say_line(f'each name needs a handler of this name, such as @handler(name="{name}"){hint}')
+
+
+def _sentences(program: str, row: dict[str, Any], door: "Door | None") -> Iterator[str]:
+    """Yield which entries of a queue would run, which not and why, and whether it has a door or could get one."""
     if row["would_run"]:
-        say(f"{queue}: would run: {_listed(row['would_run'])}")
+        yield f"would run: {_listed(row['would_run'])}"
     for problem, count in row["problems"].items():
-        say(f"{queue}: would not run, {count} of {row['looked_at']}: {problem}")
+        yield f"would not run, {count} of {row['looked_at']}: {problem}"
     if door is not None:
-        say(f"{queue}: door {door.name} leads from {row['list']} to queue {door.queue} already")
+        yield f"door {door.name} leads from {row['list']} to queue {door.queue} already"
     elif why := _why_left_out(program, row):
-        say(f"{queue}: {why}")
-    elif is_applied:
-        say(f"{queue}: door {row['door']} leads from {row['list']} to queue {row['queue']} now")
+        yield why
     else:
-        say(f"{queue}: nothing is against a door; --apply adds {row['door']}")
+        yield f"nothing is against door {row['door']}, which --apply adds"
+
+
+def _say_line(text: str) -> None:
+    """Print a sentence on one line, whatever the names of the other program contain."""
+    say(text.replace("\n", " "))
 
 
 def _total(counts: Mapping[str, int]) -> int:

@@ -105,7 +105,7 @@ def _celery() -> Steps[ForeignSystem]:
             names |= {member.rpartition(_BETWEEN)[2] for member in (yield from _members(key))}
         if cursor == 0:
             break
-    if (yield _raw("LLEN", "celery")):  # bindings are made anew by each worker and producer
+    if (yield _raw("TYPE", "celery")) == b"list":  # bindings are made anew by each worker and producer
         names.add("celery")
     queues, (first, notes) = [], _first(name for name in names if not _OF_WORKERS.fullmatch(name))
     for name in first:
@@ -131,10 +131,17 @@ def _rq() -> Steps[ForeignSystem]:
     elsewhere: Counter[str] = Counter()
     for key in first:
         name = key.removeprefix("rq:queue:")
+        if why := (yield from _why_not(key, "list")):
+            queues.append(_counted(name, key, 0, [_Said(None, why)]))
+            continue
         waiting = yield _raw("LLEN", key)
         said = []
         for jid in (yield _raw("LRANGE", key, 0, _PAGE - 1)):
-            said.append(_rq_job(*(yield _raw("HMGET", b"rq:job:" + jid, "data", *_OF_RQ_WORKERS))))
+            job = b"rq:job:" + jid
+            if why := (yield from _why_not(job, "hash")):
+                said.append(_Said(None, why))
+            else:
+                said.append(_rq_job(*(yield _raw("HMGET", job, "data", *_OF_RQ_WORKERS))))
         queues.append(_counted(name, key, waiting, said))
         elsewhere["scheduled jobs, which a door takes when they are due"] += yield _raw("ZCARD", f"rq:scheduled:{name}")
         elsewhere[f"jobs of RQ {_HELD}"] += yield _raw("ZCARD", f"rq:wip:{name}")
@@ -148,6 +155,13 @@ def _members(key: bytes | str) -> Steps[list[str]]:
     return [member.decode(errors="replace") for member in members]
 
 
+def _why_not(key: bytes | str, wanted: str) -> Steps[str | None]:
+    """Return why a key is not what the other program has there; None if it is, or there is none."""
+    found = (yield _raw("TYPE", key)).decode()
+    name = key.decode(errors="replace") if isinstance(key, bytes) else key
+    return None if found in (wanted, "none") else f"the key {name} is a {found}, and no {wanted}"
+
+
 def _first(names: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return the names that are looked at, and notes on the others."""
     found = sorted(names)
@@ -158,6 +172,9 @@ def _first(names: Iterable[str]) -> tuple[list[str], list[str]]:
 def _queue(name: str, lists: Sequence[str], judge: Callable[[bytes], _Said]) -> Steps[ForeignQueue]:
     waiting, said, size = 0, [], 0
     for key in lists:
+        if why := (yield from _why_not(key, "list")):
+            said.append(_Said(None, why))
+            continue
         length, looked_at = (yield _raw("LLEN", key)), 0
         waiting += length
         while looked_at < min(length, _SAMPLE) and (size < _MOST_BYTES or not looked_at):

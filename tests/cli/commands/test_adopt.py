@@ -92,7 +92,7 @@ def test_queues_of_celery_are_shown_with_what_would_not_work(adopt, redis):
         "queue celery: would run: shop.add (4)",
         "queue celery: it gets no door, because what would not run would be `broken`; to add one all the same: "
         + forced,
-        "queue mail: nothing is against a door; --apply adds celery-mail",
+        "queue mail: nothing is against door celery-mail, which --apply adds",
         "elsewhere: messages of Celery that its own workers hold and will finish, so that no door takes them: 1",
         f'each name needs a handler of this name, such as @handler(name="shop.add"); {handlers}',
         "nothing is changed; --apply adds 1 door",
@@ -118,10 +118,10 @@ def test_doors_are_added_when_that_is_wanted(adopt, redis, other, namespace):
         assert "queue low: it gets no door, because what would not run" in adopt("sidekiq", "--apply").out
         assert client.doors.list() == []
         redis.lrem("queue:low", 0, json.dumps({"class": "Hard"}))
-        said = adopt("sidekiq", "--apply").out
-        assert "queue low: door sidekiq-low leads from queue:low to queue low now" in said
-        assert said.endswith("supervisors of these queues take what waits there: leasehold run --queue low\n")
-        assert "set schedule, from which a door takes those of its queue when they are due: 1" in said
+        said = adopt("sidekiq", "--apply")
+        assert said.err == "leasehold: door sidekiq-low leads from queue:low to queue low\n"
+        assert said.out.endswith("supervisors of these queues take what waits there: leasehold run --queue low\n")
+        assert "set schedule, from which a door takes those of its queue when they are due: 1" in said.out
         client.doors.add("sidekiq-low", format="sidekiq", source="queue:low", queue="low", klasses={"Hard": "Hard"})
         for options in ((), ("--apply",)):
             assert "door sidekiq-low leads from queue:low to queue low already" in adopt("sidekiq", *options).out
@@ -138,7 +138,7 @@ def test_queue_whose_name_no_door_can_have_holds_up_no_other(adopt, redis, other
 
     redis.sadd("queues", "a" * 57, "b", "c" * 65)
     said = adopt("sidekiq", "--apply")
-    assert said.code == 0 and "door sidekiq-b leads from queue:b to queue b now" in said.out
+    assert said.code == 0 and "door sidekiq-b leads from queue:b to queue b" in said.err
     assert "can have no door of this name: name must have 1 to 64 bytes in UTF-8, not 65" in said.out
     found = rows(adopt("sidekiq", "--json"))
     assert [found[queue]["door"] for queue in ("a" * 57, "b", "c" * 65)] == [None, "sidekiq-b", None]
@@ -181,7 +181,7 @@ def test_door_to_a_queue_of_rq_is_added_when_that_is_wanted(adopt, redis, other,
     redis.sadd("rq:queues", "rq:queue:default")
     redis.hset("rq:job:a", mapping={"data": zlib.compress(b'["shop.add", null, [1], {}]'), "status": "queued"})
     redis.rpush("rq:queue:default", "a")
-    assert "door rq-default leads from rq:queue:default to queue default now" in adopt("rq", "--apply").out
+    assert "door rq-default leads from rq:queue:default to queue default" in adopt("rq", "--apply").err
     with Client(f"unix://{other[0]}", namespace) as client:
         (door,) = client.doors.list()
         assert (door.format, door.source, door.queue, door.waiting) == ("rq-json", "rq:queue:default", "default", 1)
@@ -197,6 +197,21 @@ def test_look_at_many_and_large_entries_is_bounded(adopt, redis):
     redis.delete("celery")
     redis.lpush("celery", *[message("shop.add")] * 500)
     assert rows(adopt("celery", "--json"))["celery"]["looked_at"] == 100
+
+
+def test_key_of_another_type_holds_up_no_other_queue(adopt, redis):
+    redis.sadd("rq:queues", "rq:queue:a", "rq:queue:b")
+    redis.set("rq:queue:a", "x")
+    redis.rpush("rq:queue:b", "job")
+    redis.set("rq:job:job", "x")
+    assert [row["problems"] for row in rows(adopt("rq", "--json")).values()] == [
+        {"the key rq:queue:a is a string, and no list": 1}, {"the key rq:job:job is a string, and no hash": 1},
+    ]  # fmt: skip
+    redis.set("celery", "x")
+    redis.sadd("_kombu.binding.celery", "celery\x06\x16\x06\x16celery", "mail\x06\x16\x06\x16mail")
+    found = rows(adopt("celery", "--json"))
+    assert found["celery"]["problems"] == {"the key celery is a string, and no list": 1}
+    assert found["mail"]["problems"] == {}
 
 
 def test_keys_of_another_type_are_told_in_one_sentence(adopt, redis):
