@@ -85,6 +85,7 @@ from supervisor.master.redis.idle_exit import IdleExit
 from supervisor.master.redis.leasing import Leasing
 from supervisor.master.redis.lookups import QueueLookup, TimesLookup
 from supervisor.master.redis.maintenance import Maintenance
+from supervisor.master.redis.own_acts import OwnActs
 from supervisor.master.redis.redis_pump import RedisPump
 from supervisor.master.redis.renewing import Renewing
 from supervisor.master.redis.replica_watch import ReplicaWatch
@@ -249,14 +250,17 @@ class Parts:
         jobs = JobShutdown(slots, self.admission, self.placing, self.interrupter)
         self.drain = Drain(config, slots, processes, jobs, departure, events)
         self.stack_dump = StackDump(self.timers)
-        self.controls = Controls(self.drain, processes, self.scaling, self.placing, self.leasing, slots, events)
+        self.own_acts = OwnActs(self.session.identity)
+        self.controls = Controls(
+            self.drain, processes, self.scaling, self.placing, self.leasing, slots, self.own_acts, events
+        )  # fmt: skip
         self.signals = OperatorSignals(self.inbox, self.controls, processes, self.stack_dump, slots, events)
 
     def _make_report(self) -> None:
         """Status, metrics, HTTP and title."""
         config, session, slots, zygotes = self._config, self.session, self.slots, self.zygotes
         state = State(self.drain, session, zygotes, self.admission, slots)
-        jobs = JobStatus(self.counts, self.failures, self.backlog)
+        jobs = JobStatus(self.counts, self.failures, self.backlog, self._events)
         self.status = Status(state, session, slots, zygotes, self.scaling, self.admission, jobs)
         snapshot = MetricsSnapshot((
             CountMetrics(self.counts), EventMetrics(self._events), MasterMetrics(state, session),
@@ -281,15 +285,17 @@ class Parts:
         speakers = (  # in the order in which Redis carries out what they say
             renewing, Streaming(identity, self.ledger.chunks, self.lease_answers, renewing), self.settling, relay,
             ResultsReading(self.ledger, self.lease_answers),
-            Chores(identity, serving, times, self.admission, self.maintenance, self.backlog, self.concerns, counts),
+            Chores(
+                identity, serving, times, self.admission, self.maintenance, self.backlog, self.concerns, counts, events
+            ),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
-            Declaring(identity, demand, events), doors, TimesLookup(times, renewing), leasing,
+            Declaring(identity, demand, events), self.own_acts, doors, TimesLookup(times, renewing), leasing,
         )  # fmt: skip
         waiting = Waiting(demand, leasing, renewing, serving, session.wakeups, session.listeners, doors, self.idle_exit)
         replicas = ReplicaWatch(session.acknowledging, events)
         self.pump = RedisPump(session, speakers, leasing, self.grants, waiting, replicas, counts, self.inbox.give_way)
         resuming = Resuming(self.ledger, self.slots, self.lease_answers, renewing, events, counts)
-        self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, events)
+        self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, counts, events)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from supervisor.engine.commands.choices import STATES, Choice
-from supervisor.web.pages.page import BadParameter
+from supervisor.web.pages.page import BadParameter, Parameter
 
 #: The parameters, with what they choose. All that are given must hold, and the state.
 CONDITIONS: Final = {
@@ -24,6 +24,12 @@ CONDITIONS: Final = {
     "text": "jobs with this text in their jid",
 }
 
+#: All of them as the parameters of an address.
+CHOICE: Final = (
+    Parameter("state", "jobs in this state; parked is not waiting, stalled not running", allowed=STATES),
+    *(Parameter(name, meaning) for name, meaning in CONDITIONS.items()),
+)
+
 #: Later times cannot be written in all time zones.
 _LATEST_UNIX: Final = 10**11
 
@@ -31,6 +37,8 @@ _LATEST_UNIX: Final = 10**11
 def choice_of(asked: Mapping[str, Any], states: Sequence[str] = STATES) -> Choice:
     """Return the choice: of jobs in the state asked for, else of those in `states`. Raises BadParameter, ValueError."""
     state = asked.get("state")
+    if state and state not in STATES:
+        raise BadParameter(f"state must be one of {', '.join(STATES)}, not {state!r:.100}")
     if state:
         states = (state,)
     return Choice(

@@ -24,11 +24,13 @@ from supervisor.web.acts.act import OPERATORS, ActCall, WebAct, from_form, from_
 from supervisor.web.acts.table import ACTS
 from supervisor.web.auth import Auth, Loopback, Visitor
 from supervisor.web.bulk_acts import BulkActs
+from supervisor.web.choosing import choice_of
 from supervisor.web.data_check import WrongData
 from supervisor.web.event_hub import EventHub
 from supervisor.web.export import as_csv
 from supervisor.web.forms import FormKeys, read_form, read_json
 from supervisor.web.hiding import Hiding
+from supervisor.web.job_export import FORMATS, JobExports
 from supervisor.web.login import base
 from supervisor.web.openapi import document
 from supervisor.web.packing import packed
@@ -94,6 +96,7 @@ class _Website:
         self._site = Site(client, SharedModel(client), BulkActs())
         self._hiding = hiding
         self._hub = EventHub(client, hiding)
+        self._exports = JobExports(client, hiding)
         self._templates = environment()
 
     def application(self) -> Starlette:
@@ -107,6 +110,7 @@ class _Website:
             *(Route(_path(act.api), self._program_of(act), methods=[act.method]) for act in self._acts),
             Route(f"{API}/openapi.json", self._document),
             Route(f"{API}/events", self._events),
+            Route(f"{API}/export", self._export),
             *(Route(_path(page.api), self._api_of(page)) for page in PAGES),
             *(login.routes(self._auth, self._html) if isinstance(self._auth, Tokens) else ()),
             Mount("/static", StaticFiles(directory=_STATIC)),
@@ -211,6 +215,21 @@ class _Website:
         chunks = self._hub.stream(lambda: self._auth.visitor(request) is not None)
         first = await anext(chunks)  # a browser says that it listens once the answer begins
         return StreamingResponse(_joined(first, chunks), media_type="text/event-stream")
+
+    async def _export(self, request: Request) -> Response:
+        asked = dict(request.query_params)
+        form = asked.pop("format", "csv")
+        if form not in FORMATS:
+            raise HTTPException(400, f"format must be one of {', '.join(FORMATS)}")
+        if self._exports.is_full:
+            raise HTTPException(429, "too many exports are under way already")
+        try:
+            chunks = self._exports.chunks(choice_of(asked), form)
+            first = await anext(chunks)
+        except (BadParameter, TypeError, ValueError, LeaseholdError) as error:
+            raise _status_of(error) from error
+        headers = {"Content-Disposition": f'attachment; filename="jobs.{form}"'}
+        return StreamingResponse(_joined(first, chunks), media_type=FORMATS[form], headers=headers)
 
     # acts
 

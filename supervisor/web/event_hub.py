@@ -98,7 +98,7 @@ class EventHub:
             async with self._client.events() as events:
                 begun.set()
                 async for event in events:
-                    chunk = packed(self._hiding.hide(_as_dict(event)))
+                    chunk = packed(self._hidden(event))
                     for listener in self._listeners:
                         listener.tell(chunk)
         except LeaseholdError:
@@ -106,12 +106,14 @@ class EventHub:
         finally:
             self._end(begun)
 
+    def _hidden(self, event: Any) -> dict[str, Any]:
+        """Return what a tab is told of an event. Any program may publish any fields."""
+        shown = {name: value for name, value in asdict(event).items() if value not in (None, {}, False)}
+        hidden: dict[str, Any] = self._hiding.hide(shown)
+        return {**hidden, "fields": self._hiding.hide(event.fields, is_foreign=True)} if event.fields else hidden
+
     def _end(self, begun: asyncio.Event) -> None:
         """End all streams, also those that wait for the subscription."""
         begun.set()
         for listener in self._listeners:
             listener.tell(None)
-
-
-def _as_dict(event: Any) -> dict[str, Any]:
-    return {name: value for name, value in asdict(event).items() if value not in (None, {}, False)}

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from supervisor.web.packing import packed
@@ -15,10 +15,13 @@ def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return a table with a line of headings. Values that are no single value are written as JSON."""
     rows = list(rows)
     heads = list(dict.fromkeys(name for row in rows for name in row))
+    return csv_lines(heads, [dict(zip(heads, heads, strict=True)), *rows])
+
+
+def csv_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return lines of a table, without headings."""
     text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow([_cell(head) for head in heads])
-    writer.writerows([_cell(row.get(head)) for head in heads] for row in rows)
+    csv.writer(text).writerows([_cell(row.get(name)) for name in columns] for row in rows)
     return text.getvalue()
 
 

@@ -1,6 +1,8 @@
 """Hides fields whose names match a pattern. Runs in the web server's process.
 
-All answers pass through here, pages and API alike, so that no page can forget it. Must not change what it is given.
+All answers pass through here, pages and API alike, so that no page can forget it. Fields are hidden in what authors of
+jobs and handlers have written. The fields of an answer itself have names of ours, and pages need them whatever the
+pattern is. Must not change what it is given.
 """
 
 import re
@@ -8,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 HIDDEN: Final = "(hidden)"
+#: The fields of answers that hold values of other people.
+_FOREIGN: Final = frozenset({"data", "result", "saved", "failure", "history"})
 #: Names of things, by which pages link to them. They are data of no job.
 _NAMES: Final = frozenset({"jid", "klass", "queue", "lane", "worker", "supervisor", "group", "key", "name", "state"})
 #: Bytes in which no field can be found.
@@ -31,23 +35,27 @@ class Hiding:
             re.IGNORECASE,
         )
 
-    def hide(self, value: Any) -> Any:
-        """Return the value without hidden fields: plain JSON values of any shape."""
-        return value if self._field is None else self._hide(value, "", 0)
+    def hide(self, value: Any, *, is_foreign: bool = False) -> Any:
+        """Return an answer without hidden fields: plain JSON values of any shape. `is_foreign`: all of it may be."""
+        return value if self._field is None else self._hide(value, "", 0, is_foreign=is_foreign)
 
-    def _hide(self, value: Any, name: str, depth: int) -> Any:
+    def _hide(self, value: Any, name: str, depth: int, *, is_foreign: bool) -> Any:
         assert self._field is not None
-        if name and value is not None and (name == _OPAQUE or self._field.search(name)):
-            return HIDDEN
-        if depth > _DEEPEST:
+        if (name == _OPAQUE and value is not None) or depth > _DEEPEST:
             return HIDDEN
         match value:
             case str():
-                if name in _NAMES or not self._field.search(value):
+                if (name in _NAMES and not is_foreign) or not self._field.search(value):
                     return value
                 return self._in_text.sub(rf"\1{HIDDEN}", value)
             case Mapping():
-                return {key: self._hide(each, str(key), depth + 1) for key, each in value.items()}
+                return {key: self._shown(each, str(key), depth, is_foreign=is_foreign) for key, each in value.items()}
             case list() | tuple():
-                return [self._hide(each, "", depth + 1) for each in value]
+                return [self._hide(each, "", depth + 1, is_foreign=is_foreign) for each in value]
         return value
+
+    def _shown(self, value: Any, name: str, depth: int, *, is_foreign: bool) -> Any:
+        assert self._field is not None
+        if is_foreign and value is not None and self._field.search(name):
+            return HIDDEN
+        return self._hide(value, name, depth + 1, is_foreign=is_foreign or name in _FOREIGN)

@@ -13,6 +13,7 @@ from supervisor.engine.commands.audit import Act
 from supervisor.engine.commands.course import CourseStep
 
 #: Acts on supervisors that are marks, and their kinds.
+_EDIT = "watch"
 _ACTS = {"reload": "deploy", "scale": "scale"}
 
 
@@ -30,7 +31,7 @@ def marks(steps: Sequence[CourseStep], acts: Iterable[Act], model: Model) -> lis
     if not steps:
         return []
     begins_unix = steps[0].since_unix
-    found = [*_of_steps(steps), *_of_acts(acts), *_of_reloads(model)]
+    found = [*_of_steps(steps), *_of_acts(acts), *_of_edits(model)]
     return sorted((each for each in found if each.at_unix >= begins_unix), key=lambda each: -each.at_unix)
 
 
@@ -59,9 +60,9 @@ def _wanted(act: Act) -> str:
         return ""
 
 
-def _of_reloads(model: Model) -> Iterator[Mark]:
-    """Return the last reload of each supervisor: those by a signal or an edit stand in no record."""
+def _of_edits(model: Model) -> Iterator[Mark]:
+    """Return the last reload of each supervisor by an edit of `run --watch`, which stands in no record."""
     for row in model.rows(Pane.SUPERVISORS, None):
         reload = (model.status(row.key) or {}).get("reload")
-        if isinstance(reload, dict) and is_number(reload.get("at_unix")):
+        if isinstance(reload, dict) and reload.get("by") == _EDIT and is_number(reload.get("at_unix")):
             yield Mark(reload["at_unix"], "deploy", f"reload {row.values['reload']} at {row.key}")

@@ -5,6 +5,8 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from supervisor.web.acts.act import WebAct
+from supervisor.web.choosing import CHOICE
+from supervisor.web.job_export import FORMATS
 from supervisor.web.pages.page import Parameter, WebPage
 
 _ANSWERS: Final = {
@@ -29,6 +31,7 @@ def document(
 ) -> dict[str, Any]:
     """Return the document. `base`: the path of the API."""
     paths: dict[str, dict[str, Any]] = {page.api: {"get": _operation(page)} for page in pages}
+    paths |= {path: {"get": operation} for path, operation in _streams().items()}
     for act in acts:
         paths.setdefault(act.api, {})[act.method.lower()] = _act(act)
     return {
@@ -72,6 +75,29 @@ def _operation(page: WebPage) -> dict[str, Any]:
         "summary": (page.read.__doc__ or "").partition("\n")[0],
         "parameters": parameters,
         "responses": {code: _response(code, meaning, page) for code, meaning in _ANSWERS.items()},
+    }
+
+
+def _streams() -> dict[str, dict[str, Any]]:
+    """Return the operations whose answers are no JSON, by path."""
+    form = Parameter("format", "a table (default), or one object of JSON a line", allowed=tuple(FORMATS))
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+
+    def operation(name: str, summary: str, kinds: Iterable[str], *parameters: Parameter) -> dict[str, Any]:
+        content = {kind: {"schema": {"type": "string"}} for kind in kinds}
+        return {
+            "operationId": name,
+            "summary": summary,
+            "parameters": [_parameter(each, False) for each in parameters],
+            "responses": {
+                code: {"description": meaning, "content": content if code == "200" else error}
+                for code, meaning in _ANSWERS.items()
+            },
+        }
+
+    return {
+        "/events": operation("events", "Stream events as they happen.", ["text/event-stream"]),
+        "/export": operation("export", "Stream all jobs that match.", FORMATS.values(), form, *CHOICE),
     }
 
 

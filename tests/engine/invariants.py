@@ -422,8 +422,9 @@ def _orphans(found: Snapshot) -> Iterator[str]:
         for jid, _ in _named(found, f"{kind}:"):
             if f"recur:{jid}" not in found:
                 yield f"{kind}:{jid} is left of a recurrence that is gone"
-    if "audit" in found and "audit" not in found.ending:
-        yield "audit would stay for ever"
+    for name in ("audit", "unheard"):
+        if name in found and name not in found.ending:
+            yield f"{name} would stay for ever"
     if "phantoms" in found:
         yield f"phantoms were met: {sorted(found['phantoms'])}"
 

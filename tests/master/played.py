@@ -29,6 +29,7 @@ from supervisor.master.redis.idle_exit import IdleExit
 from supervisor.master.redis.leasing import Leasing
 from supervisor.master.redis.lookups import QueueLookup, TimesLookup
 from supervisor.master.redis.maintenance import Maintenance
+from supervisor.master.redis.own_acts import OwnActs
 from supervisor.master.redis.redis_pump import RedisPump
 from supervisor.master.redis.renewing import Renewing
 from supervisor.master.redis.replica_watch import ReplicaWatch
@@ -75,23 +76,24 @@ class PlayedMaster:
         departure = Departure(session, demand, self.settling)
         self.drain = Drain(desk.config, slots, self.processes, jobs, departure, events)
         scaling: Any = None
+        own_acts = OwnActs(identity)
         self.controls = controls = Controls(
-            self.drain, self.processes, scaling, desk.placing, leasing, slots, events
+            self.drain, self.processes, scaling, desk.placing, leasing, slots, own_acts, events
         )  # fmt: skip
         requests = OperatorRequests(controls, lambda: {"state": "serving"}, slots, StackDump(desk.timers))
         relay = RequestRelay(identity, serving, requests, self.idle_exit)
         speakers = (
             renewing, self.settling, relay,
-            Chores(identity, serving, times, desk.admission, maintenance, backlog, ConcernsWatch(), counts),
+            Chores(identity, serving, times, desk.admission, maintenance, backlog, ConcernsWatch(), counts, events),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
-            TimesLookup(times, renewing), leasing,
+            own_acts, TimesLookup(times, renewing), leasing,
         )  # fmt: skip
         replicas = ReplicaWatch(session.acknowledging, events)
         doors = DoorTaking(serving, times, demand, leasing, session.door_listeners)
         waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners, doors, self.idle_exit)
         self.pump = RedisPump(session, speakers, leasing, grants, waiting, replicas, counts, inbox.give_way)
         resuming = Resuming(ledger, slots, answers, renewing, events, counts)
-        self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, events)
+        self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, counts, events)
         for child in slots:
             inbox.watch(child.talk.fd, partial(desk.dispatcher.on_spoke, child))
 

@@ -80,6 +80,7 @@ _KEPT_WHOLE = {
     "cancelled",
     "cancelled-by",
     "audit",
+    "unheard",
     "declared",
     "kept",
 }

@@ -85,6 +85,15 @@ def test_a_proxy_names_those_who_may_act(visiting, filled):
     assert filled.queue("mail").counts().paused_by == "login:kim"
 
 
+def test_a_door_is_recorded_with_its_list_and_leads_to_no_key_of_the_namespace(namespace, filled, operator):
+    door = {"name": "d", "format": "celery", "queue": "mail"}
+    refused = ask(operator, act_of("add_door"), "operator", {**door, "source": f"{{{namespace}}}:audit"})
+    assert refused.status_code == 400 and "is a list of Leasehold's own" in refused.text
+    ask(operator, act_of("add_door"), "operator", {**door, "source": "celery"})
+    [act] = filled.audit("d")
+    assert (act.act, act.actor, act.value) == ("add", "login:operator-1", "celery")
+
+
 def test_every_act_is_recorded_with_the_login(filled, operator):
     key = key_of(operator.page("/queue?queue=mail"))
     operator.http.post("/act/pause_queue", data={"csrf": key, "queue": "mail"})
@@ -108,6 +117,10 @@ def test_every_act_is_recorded_with_the_login(filled, operator):
         ("pause_queue", {"queue": "mail"}, lambda jobs: jobs.queue("mail").counts().paused),
         ("unpause_queue", {"queue": "quiet"}, lambda jobs: not jobs.queue("quiet").counts().paused),
         ("delete_queue", {"queue": "mail", "confirm": "mail"}, lambda jobs: "mail" not in jobs.queues()),
+        ("delete_lane", {"queue": "mail", "lane": "acme", "confirm": "acme"}, lambda jobs: jobs.job("first") is None),
+        ("log", {"jid": "first", "message": "seen"}, lambda jobs: "seen" in str(jobs.job("first").history)),
+        ("deregister", {"worker": "w-1"}, lambda jobs: jobs.job("runs").state == "waiting"),
+        ("sweep", {}, lambda jobs: jobs.job("runs").state == "running"),
         ("pause_lane", {"queue": "mail", "lane": "acme"}, lambda jobs: jobs.queue("mail").lane("acme").counts().paused),
         ("limit", {"key": "smtp", "running": "4"}, lambda jobs: jobs.limit("smtp").running == 4),
         ("unlimit", {"key": "smtp"}, lambda jobs: "smtp" not in jobs.limits()),
@@ -183,6 +196,36 @@ def test_a_form_does_what_its_button_says(filled, operator, name, fields, shown)
     assert shown(filled)
 
 
+def test_an_empty_queue_is_forgotten_and_no_other(filled, operator):
+    filled.queue("gone").put("k", jid="g")
+    filled.cancel("g")
+    forget = act_of("forget_queue")
+    assert "/act/forget_queue" in operator.page("/queue?queue=gone")
+    assert ask(operator, forget, "operator", {"queue": "gone"}).json() == {"forgotten": "gone"}
+    assert ask(operator, forget, "operator", {"queue": "gone"}).status_code == 404
+    assert ask(operator, forget, "operator", {"queue": "mail"}).status_code == 400
+    assert "mail" in filled.queues() and "gone" not in filled.queues()
+
+
+def test_lane_is_deleted_only_with_its_name(filled, operator):
+    answer = ask(operator, act_of("delete_lane"), "operator", {"queue": "mail", "lane": "acme", "confirm": "mail"})
+    assert answer.status_code == 400 and "confirm must be the name of the lane, acme" in answer.text
+    assert filled.job("first") is not None
+
+
+def test_the_record_of_acts_has_a_page(filled, operator):
+    ask(operator, act_of("cancel"), "operator", {"jid": "second"})
+    text = words(operator.page("/audit"))
+    assert "login:operator-1 cancel job second" in text and "kim@web-1 pause queue quiet" in text
+    assert "cancel" not in words(operator.page("/audit?subject=quiet")).partition("Who did what")[2]
+    shown = operator.http.get("/api/v1/audit?subject=second", headers=bearer("operator")).json()
+    assert [(act["act"], act["actor"]) for act in shown["acts"]] == [("cancel", "login:operator-1")]
+    for n in range(150):
+        filled.acting_as(f"kim-{n}").queue("mail").pause()
+        filled.acting_as(f"kim-{n}").queue("mail").unpause()
+    assert "offset=100" in operator.page("/audit") and "kim-149" not in operator.page("/audit?offset=100")
+
+
 def test_a_program_deletes_a_job_at_its_address(filled, site):
     assert ask(site, act_of("delete"), "operator", {"jid": "second"}).json() == {"cancelled": ["second"]}
     assert ask(site, act_of("delete"), "operator", {"jid": "second"}).status_code == 404
@@ -213,6 +256,8 @@ def test_a_program_removes_a_limit_at_the_address_of_that_act(filled, site):
         "/job?jid=daily",
         "/jobs?queue=mail",
         "/queues",
+        "/supervisors",
+        "/supervisor?worker=w-1",
         "/limits",
         "/recurrences",
         "/config",

@@ -8,23 +8,32 @@ import re
 from urllib.parse import quote
 
 import pytest
+from starlette.routing import Route
 
+from supervisor.engine.client.async_client import AsyncClient
+from supervisor.web import Tokens
 from supervisor.web.acts.table import ACTS
+from supervisor.web.composition import API, _Website
 from supervisor.web.export import as_csv
+from supervisor.web.hiding import Hiding
 from supervisor.web.pages import jobs as jobs_page
 from supervisor.web.pages.table import PAGES
 from tests.lengths import LONG
-from tests.web.conftest import HOSTILE, bearer, words
+from tests.web.conftest import HOSTILE, LINES, bearer, words
 
+#: Operations that answer no JSON: they have tests of their own.
+STREAMS = ("/events", "/export")
 NAMES = {"queue": "mail", "jid": "first", "key": "smtp", "worker": "w-1", "batch": "import"}
 
 
 def test_every_operation_of_the_document_answers(filled, visitor):
     document = visitor.json("/openapi.json")
     assert document["openapi"].startswith("3.1") and document["servers"] == [{"url": "/api/v1"}]
-    assert len(document["paths"]) == len(PAGES)
+    assert document["paths"].keys() == {*(page.api for page in PAGES), *STREAMS}
     assert not any("post" in operations for operations in document["paths"].values())
     for path, operations in document["paths"].items():
+        if path in STREAMS:
+            continue
         assert isinstance(visitor.json(path.format(**NAMES)), dict)
         in_path = {each["name"] for each in operations["get"]["parameters"] if each["in"] == "path"}
         assert in_path == set(re.findall(r"{(\w+)}", path))
@@ -35,6 +44,7 @@ def test_the_document_names_each_route_its_token_and_its_refusals(site):
     assert document["security"] == [{"token": []}]
     assert document["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}
     routes = {(page.api, "get") for page in PAGES} | {(act.api, act.method.lower()) for act in ACTS}
+    routes |= {(path, "get") for path in STREAMS}
     assert {(path, method) for path, each in document["paths"].items() for method in each} == routes
     for act in ACTS:
         responses = document["paths"][act.api][act.method.lower()]["responses"]
@@ -209,3 +219,16 @@ def test_no_request_breaks_the_server_or_writes(server, namespace, filled, visit
         assert answer.status_code in {200, 307, 400, 404}, (asked, answer.text)
     changed = {key for key, value in server.dump(namespace).items() if before.get(key) != value}
     assert changed == set()
+
+
+def test_the_document_names_all_that_the_server_answers(server, namespace, site):
+    document = site.http.get("/api/v1/openapi.json", headers=bearer("operator")).json()
+    served = _Website(AsyncClient(server.url, namespace), Hiding(), Tokens(LINES), ACTS).application().routes
+    answered = {
+        (route.path.removeprefix(API).replace(":path}", "}"), method)
+        for route in served
+        if isinstance(route, Route) and route.path.startswith(f"{API}/")
+        for method in route.methods - {"HEAD"}
+    }
+    named = {(path, method.upper()) for path, each in document["paths"].items() for method in each}
+    assert answered == named | {("/openapi.json", "GET")}

@@ -1,15 +1,27 @@
 """Fields whose names match are hidden, wherever they stand."""
 
+import re
+
 import pytest
 
 from supervisor.web.hiding import HIDDEN, Hiding
+from supervisor.web.pages.table import PAGES
+from tests.web.conftest import words
 
 HIDING = Hiding(["password", "token"])
 
 
 def test_fields_are_hidden_at_any_depth():
     value = {"a": [{"Password": "x", "user_token": [1], "n": 1}], "password": None}
-    assert HIDING.hide(value) == {"a": [{"Password": HIDDEN, "user_token": HIDDEN, "n": 1}], "password": None}
+    hidden = {"a": [{"Password": HIDDEN, "user_token": HIDDEN, "n": 1}], "password": None}
+    for name in ("data", "result", "saved", "failure", "history"):
+        assert HIDING.hide({"job": {name: value}}) == {"job": {name: hidden}}
+    assert HIDING.hide(value, is_foreign=True) == hidden
+
+
+def test_fields_of_the_answer_itself_stay():
+    answer = {"token": 7, "course": [{"token": 1}], "why": {"facts": {"token": "t", "data": {"token": "t"}}}}
+    assert HIDING.hide(answer) == {**answer, "why": {"facts": {"token": "t", "data": {"token": HIDDEN}}}}
 
 
 @pytest.mark.parametrize(
@@ -50,6 +62,36 @@ def test_values_that_are_too_deep_are_hidden():
     for _ in range(300):
         value = [value]
     assert "password=x" not in str(HIDING.hide(value))
+
+
+def names_in(value):
+    """Return the names of all fields of an answer."""
+    match value:
+        case dict():
+            return {*value, *(name for each in value.values() for name in names_in(each))}
+        case list():
+            return {name for each in value for name in names_in(each)}
+    return set()
+
+
+def test_pages_stand_any_pattern(filled, visiting):
+    """Hide each name that any page shows, and each word of the pages."""
+    plain = visiting()
+    paths = {page.name: page.api for page in PAGES if page.name != "why"}
+    asked = {
+        "queue": "mail", "jid": "broken", "batch": "import", "key": "smtp", "worker": "w-1", "period": "hour",
+    }  # fmt: skip
+    answers = {name: plain.json(re.sub(r"{(\w+)}", lambda part: asked[part[1]], api)) for name, api in paths.items()}
+    answers["why"] = plain.json("/why/broken")
+    patterns = sorted({*names_in(answers), "hour", "failed", "p50"} - {""})
+    for hide in (patterns, ["started"], ["run"], ["over"], ["e"]):
+        visitor = visiting(hide=hide)
+        for page in PAGES:
+            names = re.findall(r"{(\w+)}", page.api)
+            query = "&".join(f"{name}={asked[name]}" for name in names)
+            text = visitor.page(f"/{page.name}?{query}")
+            assert page.name != "overview" or "The last hour" in words(text)
+        assert visitor.json("/overview")["course"][0].keys() == answers["overview"]["course"][0].keys()
 
 
 def test_an_empty_pattern_is_refused():

@@ -87,7 +87,7 @@ def test_options_are_shown_with_those_of_queues(filled, visitor):
 
 
 def test_doors_are_shown_with_what_waits_behind_them(server, namespace, filled, visitor):
-    source = f"{{{namespace}}}:foreign"
+    source = f"foreign-{namespace}"
     filled.doors.add("mail", format="celery", source=source, queue="mail", klasses={"A": "a"})
     filled.queue("mail").pause()
     server.redis.lpush(source, "{}")

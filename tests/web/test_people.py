@@ -95,7 +95,7 @@ def test_a_keyboard_alone_logs_in_finds_a_job_and_cancels_it(filled, address):
         while browser.value("document.activeElement.innerText") != "Cancel":
             browser.press("Tab")
         browser.press("Enter", loads=True)
-        assert "it was cancelled by login:operator-1" in browser.value("document.body.innerText")
+        assert "second was cancelled by login:operator-1" in browser.value("document.body.innerText")
     assert filled.job("second") is None
 
 

@@ -6,7 +6,8 @@ nothing else of the other program.
 
 import argparse
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError, given
 from supervisor.cli.lib.terminal import counted, note, say, say_json, table
 from supervisor.config import CONNECTION, read
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands.foreign import PROGRAMS, ForeignQueue, survey
+from supervisor.engine.commands.foreign import PROGRAMS, ForeignQueue, ForeignSystem, survey
 from supervisor.engine.model.doors import checked_door
 from supervisor.engine.model.errors import LeaseholdError
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from supervisor.engine.client.qless import OldSystem, Qless
     from supervisor.engine.client.qless_mover import Moved
     from supervisor.engine.client.sync_client import Client
+    from supervisor.engine.model.doors import Door
 
 EXAMPLES = """\
 examples:
@@ -43,6 +45,7 @@ A look reads up to 100 entries of a queue, and loads no pickle."""
 _MOVED = ("qless", "reqless")
 _ALL = (*PROGRAMS, *_MOVED)
 _FORMATS = {"celery": "celery", "sidekiq": "sidekiq", "rq": "rq-json"}
+_HANDLERS = {"celery": "; supervisor.contrib.celery.adopt(app) makes handlers of the tasks of an application"}
 
 
 def add(subparsers: Subparsers) -> None:
@@ -67,19 +70,19 @@ def run(args: argparse.Namespace) -> int:
         if not found.queues:
             raise Refusal(f"there is no queue of {program} in this database")
         rows = [_row(program, each) for each in found.queues]
+        known = {key: door for door in client.doors.list() for key in door.lists}
+        wanted = [row for row in rows if row["list"] not in known and _why_left_out(program, row) is None]
         if args.apply:
-            _add_doors(client, program, rows)
+            _add_doors(client, program, wanted)
     if args.json:
         say_json(rows)
         return 0
-    table(
-        ("queue", "waiting", "names", "door", "what does not work"),
-        [(row["queue"], row["waiting"], _listed(row["names"]), row["door"], _trouble(row)) for row in rows],
-    )
-    for each in found.notes:
-        note(each)
-    if not args.apply and any(row["door"] for row in rows):
-        say("nothing is changed; --apply adds the doors")
+    _say_queues(program, found, rows, known)
+    if not args.apply:
+        say(f"nothing is changed; --apply adds {counted(len(wanted), 'door')}")
+    elif wanted:
+        served = shlex.join(word for row in wanted for word in ("--queue", row["queue"]))
+        say(f"supervisors of these queues take what waits there: leasehold run {served}")
     return 0
 
 
@@ -101,6 +104,7 @@ def _row(program: str, queue: ForeignQueue) -> dict[str, Any]:
         "waiting": queue.waiting,
         "looked_at": queue.looked_at,
         "names": dict(queue.names),
+        "would_run": dict(queue.would_run),
         "problems": dict(queue.problems),
         "door": None if why_not else door,
         "why_not": why_not,
@@ -115,26 +119,67 @@ def _why_no_door(format: str, door: str, queue: ForeignQueue) -> str | None:
     return None
 
 
+def _why_left_out(program: str, row: dict[str, Any]) -> str | None:
+    """Return why --apply adds no door to a queue, and what to do."""
+    if row["why_not"]:
+        return f"it can have no door of this name: {row['why_not']}"
+    if row["problems"]:
+        options = "--format", _FORMATS[program], "--source", row["list"], "--queue", row["queue"]
+        command = shlex.join(["leasehold", "door", "add", row["door"], *options])
+        return f"it gets no door, because what would not run would be `broken`; to add one all the same: {command}"
+    return None
+
+
 def _add_doors(client: "Client", program: str, rows: list[dict[str, Any]]) -> None:
-    doors = {key: door for door in client.doors.list() for key in door.lists}
     for row in rows:
-        if (before := doors.get(row["list"])) is not None:
-            note(f"door {before.name} leads from {row['list']} to queue {before.queue} already")
-        elif row["problems"]:
-            note(f"no door to {row['queue']}: entries would be broken; `leasehold door add` adds one all the same")
-        elif row["door"] is not None:
-            with arguments():
-                client.doors.add(row["door"], format=_FORMATS[program], source=row["list"], queue=row["queue"])
-            note(f"door {row['door']} leads to queue {row['queue']}")
+        with arguments():
+            client.doors.add(row["door"], format=_FORMATS[program], source=row["list"], queue=row["queue"])
+        note(f"door {row['door']} leads from {row['list']} to queue {row['queue']}")
+
+
+def _say_queues(program: str, found: ForeignSystem, rows: list[dict[str, Any]], known: Mapping[str, "Door"]) -> None:
+    table(
+        ("queue", "waiting", "looked at", "would run", "would not"),
+        [
+            (row["queue"], row["waiting"], row["looked_at"], _total(row["would_run"]), _total(row["problems"]))
+            for row in rows
+        ],
+    )
+    for row in rows:
+        for sentence in _sentences(program, row, known.get(row["list"])):
+            _say_line(f"queue {row['queue']}: {sentence}")
+    for each in found.notes:
+        say(f"elsewhere: {each}")
+    if name := min((name for row in rows for name in row["would_run"]), default=None):
+        hint = _HANDLERS.get(program, "")
+        _say_line(f'each name needs a handler of this name, such as @handler(name="{name}"){hint}')
+
+
+def _sentences(program: str, row: dict[str, Any], door: "Door | None") -> Iterator[str]:
+    """Yield which entries of a queue would run, which not and why, and whether it has a door or could get one."""
+    if row["would_run"]:
+        yield f"would run: {_listed(row['would_run'])}"
+    for problem, count in row["problems"].items():
+        yield f"would not run, {count} of {row['looked_at']}: {problem}"
+    if door is not None:
+        yield f"door {door.name} leads from {row['list']} to queue {door.queue} already"
+    elif why := _why_left_out(program, row):
+        yield why
+    else:
+        yield f"nothing is against door {row['door']}, which --apply adds"
+
+
+def _say_line(text: str) -> None:
+    """Print a sentence on one line, whatever the names of the other program contain."""
+    say(text.replace("\n", " "))
+
+
+def _total(counts: Mapping[str, int]) -> int:
+    return sum(counts.values())
 
 
 def _listed(names: Mapping[str, int]) -> str:
     return ", ".join(f"{name} ({count})" for name, count in sorted(names.items()))
-
-
-def _trouble(row: dict[str, Any]) -> str:
-    said = [f"{count} of {row['looked_at']}: {problem}" for problem, count in row["problems"].items()]
-    return "; ".join([*([f"no door: {row['why_not']}"] if row["why_not"] else []), *said])
 
 
 def _move(args: argparse.Namespace, program: str, url: str) -> int:

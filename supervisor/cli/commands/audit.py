@@ -18,8 +18,8 @@ examples:
   leasehold audit 5hXv2mQk                     # those on one job
   leasehold audit emails --count 100           # those on a queue, its lanes and the jobs moved into it
 
-An actor is what the caller said of itself: user@host of a command, or its --as; the login of the web page. Nothing
-proves it. The newest 10,000 acts are kept, for up to 90 days."""
+An actor is what the caller said of itself: user@host of a command, or its --as; the login of the web page; of a signal
+its name and sender. Nothing proves it. The newest 10,000 acts are kept, for up to 90 days."""
 
 _NAMES = 3  # shown of one act
 

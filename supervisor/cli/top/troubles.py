@@ -27,6 +27,9 @@ _PAUSED_S: Final = 4 * 3600.0
 _PARKED_S: Final = 3600.0
 _SLOW_EXCHANGE_MS: Final = 250.0
 _SLOW_TURN_S: Final = 1.0
+#: So many lost connections since it began are a trouble, for so long after the last one.
+_MANY_RECONNECTS: Final = 3
+_RECENTLY_S: Final = 900.0
 #: The part of its memory from which on Redis counts as full.
 _FULL: Final = 0.9
 _NO_CONCERNS: Final = QueueConcerns(False, None, 0, 0)
@@ -94,6 +97,9 @@ def _of_supervisor(row: Row, status: Status) -> Iterator[tuple[Tone, str]]:
     redis = status.get("redis", {})
     if number(redis.get("exchange_ms")) > _SLOW_EXCHANGE_MS:
         yield Tone.NOTICE, f"gets slow answers from Redis: an exchange takes {span(redis['exchange_ms'] / 1000)}"
+    lost = redis.get("lost") or {}
+    if number(redis.get("reconnects")) > _MANY_RECONNECTS and number(lost.get("ago_s")) < _RECENTLY_S:
+        yield Tone.NOTICE, f"has lost its connection to Redis {int(redis['reconnects'])} times: {lost.get('message')}"
     if number(status.get("longest_turn_s")) > _SLOW_TURN_S:
         yield Tone.NOTICE, f"is short of processor time: a turn of its loop took {span(status['longest_turn_s'])}"
 

@@ -11,7 +11,7 @@ from supervisor.engine.client.async_store import AsyncStore
 from supervisor.engine.client.connection import Clock, check_may_wait
 from supervisor.engine.client.put_batches import answers_of, jids_of
 from supervisor.engine.client.sharded_puts import Sent
-from supervisor.engine.commands import mailbox, putting, recurrences, settings
+from supervisor.engine.commands import mailbox, putting, recurrences, settings, workers
 from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.command import Command, checked_claim
 from supervisor.engine.commands.facts import Facts
@@ -26,6 +26,7 @@ from supervisor.engine.model.shards import OtherShards
 from supervisor.engine.model.validation import Duration, checked_flag
 from supervisor.engine.why.conclusion import conclude
 from supervisor.engine.why.record import Why
+from supervisor.engine.why.supervisors import conclude_worker
 from supervisor.engine.why.workers import to_ask
 
 if TYPE_CHECKING:
@@ -154,11 +155,21 @@ class AsyncCalls:
         longest_s = checked_wait_s("timeout", timeout)
         found = await self.call(build, subject)
         why = conclude(found)
-        workers = to_ask(found, why.reason) if longest_s else ()
+        whom = to_ask(found, why.reason) if longest_s else ()
         try:
-            return conclude(found, await self.ask(workers, "status", longest_s)) if workers else why
+            return conclude(found, await self.ask(whom, "status", longest_s)) if whom else why
         except LeaseholdError:
             return why  # a worker has gone meanwhile, or this account may only read
+
+    async def why_worker(self, worker: str, timeout: Duration) -> Why:
+        """Tell what is wrong with a worker. A supervisor is asked, for at most `timeout`."""
+        longest_s = checked_wait_s("timeout", timeout)
+        held = await self.call(workers.jobs_of, worker)
+        try:
+            answers = await self.ask([worker], "status", longest_s)
+        except LeaseholdError:
+            return conclude_worker(held, None, is_asked=False)  # it is none, has gone, or this account only reads
+        return conclude_worker(held, answers[worker])
 
     def beside(self) -> "AsyncCalls":  # async only
         """Return calls with connections of their own, for another event loop. They are to be closed."""  # async only

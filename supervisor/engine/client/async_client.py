@@ -342,6 +342,10 @@ class AsyncClient:
         """
         return await self._calls.why(facts.of_job, jid, timeout)
 
+    async def why_worker(self, name: str, *, timeout: Duration = WHY_S) -> Why:
+        """Tell why a worker starts no jobs, and what else is wrong with it. A supervisor is asked, for `timeout`."""
+        return await self._calls.why_worker(name, timeout)
+
     async def wait(self, jid: str, timeout: Duration) -> Any:
         """Wait until a job has ended, at most `timeout`, and return its result.
 

@@ -16,6 +16,8 @@ from supervisor.engine.model.job_to_put import JobToPut
 from supervisor.engine.model.new_jobs import PutOptions, new_jid
 from supervisor.engine.model.shards import Tie, key_of, tied_jid
 from supervisor.engine.model.validation import checked_each
+from supervisor.engine.why.batches import conclude_batch
+from supervisor.engine.why.record import Why
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
@@ -101,6 +103,11 @@ class Batch:
     def look(self) -> BatchRecord:
         """Return the batch as it is now. Raises LeaseholdError if there is none, or Redis has forgotten it."""
         return (self._look()).record
+
+    def why(self) -> Why:
+        """Tell why the batch has not ended and calls nothing back, or how it ended, also if there is none."""
+        looked = self._calls.call(batches.look, self.id)
+        return conclude_batch(self.id, None if looked is None else looked.record)
 
     def _look(self, offset: int = 0, count: int = 0) -> Looked:
         looked = self._calls.call(batches.look, self.id, offset, count)

@@ -12,7 +12,7 @@ from supervisor.engine.client.put_batches import answers_of, jids_of
 from supervisor.engine.client.sharded_puts import Sent
 from supervisor.engine.client.sync_shards import Shards
 from supervisor.engine.client.sync_store import Store
-from supervisor.engine.commands import mailbox, putting, recurrences, settings
+from supervisor.engine.commands import mailbox, putting, recurrences, settings, workers
 from supervisor.engine.commands.acknowledge import Acknowledgement
 from supervisor.engine.commands.command import Command, checked_claim
 from supervisor.engine.commands.facts import Facts
@@ -27,6 +27,7 @@ from supervisor.engine.model.shards import OtherShards
 from supervisor.engine.model.validation import Duration, checked_flag
 from supervisor.engine.why.conclusion import conclude
 from supervisor.engine.why.record import Why
+from supervisor.engine.why.supervisors import conclude_worker
 from supervisor.engine.why.workers import to_ask
 
 if TYPE_CHECKING:
@@ -155,11 +156,21 @@ class Calls:
         longest_s = checked_wait_s("timeout", timeout)
         found = self.call(build, subject)
         why = conclude(found)
-        workers = to_ask(found, why.reason) if longest_s else ()
+        whom = to_ask(found, why.reason) if longest_s else ()
         try:
-            return conclude(found, self.ask(workers, "status", longest_s)) if workers else why
+            return conclude(found, self.ask(whom, "status", longest_s)) if whom else why
         except LeaseholdError:
             return why  # a worker has gone meanwhile, or this account may only read
+
+    def why_worker(self, worker: str, timeout: Duration) -> Why:
+        """Tell what is wrong with a worker. A supervisor is asked, for at most `timeout`."""
+        longest_s = checked_wait_s("timeout", timeout)
+        held = self.call(workers.jobs_of, worker)
+        try:
+            answers = self.ask([worker], "status", longest_s)
+        except LeaseholdError:
+            return conclude_worker(held, None, is_asked=False)  # it is none, has gone, or this account only reads
+        return conclude_worker(held, answers[worker])
 
     def spawn(self, due: Sequence[DueCron], now_unix: float) -> bool:
         """Put the jobs of the cron recurrences that are due, and return whether there were any."""

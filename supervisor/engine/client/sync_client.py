@@ -329,6 +329,10 @@ class Client:
         """
         return self._calls.why(facts.of_job, jid, timeout)
 
+    def why_worker(self, name: str, *, timeout: Duration = WHY_S) -> Why:
+        """Tell why a worker starts no jobs, and what else is wrong with it. A supervisor is asked, for `timeout`."""
+        return self._calls.why_worker(name, timeout)
+
     def wait(self, jid: str, timeout: Duration) -> Any:
         """Wait until a job has ended, at most `timeout`, and return its result.
 

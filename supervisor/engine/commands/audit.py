@@ -1,13 +1,17 @@
-"""Reads the record of who did what. Runs in applications and commands (never in zygote or child). Must not do I/O."""
+"""Reads the record of who did what, and adds to it. Runs in every process that speaks to Redis. Must not do I/O."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from supervisor.engine.commands.command import Command, checked_page
-from supervisor.engine.commands.routes import Asking, Route, checked_end, page_of
+import orjson
+
+from supervisor.engine.commands.command import Command, checked_page, now_ms
+from supervisor.engine.commands.routes import Asking, Route, checked_end, home, page_of
 from supervisor.engine.model import scripts
+from supervisor.engine.model.bounds import BY_BYTES
 from supervisor.engine.model.keys import checked_name
 
 #: Kinds of things about which every shard is told, within this time.
@@ -19,10 +23,11 @@ _SAME_S: Final = 2.0
 class Act:
     """An act of a caller on queues, jobs, limits or supervisors.
 
-    `actor` is what the caller said of itself, None if it said nothing. `kind` tells what `names` are: job, recurrence,
-    queue, lane, limit, option, worker, batch or door; the first 20 of `number`. No name stands for all queues. For a
-    queue, a lane or a batch whose jobs were deleted `number` counts these. `queue` is that of a lane, or where jobs
-    went. `value` is what was set or asked for. The same act within a minute of the last is the same entry.
+    `actor` is what the caller said of itself, None if it said nothing; of a signal its name and sender. `kind` tells
+    what `names` are: job, recurrence, queue, lane, limit, option, worker, batch or door; the first 20 of `number`. No
+    name stands for all queues. For a queue, a lane or a batch whose jobs were deleted `number` counts these. `queue` is
+    that of a lane, or where jobs went. `value` is what was set or asked for. The same act within a minute of the last
+    is the same entry.
     """
 
     at_unix: float
@@ -59,6 +64,15 @@ def _once_each(offset: int, count: int, build: Callable[[int, int], Command[list
         return page_of(list(acts.values()), offset, count, lambda act: act.at_unix, newest_first=True)
 
     return ask
+
+
+def note(
+    worker: str, by: str, act: str, value: Mapping[str, Any] | None = None, *, now: float | None = None
+) -> Command[bool]:
+    """Record what a worker does because of a signal. `by`: its name and sender, cut after 128 bytes."""
+    actor = re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", by).encode(errors="replace")[:BY_BYTES].decode(errors="ignore")
+    args = checked_name("worker", worker), actor, act, b"" if value is None else orjson.dumps(value)
+    return Command(scripts.NOTE, (now_ms(now), *args), bool, route=home)
 
 
 def act_of(line: str) -> Act:

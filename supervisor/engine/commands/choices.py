@@ -41,7 +41,11 @@ _CURSOR_BYTES: Final = 1024
 #: What a cursor begins with, if the namespace has several shards.
 _OF_SHARD: Final = re.compile(rb"[0-9]{1,2}@")
 _SCORE: Final = rb"(?:-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)?"
-_CURSOR: Final = re.compile(rb"[^\n]*\n" + _SCORE + rb"\n-?[a-z]+\n[^\n]*\n" + _SCORE + rb"\n.*", re.DOTALL)
+#: Redis takes cursors of its own walks up to 2^64.
+_WALK: Final = rb"(?:(?:turns|paused)[0-9]{1,19})?"
+_CURSOR: Final = re.compile(
+    rb"[^\n]*\n" + _SCORE + rb"\n-?[a-z]+\n" + _WALK + rb"\n[^\n]*\n" + _SCORE + rb"\n.*", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)

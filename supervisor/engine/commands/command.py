@@ -125,7 +125,8 @@ def parse_names_or_none(reply: list[bytes] | None) -> list[str] | None:
 
 
 def parse_fields(flat: Sequence[bytes]) -> dict[str, str]:
-    return {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
+    """Return a hash as texts. Values of other programs, as the id of an entry behind a door, may be no UTF-8."""
+    return {flat[i].decode(): flat[i + 1].decode(errors="replace") for i in range(0, len(flat), 2)}
 
 
 def parse_numbers(reply: list[Any]) -> dict[str, int]:

@@ -41,7 +41,13 @@ _OF_RQ_WORKERS: Final = {
     "repeats_left": "repeats are for RQ's own worker", "rate_limit_key": "rate limits are for RQ's own worker",
 }  # fmt: skip
 _UNSET: Final = (None, b"", b"0")
-_WHEN_DUE: Final = "of which a door takes those of its queue when they are due"
+#: Entries of more bytes are too large for a door, as in lua/include/entries.lua.
+_LARGEST: Final = 1024 * 1024
+_TOO_LARGE: Final = "it is too large: a door takes entries of up to 1 MiB"
+#: What waits elsewhere.
+_HELD: Final = "that its own workers hold and will finish, so that no door takes them"
+_WHEN_DUE: Final = "from which a door takes those of its queue when they are due"
+_DEAD: Final = "which no door takes"
 
 
 class _Raw(Command[Any]):
@@ -62,13 +68,17 @@ class _Said(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ForeignQueue:
-    """A queue of another program. `names`, `problems`: how many of the `looked_at` entries have each."""
+    """A queue of another program. `names`, `problems`: how many of the `looked_at` entries have each.
+
+    `would_run`: the names of those without a problem.
+    """
 
     queue: str
     list: str
     waiting: int
     looked_at: int
     names: Mapping[str, int]
+    would_run: Mapping[str, int]
     problems: Mapping[str, int]
 
 
@@ -95,14 +105,14 @@ def _celery() -> Steps[ForeignSystem]:
             names |= {member.rpartition(_BETWEEN)[2] for member in (yield from _members(key))}
         if cursor == 0:
             break
-    if (yield _raw("LLEN", "celery")):  # bindings are made anew by each worker and producer
+    if (yield _raw("TYPE", "celery")) == b"list":  # bindings are made anew by each worker and producer
         names.add("celery")
     queues, (first, notes) = [], _first(name for name in names if not _OF_WORKERS.fullmatch(name))
     for name in first:
         lists = [each.format(name) for each in FORMATS["celery"].lists]
         queues.append((yield from _queue(name, lists, _celery_entry)))
     if unacked := (yield _raw("HLEN", "unacked")):
-        notes.append(f"taken by Celery's workers and not acknowledged, which no door takes: {unacked}")
+        notes.append(f"messages of Celery {_HELD}: {unacked}")
     return ForeignSystem(queues, notes)
 
 
@@ -110,9 +120,9 @@ def _sidekiq() -> Steps[ForeignSystem]:
     queues, (first, notes) = [], _first((yield from _members("queues")))
     for name in first:
         queues.append((yield from _queue(name, [f"queue:{name}"], _sidekiq_entry)))
-    for name, of_doors in (("schedule", _WHEN_DUE), ("retry", _WHEN_DUE), ("dead", "which no door takes")):
+    for name, of_doors in (("schedule", _WHEN_DUE), ("retry", _WHEN_DUE), ("dead", _DEAD)):
         if count := (yield _raw("ZCARD", name)):
-            notes.append(f"{name}, {of_doors}: {count}")
+            notes.append(f"jobs in Sidekiq's set {name}, {of_doors}: {count}")
     return ForeignSystem(queues, notes)
 
 
@@ -121,13 +131,20 @@ def _rq() -> Steps[ForeignSystem]:
     elsewhere: Counter[str] = Counter()
     for key in first:
         name = key.removeprefix("rq:queue:")
+        if why := (yield from _why_not(key, "list")):
+            queues.append(_counted(name, key, 0, [_Said(None, why)]))
+            continue
         waiting = yield _raw("LLEN", key)
         said = []
         for jid in (yield _raw("LRANGE", key, 0, _PAGE - 1)):
-            said.append(_rq_job(*(yield _raw("HMGET", b"rq:job:" + jid, "data", *_OF_RQ_WORKERS))))
+            job = b"rq:job:" + jid
+            if why := (yield from _why_not(job, "hash")):
+                said.append(_Said(None, why))
+            else:
+                said.append(_rq_job(*(yield _raw("HMGET", job, "data", *_OF_RQ_WORKERS))))
         queues.append(_counted(name, key, waiting, said))
-        elsewhere["scheduled, which a door takes when they are due"] += yield _raw("ZCARD", f"rq:scheduled:{name}")
-        elsewhere["taken by RQ's workers, which no door takes"] += yield _raw("ZCARD", f"rq:wip:{name}")
+        elsewhere["scheduled jobs, which a door takes when they are due"] += yield _raw("ZCARD", f"rq:scheduled:{name}")
+        elsewhere[f"jobs of RQ {_HELD}"] += yield _raw("ZCARD", f"rq:wip:{name}")
     notes += [f"{what}: {count}" for what, count in elsewhere.items() if count]
     return ForeignSystem(queues, notes)
 
@@ -136,6 +153,13 @@ def _members(key: bytes | str) -> Steps[list[str]]:
     """Return a page of the members of a set."""
     _, members = yield _raw("SSCAN", key, 0, "COUNT", 1000)
     return [member.decode(errors="replace") for member in members]
+
+
+def _why_not(key: bytes | str, wanted: str) -> Steps[str | None]:
+    """Return why a key is not what the other program has there; None if it is, or there is none."""
+    found = (yield _raw("TYPE", key)).decode()
+    name = key.decode(errors="replace") if isinstance(key, bytes) else key
+    return None if found in (wanted, "none") else f"the key {name} is a {found}, and no {wanted}"
 
 
 def _first(names: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -148,6 +172,9 @@ def _first(names: Iterable[str]) -> tuple[list[str], list[str]]:
 def _queue(name: str, lists: Sequence[str], judge: Callable[[bytes], _Said]) -> Steps[ForeignQueue]:
     waiting, said, size = 0, [], 0
     for key in lists:
+        if why := (yield from _why_not(key, "list")):
+            said.append(_Said(None, why))
+            continue
         length, looked_at = (yield _raw("LLEN", key)), 0
         waiting += length
         while looked_at < min(length, _SAMPLE) and (size < _MOST_BYTES or not looked_at):
@@ -160,9 +187,11 @@ def _queue(name: str, lists: Sequence[str], judge: Callable[[bytes], _Said]) -> 
 
 
 def _counted(name: str, key: str, waiting: int, said: list[_Said]) -> ForeignQueue:
-    names = Counter(each.name for each in said if each.name is not None)
-    problems = Counter(problem for each in said if (problem := each.problem or _problem_of_name(each.name)) is not None)
-    return ForeignQueue(name, key, waiting, len(said), names, problems)
+    judged = [(each.name, each.problem or _problem_of_name(each.name)) for each in said]
+    names = Counter(name for name, _ in judged if name is not None)
+    would_run = Counter(name for name, problem in judged if name is not None and problem is None)
+    problems = Counter(problem for _, problem in judged if problem is not None)
+    return ForeignQueue(name, key, waiting, len(said), names, would_run, problems)
 
 
 def _problem_of_name(name: str | None) -> str | None:
@@ -178,12 +207,14 @@ def _object(text: bytes | str) -> dict[str, Any] | None:
 
 
 def _celery_entry(entry: bytes) -> _Said:
+    if len(entry) > _LARGEST:
+        return _Said(None, _TOO_LARGE)
     found = _object(entry)
     headers = found.get("headers") if found else None
     if found is None or not isinstance(headers, dict):
         return _Said(None, _PICKLE if entry[:1] == _PICKLED else "it is no message of Celery")
     name = headers.get("task") if isinstance(headers.get("task"), str) else None
-    if name is None or not isinstance(headers.get("id"), str):
+    if name is None or not isinstance(headers.get("id"), str) or not headers["id"]:
         return _Said(name, "it is of message protocol 1: set task_protocol = 2")
     if found.get("content-type") == "application/x-python-serialize":
         return _Said(name, _PICKLE)
@@ -199,17 +230,24 @@ def _celery_entry(entry: bytes) -> _Said:
 
 
 def _sidekiq_entry(entry: bytes) -> _Said:
+    if len(entry) > _LARGEST:
+        return _Said(None, _TOO_LARGE)
     found = _object(entry) or {}
     name = next((found[key] for key in ("wrapped", "class") if isinstance(found.get(key), str)), None)
-    if name is None or not isinstance(found.get("args"), list) or not isinstance(found.get("jid"), str):
+    jid = found.get("jid")
+    if name is None or not isinstance(found.get("args"), list) or not (isinstance(jid, str) and jid):
         return _Said(name, "it is no job of Sidekiq")
-    return _Said(name)
+    if isinstance(found.get("bid"), str):
+        return _Said(name, "batches are for Sidekiq's own worker")
+    return _Said(name, "encrypted arguments are for Sidekiq's own worker" if found.get("encrypt") is True else None)
 
 
 def _rq_job(data: bytes | None, *of_workers: bytes | None) -> _Said:
     """Judge by the first bytes. RQ compresses what its serialiser has made."""
     if data is None:
         return _Said(None)  # the job has gone, and its id is dropped
+    if len(data) > _LARGEST:
+        return _Said(None, _TOO_LARGE)
     try:
         begin = zlib.decompressobj().decompress(data, 1000)
     except zlib.error:

@@ -35,9 +35,29 @@ class Swept:
         return self.taken >= SWEEP_COUNT or self.next_offset > 0
 
 
+@dataclass(frozen=True, slots=True)
+class CancelledUnheld:
+    """A job that was cancelled while no worker had it. `by`: who did it, if that is known."""
+
+    jid: str
+    queue: str
+    klass: str
+    by: str | None
+
+
 def next_sweep_s() -> float:
     """Return after how many seconds a worker sweeps again."""
     return SWEEP_S * random.uniform(0.8, 1.2)
+
+
+def unheard(*, now: float | None = None) -> Command[list[CancelledUnheld]]:
+    """Take the cancelled jobs that no worker had, up to 1,000 of the last hour. Each is told to one caller."""
+
+    def parse(reply: list[bytes]) -> list[CancelledUnheld]:
+        jobs = [line.decode(errors="replace").split("\n") for line in reply]
+        return [CancelledUnheld(jid, queue, klass, by or None) for jid, queue, klass, by in jobs]
+
+    return Command(scripts.UNHEARD, (now_ms(now),), parse)
 
 
 def sweep(

@@ -25,6 +25,7 @@ if layout.state == "lost" then layout.state = "2" end -- this script restores th
 --- @include judge_batch
 --- @include judge_mode
 --- @include mend
+--- @rest
 local mending, set = ARGV[2] == "1", ARGV[3]
 
 local MEMBERS = 100 -- read beside the keys themselves
@@ -49,7 +50,7 @@ local WHOLE = {
   workers = "string", token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset",
   limits = "zset", cancelled = "zset", ["cancelled-by"] = "hash", dropped = "zset", idle = "zset",
   quiet = "zset", declared = "hash", doors = "hash", kept = "zset", batches = "zset", ["batches-open"] = "zset",
-  ["batches-ended"] = "zset", audit = "list",
+  ["batches-ended"] = "zset", audit = "list", unheard = "list",
 }
 -- The parts of a queue. A queue with jobs in one of the first must be known.
 local PARTS = {
@@ -228,7 +229,7 @@ members["limits of a queue"] = judge_limit.check_time
 
 local NOT_JUDGED = {
   queues = true, ["workers-seen"] = true, untold = true, ["dependencies:"] = true, ["queues of a limit"] = true,
-  ["skills:"] = true, cancelled = true, dropped = true, ["readers:"] = true, kept = true,
+  ["skills:"] = true, cancelled = true, dropped = true, ["readers:"] = true, kept = true, ["doorlists:"] = true,
   ["batchjobs:"] = true, ["batchfailed:"] = true, -- a sweep looks after their members
 }
 
@@ -349,6 +350,7 @@ end
 keys["worker:"] = function(name) must_end(name, DAY_MS) end
 function keys.cancelled(name) must_end(name, DAY_MS) end
 keys["cancelled-by"], keys.dropped = keys.cancelled, keys.cancelled
+function keys.unheard(name) must_end(name, 3600000) end
 function keys.audit(name) must_end(name, 90 * DAY_MS) end
 keys["skills:"] = function(name) must_end(name, DAY_MS) end
 keys["shapes:"] = function(name) must_end(name, DAY_MS) end

@@ -13,15 +13,20 @@
 -- ARGV[5]   name of the actor; "" = unknown
 --
 -- Returns   1, or 0 if nothing has changed.
--- Errors    REFUSED if the list has another type or lies on another server of a cluster, if this account may not
---           change it or read the items of its ids, if another door has it, or if there are 100 doors; WRONGTYPE for a
---           foreign key of ours; nothing has changed then.
+-- Errors    REFUSED if the list has another type, is one of ours or lies on another server of a cluster, if this
+--           account may not change it or read the items of its ids, if another door has it, or if there are 100 doors;
+--           WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include this_layout
 --- @include clock
 --- @include stage
 --- @include acts
 local MOST, key = 100, P .. "doors"
+-- First words of the names of our own lists, and what stands for all of them.
+local OWN = {
+  answer = true, asks = true, audit = true, bell = true, desired = true, ended = true, history = true, ["in"] = true,
+  mail = true, starts = true, throttled = true, ["*"] = true,
+}
 local name, text, list = ARGV[2], ARGV[3], ARGV[4]
 
 local function refuse_if(condition, why)
@@ -32,13 +37,16 @@ local had = redis.call("HGET", key, name) or ""
 if had == text then return 0 end
 if had ~= "" then drop(P .. "doorlists:" .. name) end
 if text ~= "" then
+  local word = string.sub(list, 1, #P) == P and string.match(list, "^[^:]*", #P + 1)
+  refuse_if(word and OWN[word], list .. " is a list of Leasehold's own, and of no other program")
   local found = redis.pcall("TYPE", list)
   refuse_if(found.err, "a door to " .. list .. " is impossible: both must lie on one server, without Cluster, and this"
     .. " account needs the right to it")
   refuse_if(found.ok ~= "none" and found.ok ~= "list", list .. " is a " .. tostring(found.ok) .. ", and no list")
   refuse_if(not redis.acl_check_cmd("LTRIM", list, "0", "-1"), "this account may not change " .. list)
   local format, source = string.match(text, "^([^\n]*)\n[^\n]*\n([^\n]*)\n")
-  local may_read = format ~= "rwq" or redis.acl_check_cmd("GET", source .. ":item:")
+  local item = source .. ":item:"
+  local may_read = format ~= "rwq" or redis.acl_check_cmd("GET", item) and redis.acl_check_cmd("STRLEN", item)
   refuse_if(not may_read, "this account may not read the keys " .. source .. ":item:<id>")
   local job = (string.match(source, "^(.-):queue:") or "") .. ":job:"
   local may_end = format ~= "rq-json" or redis.acl_check_cmd("HSET", job, "status", "")
@@ -49,7 +57,9 @@ if text ~= "" then
     refuse_if(doors[i] ~= name and its_list == list, "door " .. doors[i] .. " has the list " .. list .. " already")
   end
   refuse_if(had == "" and #doors >= 2 * MOST, "there are " .. MOST .. " doors already")
-  stage.check_room(string.match(text, "^[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)\n"))
+  local queue = string.match(text, "^[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)\n")
+  stage.check_room(queue)
+  stage.know_queue(queue) -- so that those who serve it by pattern look behind the door
   set_fields({ key, name, text })
 else
   del_fields({ key, name })

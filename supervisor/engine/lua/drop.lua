@@ -28,6 +28,7 @@
 --- @include recurrence
 --- @include retention
 --- @include acts
+--- @rest
 local queue, part, offset, count = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local of_lane, kind, data = ARGV[6], ARGV[7], ARGV[8]
 local lane = string.match(part, "^lane:(.*)$")

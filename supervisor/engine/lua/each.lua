@@ -25,6 +25,7 @@
 --- @include chosen
 --- @include priorities
 --- @include acts
+--- @rest
 local choice, argument, failure = choice_in(ARGV[3]), ARGV[4], ARGV[5]
 local MOST_CHILDREN = 5000 -- read within 20 ms; jobs may depend on the rest
 local chosen, order, needed, cancelled = {}, {}, {}, {}

@@ -10,20 +10,23 @@
 --           depends, running. Without a queue in the choice those of all queues, queue by queue
 -- ARGV[3]   places to look through after these: batchjobs, batchfailed, group, tag, failed, complete; from the end if
 --           a "-" precedes
--- ARGV[4]   cursor, "" = from the beginning: the lines queue, first put of the queue, place, lane, score, member
+-- ARGV[4]   cursor, "" = from the beginning: the lines queue, first put of the queue, place, walk, lane, score, member.
+--           walk is where in the lanes: "turns" or "paused", and the cursor of ZSCAN or HSCAN
 -- ARGV[5]   choice, as in include/chosen.lua
 -- ARGV[6]   count, the most jobs to return, 1 to 1000
 --
 -- Returns   array: number of jobs in the places, -1 for those of all queues; how many this call has looked at; cursor
 --           of the next call, "" at the end; then jid, state, jid, state … A cursor names the last job that was looked
 --           at by its score and member, so that jobs that leave their place shift nothing. A job that gets another
---           score meanwhile may come twice, or not at all.
+--           score meanwhile may come twice, or not at all. So may the jobs of a lane that is paused or unpaused, or
+--           while hundreds of lanes come or go. Up to some hundred lanes come in the order of their names, more of
+--           them in an order of Redis' own.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include this_layout
 --- @include clock
 --- @include lanes
---- @include lane_names
+--- @include lanes
 --- @include chosen
 --- @include ranks
 --- @include stored
@@ -31,9 +34,9 @@ local STEP = 1000 -- jobs and places that a call looks at
 local AT_ONCE = 100 -- jobs of one read
 local FIELDS = { "queue", "state", "parked", "group", "seq", "klass", "lane", "batch", "put" }
 local choice, count = choice_in(ARGV[5]), tonumber(ARGV[6])
-local cursor = { string.match(ARGV[4], "^([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n(.*)$") }
-local from = { queue = cursor[1], first_put = cursor[2], place = cursor[3], lane = cursor[4] }
-local score, member = cursor[5], cursor[6]
+local cursor = { string.match(ARGV[4], "^" .. string.rep("([^\n]*)\n", 6) .. "(.*)$") }
+local from = { queue = cursor[1], first_put = cursor[2], place = cursor[3], walk = cursor[4], lane = cursor[5] }
+local score, member = cursor[6], cursor[7]
 local is_at_cursor = ARGV[4] == "" -- places before the one that the cursor names are skipped
 local left, looked, stopped_at = STEP, 0, ""
 local answer = { 0, 0, "" }
@@ -65,7 +68,8 @@ local function bounds_of(name, key)
 end
 
 local function stop(place, at_score, at_member)
-  stopped_at = table.concat({ place.queue, place.first_put, place.word, place.lane, at_score, at_member }, "\n")
+  local at = { place.queue, place.first_put, place.word, place.walk, place.lane, at_score, at_member }
+  stopped_at = table.concat(at, "\n")
 end
 
 -- Examine some members with their scores. Return whether there is room for further jobs.
@@ -120,24 +124,43 @@ local function look_through(place, is_resumed)
   end
 end
 
--- Return the lanes of a queue from one on, by name: at least those that one call can look through.
-local function lanes_from(queue, lane)
-  if choice.lane then return { choice.lane } end
-  local names = {}
-  for _, name in ipairs((lane_names(queue))) do
-    if name ~= "" and (name == lane or lane < name) then names[#names + 1] = name end
-  end
-  --   To sort only those saves time where there are tens of thousands.
-  while #names > 2 * STEP do
-    local pivot, lower = names[math.floor(#names / 2)], {}
-    for _, name in ipairs(names) do
-      if not (pivot < name) then lower[#lower + 1] = name end
-    end
-    if #lower <= STEP or #lower == #names then break end -- else lanes behind them would count as looked at
-    names = lower
+-- Return some lanes of a queue by name, and where the walk goes on, "" at the end: first through the lanes that have
+-- turns, then through those that have none because they are paused. What is there all the while comes once.
+local function some_lanes(queue, walk)
+  local index, names = lanes.index(queue), {}
+  local part, at = string.match(walk, "^(%l+)(%d+)$")
+  local is_of_turns = part == "turns"
+  local found = is_of_turns and redis.call("ZSCAN", index, at, "COUNT", 1)
+    or redis.call("HSCAN", P .. "lanes:" .. queue, at, "COUNT", 1)
+  for i = 1, #found[2], 2 do
+    local lane = is_of_turns and found[2][i] or string.match(found[2][i], "^paused:(.+)$")
+    if lane and lane ~= "" and (is_of_turns or not redis.call("ZSCORE", index, lane)) then names[#names + 1] = lane end
   end
   table.sort(names)
-  return names
+  return names, found[1] ~= "0" and part .. found[1] or is_of_turns and "paused0" or ""
+end
+
+-- Look through the lines of all lanes of a queue, behind the cursor if it is in one of them.
+local function look_through_lanes(place, is_resumed)
+  place.walk = is_resumed and from.walk ~= "" and from.walk or "turns0"
+  local first = is_resumed and from.lane or ""
+  while place.walk ~= "" do
+    place.lane = ""
+    if left <= 0 then
+      stop(place, "", "")
+      return
+    end
+    local names, further = some_lanes(place.queue, place.walk)
+    if #names == 0 then left = left - 1 end
+    for _, lane in ipairs(names) do
+      if not (lane < first) then
+        place.lane = lane
+        look_through(place, is_resumed and lane == from.lane)
+        if stopped_at ~= "" then return end
+      end
+    end
+    place.walk, first = further, ""
+  end
 end
 
 local function visit(words, queue, first_put)
@@ -146,14 +169,13 @@ local function visit(words, queue, first_put)
     if is_at_cursor or is_resumed then
       is_at_cursor = true
       local sign, name = string.match(word, "^(-?)(.*)$")
-      local names = name == "lanes" and lanes_from(queue, is_resumed and from.lane or "") or { "" }
-      for _, lane in ipairs(names) do
-        local place = {
-          queue = queue, first_put = first_put, word = word, name = name, lane = lane, is_backward = sign == "-",
-        }
-        look_through(place, is_resumed and lane == from.lane)
-        if stopped_at ~= "" then return end
-      end
+      local place = {
+        queue = queue, first_put = first_put, word = word, name = name, walk = "", is_backward = sign == "-",
+        lane = name == "lanes" and choice.lane or "",
+      }
+      local look = name == "lanes" and not choice.lane and look_through_lanes or look_through
+      look(place, is_resumed)
+      if stopped_at ~= "" then return end
     end
   end
 end

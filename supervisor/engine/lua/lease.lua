@@ -45,6 +45,7 @@
 --- @include quick_lease
 --- @include picking
 --- @include turns
+--- @rest
 local worker, number = ARGV[2], tonumber(ARGV[3])
 local count, starting, ttl = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local order, exchange = ARGV[8], P .. "worker:" .. worker

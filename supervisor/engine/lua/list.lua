@@ -21,6 +21,7 @@
 --- @include freed
 --- @include lane_names
 --- @include stored
+--- @rest
 local state, queue, offset, count = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local MOST_READ = 10000
 local jids = {}

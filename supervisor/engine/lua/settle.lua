@@ -46,6 +46,7 @@
 --- @include stage
 --- @include retention
 --- @include replay
+--- @rest
 local worker, number = ARGV[2], tonumber(ARGV[3])
 local ARGUMENTS = {
   complete = 1, advance = 6, retry = 4, fail = 4, release = 3, died = 3, unknown = 1, misfit = 2, ["return"] = 0,

@@ -27,6 +27,7 @@
 --- @include queues
 --- @include batches
 --- @include depths
+--- @rest
 local count, takeover, offset, worker = tonumber(ARGV[2]), ARGV[3] == "1", tonumber(ARGV[4]), ARGV[5]
 local VISITED = 200 -- 10 ms, while Redis does nothing else
 local MOST_READ = 1000 -- idle ones cost little

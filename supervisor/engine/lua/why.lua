@@ -25,9 +25,9 @@
 --- @include lanes
 --- @include memory
 --- @include overdue
+--- @include remembered
 --- @rest
 local WORKERS, SKILLS, NAMED, GENERATIONS, PEERS_MS = 1000, 1000, 5, 100, 3600000
-local REMEMBERED, REMEMBERED_MS = 10000, 604800000 -- as in retention.lua
 local ACTS, NAMES_OF_ACT = 1000, 20 -- that are looked at; that acts.lua names at the most
 local jid, queue = ARGV[2], ARGV[3]
 local answer = { false }

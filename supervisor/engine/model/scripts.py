@@ -2,13 +2,13 @@
 
 Must not do I/O beyond reading the script files. A line `--- @include name` is replaced by lua/include/name.lua, once,
 at its first mention. An include with the line `--- @module` becomes a table whose functions are defined at the first
-call. What follows a line `--- @rest` becomes a function of its own: a Lua function has at most 200 local variables, and
-a call that ends before that line pays for none of those behind it.
+call. What follows a line `--- @rest` becomes a function of its own: a call that ends before that line pays for none of
+those behind it. A Lua function has at most 200 local variables, and references at most 60 of outer functions.
 """
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,9 @@ from supervisor.engine.model.errors import StoreUnavailable
 
 _MODULE = "--- @module\n"
 _REST = "--- @rest\n"
-_GROUP = 4  # modules defined together; a Lua function can reference 60 outer names
+_MOST_OUTER = 50  # names that modules which are defined together reference
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_DECLARED = re.compile(r"^local (?:function )?([\w, ]+)", re.MULTILINE)
 _INCLUDE = re.compile(r"^--- @include (\w+)\n", re.MULTILINE)
 _LUA = Path(__file__).parents[1] / "lua"
 
@@ -65,6 +67,11 @@ def _module(name: str) -> tuple[str, str]:
     return "".join(needed[0] for needed in _INCLUDE.finditer(body)), _INCLUDE.sub("", body).replace(_MODULE, "")
 
 
+@cache
+def _names(text: str) -> frozenset[str]:
+    return frozenset(_NAME.findall(text))
+
+
 def _resolve(text: str, seen: set[str], modules: dict[str, str]) -> str:
     def included(found: re.Match[str]) -> str:
         name = found[1]
@@ -79,8 +86,8 @@ def _resolve(text: str, seen: set[str], modules: dict[str, str]) -> str:
     return _INCLUDE.sub(included, text)
 
 
-def _definitions(modules: Mapping[str, str]) -> str:
-    """Return the Lua code that declares the modules as tables, each filled at its first use.
+def _definitions(head: str, modules: Mapping[str, str]) -> str:
+    """Return the Lua code behind `head` that declares the modules as tables, each filled at its first use.
 
     Defining a function costs as much as a Redis call, and most calls of a script need few functions. All modules of a
     script can call each other.
@@ -89,15 +96,25 @@ def _definitions(modules: Mapping[str, str]) -> str:
         return ""
     text = _resolve("--- @include modules\n", set(), {})
     text += f"local {', '.join(modules)} = {', '.join('{}' for _ in modules)}\n"
-    for group in _batches(list(modules), _GROUP):
+    declared = {name.strip() for names in _DECLARED.findall(head) for name in names.split(",")}
+    for group in _groups(modules, declared | modules.keys()):
         bodies = "".join(f"[{name}] = function({name})\n{modules[name]}end,\n" for name in group)
         text += f"modules(function() return {{\n{bodies}}} end, {', '.join(group)})\n"
     return text
 
 
-def _batches(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    for first in range(0, len(names), size):
-        yield names[first : first + size]
+def _groups(modules: Mapping[str, str], declared: set[str]) -> Iterator[list[str]]:
+    """Yield the names of modules that are defined together. Such a group references only so many declared names."""
+    group: list[str] = []
+    outer: set[str] = set()
+    for name, body in modules.items():
+        needed = declared & _names(body)
+        if group and len(outer | needed) > _MOST_OUTER:
+            yield group
+            group, outer = [], set()
+        group.append(name)
+        outer |= needed
+    yield group
 
 
 def load(name: str) -> Script:
@@ -110,9 +127,9 @@ def _text_of(name: str) -> str:
     modules: dict[str, str] = {}
     text = source(name)
     end = max((found.end() for found in _INCLUDE.finditer(text)), default=0)
-    head, rest = _resolve(text[:end], seen, modules), text[end:]
-    quick, mark, rest = (head + _definitions(modules) + rest).partition(_REST)
-    return f"{quick}return (function()\n{rest}end)()\n" if mark else quick
+    head = _resolve(text[:end], seen, modules)
+    text = head + _definitions(head, modules) + text[end:]
+    return text.replace(_REST, "return (function()\n") + text.count(_REST) * "end)()\n"
 
 
 PUT = load("put")
@@ -172,6 +189,8 @@ FIND = load("find")
 EACH = load("each")
 CANCELLED = load("cancelled")
 AUDIT = load("audit")
+NOTE = load("note")
+UNHEARD = load("unheard")
 WHY = load("why")
 AWAIT = load("await")
 FOLLOW = load("follow")

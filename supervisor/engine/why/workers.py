@@ -21,7 +21,7 @@ _UNKNOWN_TO_ALL: Final = "no-handler"
 _ORDER: Final = ("worker-silent", "worker-stopped", "memory-budget", "children-busy")
 _NAMED: Final = 3
 #: Redis is slow if exchanges with it take so long on the mean.
-_SLOW_MS: Final = 100
+SLOW_MS: Final = 100
 
 
 class _Obstacle(NamedTuple):
@@ -80,7 +80,7 @@ def none_is_free(facts: Facts, answers: Answers, reason: str) -> Reason | None:
 def with_slow_redis(answers: Answers, reason: str, sentence: str) -> Reason:
     """Add that Redis answers all these workers slowly. It is the reason where jobs only wait for a worker."""
     took_ms = {name: _exchange_ms(status) for name, status in answers.items() if status is not None}
-    if not took_ms or min(took_ms.values()) < _SLOW_MS:
+    if not took_ms or min(took_ms.values()) < SLOW_MS:
         return reason, sentence
     slow = [f"{name} only after {ms:,.0f} ms" for name, ms in took_ms.items()]
     code = "redis-slow" if reason in _WAITS_FOR_A_WORKER else reason

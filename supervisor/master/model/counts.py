@@ -98,6 +98,7 @@ class MasterCounts:
         self.lost = 0  # leases
         self.handed_back = 0  # jobs handed back to the front, never started
         self.swept = 0  # jobs of lost workers
+        self.link_lost: tuple[float, str] | None = None  # when the last connection to Redis was lost (monotonic s), why
         self.lines_dropped = 0  # printed lines that were too many for the log, of children that are closed
         self._turns = (0.0, 0.0)  # the longest turn of the previous window and of this one
         self._window_until_at = 0.0

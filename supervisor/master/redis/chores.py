@@ -1,4 +1,5 @@
-"""Speaks for the whole namespace: sweeps, puts jobs of cron recurrences, looks at the backlog.
+"""Speaks for the whole namespace: sweeps, puts jobs of cron recurrences, looks at the backlog, and logs the cancels of
+jobs that no worker had.
 
 Runs in the master. Does no I/O.
 """
@@ -7,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from supervisor.engine.commands import maintenance, queue_counts, recurrences, workers
-from supervisor.engine.commands.maintenance import SWEEP_COUNT, Swept
+from supervisor.engine.commands.maintenance import SWEEP_COUNT, CancelledUnheld, Swept
 from supervisor.engine.commands.queue_counts import Depths
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
@@ -19,6 +20,7 @@ from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.concerns_watch import ConcernsWatch
 from supervisor.master.redis.maintenance import Duties, Maintenance
 from supervisor.master.redis.speaker import TimedSpeaker
+from supervisor.ops.events import Events
 
 
 class Chores(TimedSpeaker):
@@ -32,6 +34,7 @@ class Chores(TimedSpeaker):
         backlog: Backlog,
         concerns: ConcernsWatch,
         counts: MasterCounts,
+        events: Events,
     ) -> None:
         self._identity = identity
         self._serving = serving
@@ -41,10 +44,13 @@ class Chores(TimedSpeaker):
         self._backlog = backlog
         self._concerns = concerns
         self._counts = counts
+        self._events = events
+        self._has_connected = False  # since the last look
 
     def connected(self, now_at: float) -> None:
         self._maintenance.begin(now_at)
         self._backlog.forget_said()
+        self._has_connected = True
 
     def deadline_at(self) -> float:
         return min(self._maintenance.due_at, self._backlog.deadline_at()) if self._admission.is_open else math.inf
@@ -54,6 +60,9 @@ class Chores(TimedSpeaker):
             return ()
         due = self._maintenance.due(now_at)
         parts = self._maintain(due) if due is not None else []
+        if self._has_connected or (due is not None and due.sweep):
+            self._has_connected = False
+            parts.append(Part(maintenance.unheard(), self._on_unheard))
         if self._backlog.take_look(now_at, due is not None and due.sweep):
             parts += self._look(now_at)
         desired = self._backlog.take_to_say()
@@ -75,6 +84,10 @@ class Chores(TimedSpeaker):
     def _on_swept(self, swept: Swept) -> None:
         self._counts.swept += swept.taken
         self._maintenance.on_swept(swept)
+
+    def _on_unheard(self, cancelled: Sequence[CancelledUnheld]) -> None:
+        for job in cancelled:
+            self._events.emit("job.cancelled", jid=job.jid, klass=job.klass, queue=job.queue, by=job.by)
 
     def _look(self, now_at: float) -> list[Part]:
         # The answer about the queues is the last, because others wait for it.

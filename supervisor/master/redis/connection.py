@@ -12,6 +12,7 @@ from supervisor.engine.commands.leasing import ResumeResult
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.transport.link import LayoutRefused, LinkLost
 from supervisor.engine.worker.session import Session
+from supervisor.master.model.counts import MasterCounts
 from supervisor.master.redis.idle_exit import IdleExit
 from supervisor.master.redis.leasing import Leasing
 from supervisor.master.redis.redis_pump import RedisPump
@@ -29,6 +30,7 @@ class Connection:
         resuming: Resuming,
         leasing: Leasing,
         idle_exit: IdleExit,
+        counts: MasterCounts,
         events: Events,
     ) -> None:
         self._session = session
@@ -37,6 +39,7 @@ class Connection:
         self._resuming = resuming
         self._leasing = leasing
         self._idle_exit = idle_exit
+        self._counts = counts
         self._events = events
         self._is_away = False  # Redis was there, and was lost
         self.has_failed = False  # Redis could not be used at the start
@@ -86,6 +89,7 @@ class Connection:
     def on_lost(self, lost: LinkLost) -> None:
         retry_in_s = self._session.lose()
         self._is_away = self._session.has_begun
+        self._counts.link_lost = clock.monotonic(), str(lost)
         self._events.emit_throttled("redis.lost", str(lost), retry_in_s=round(retry_in_s, 2))
 
     def _on_refused(self, script: str, message: str) -> None:

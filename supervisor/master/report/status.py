@@ -3,6 +3,7 @@
 Reads what the master's parts know, and looks at no file and no process.
 """
 
+from collections.abc import Iterable
 from functools import cache
 from itertools import islice
 from typing import Any, Final
@@ -21,6 +22,7 @@ from supervisor.master.processes.zygotes import Zygotes
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.report.state import State
 from supervisor.master.requests.stack_dump import describe
+from supervisor.ops.events import Events
 
 #: Further children are only counted, because an answer has its limits.
 _MOST_CHILDREN: Final = 1000
@@ -31,16 +33,26 @@ _STOPPING: Final = "stopping"
 class JobStatus:
     """The master's counts and measurements, the last failures, and the number of jobs that wait."""
 
-    def __init__(self, counts: MasterCounts, failures: RecentFailures, backlog: Backlog) -> None:
+    def __init__(self, counts: MasterCounts, failures: RecentFailures, backlog: Backlog, events: Events) -> None:
         self._counts = counts
         self._failures = failures
         self._backlog = backlog
+        self._events = events
 
     @property
-    def exchange_ms(self) -> float | None:
-        """How long the recent exchanges with Redis have taken."""
-        recent_s = self._counts.recent_exchange_s
-        return None if recent_s is None else round(recent_s * 1000, 3)
+    def redis(self) -> dict[str, Any]:
+        """How long the recent exchanges with Redis have taken, how often the link was made anew, and its last loss."""
+        recent_s, lost = self._counts.recent_exchange_s, self._counts.link_lost
+        return {
+            "exchange_ms": None if recent_s is None else round(recent_s * 1000, 3),
+            "reconnects": self._events.counts["redis.connected"],
+            "lost": lost and {"ago_s": round(clock.monotonic() - lost[0], 3), "message": lost[1]},
+        }
+
+    def log(self, children: Iterable[ChildHandle]) -> dict[str, Any]:
+        """How many lines of the log nobody has read, and how many printed ones were more than the log takes."""
+        printed = self._counts.lines_dropped + sum(child.output.dropped for child in children)
+        return {"dropped": self._events.dropped, "printed_dropped": printed}
 
     def status(self) -> dict[str, Any]:
         return {
@@ -98,8 +110,9 @@ class Status:
                 "connected": session.connected,
                 "url": session.url,
                 "server": session.server,
-                "exchange_ms": self._jobs.exchange_ms,
+                **self._jobs.redis,
             },
+            "log": self._jobs.log(children),
             "sandbox": dict(self._zygotes.sandbox),
             "sandbox_levels": self._zygotes.sandbox_levels,
             **self._jobs.status(),
@@ -121,6 +134,7 @@ def _child_status(child: ChildHandle) -> dict[str, Any]:
         "jobs": len(child.runs),
         "ahead": len(child.sent) - len(child.runs),
         "ends": child.retire_reason,
+        "lines_dropped": child.output.dropped,
     }
 
 

@@ -17,6 +17,7 @@ from supervisor.master.model.slots import Slots
 from supervisor.master.processes.process_manager import ProcessManager
 from supervisor.master.processes.scaling import Scaling
 from supervisor.master.redis.leasing import Leasing
+from supervisor.master.redis.own_acts import OwnActs
 from supervisor.ops.events import Events
 
 #: A second TERM or INT within this time is part of the first request, because inits and shells send it twice.
@@ -34,6 +35,7 @@ class Controls:
         placing: Placing,
         leasing: Leasing,
         slots: Slots,
+        own_acts: OwnActs,
         events: Events,
     ) -> None:
         self._drain = drain
@@ -42,6 +44,7 @@ class Controls:
         self._placing = placing
         self._leasing = leasing
         self._slots = slots
+        self._own_acts = own_acts
         self._events = events
 
     def _check_serving(self) -> None:
@@ -78,6 +81,7 @@ class Controls:
         self._check_serving()
         if not self._placing.pause():
             return "nothing: it is paused already"
+        self._own_acts.note("pause", by)
         self._events.emit("master.paused", **by.fields, running=self._slots.busy)
         return f"is paused: it starts no job; running, and going on: {self._slots.busy}"
 
@@ -87,6 +91,7 @@ class Controls:
         if not self._placing.resume():
             return "nothing: it is not paused"
         self._leasing.lease_soon()
+        self._own_acts.note("resume", by)
         self._events.emit("master.resumed", **by.fields)
         return "starts jobs again"
 
@@ -96,6 +101,7 @@ class Controls:
         """`on_done` is called once, with the result."""
         self._check_serving()
         self._scaling.refresh(by)
+        self._own_acts.note("reload", by)
         self._processes.reload(str(by), None if on_done is None else lambda done: on_done(self._result(done)))
         return "loads the handlers anew; until the new ones have proved themselves nothing changes"
 
@@ -111,11 +117,18 @@ class Controls:
 
     def more(self, by: By) -> str:
         self._check_serving()
-        return _scaled(self._scaling.more(by))
+        return self._scaled(self._scaling.more(by), by)
 
     def fewer(self, by: By) -> str:
         self._check_serving()
-        return _scaled(self._scaling.fewer(by))
+        return self._scaled(self._scaling.fewer(by), by)
+
+    def _scaled(self, scaled: Answer, by: By) -> str:
+        now, before = scaled["now"], scaled["before"]
+        if now == before:
+            return f"nothing: it stays at {now}"
+        self._own_acts.note("scale", by, {name: scaled[name] for name in ("fewest", "most")})
+        return f"goes from {before} to {now} processes"
 
     def scale(self, fewest: int | None, most: int, by: By) -> Answer:
         """`fewest` None: as many as the machine has room for."""
@@ -125,8 +138,3 @@ class Controls:
 
 def _jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count} jobs"
-
-
-def _scaled(scaled: Answer) -> str:
-    now, before = scaled["now"], scaled["before"]
-    return f"goes from {before} to {now} processes" if now != before else f"nothing: it stays at {now}"

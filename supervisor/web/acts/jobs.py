@@ -144,6 +144,12 @@ async def untrack(call: ActCall) -> dict[str, Any]:
     return {"tracked": False}
 
 
+async def log(call: ActCall) -> dict[str, Any]:
+    """Write a line into the history of a job."""
+    await call.client.log(call.fields["jid"], call.fields["message"], call.fields.get("data"))
+    return {"logged": [call.fields["jid"]]}
+
+
 async def depend(call: ActCall) -> dict[str, Any]:
     """Let a job that waits for others wait for these, too."""
     await (await _job(call)).depend(*call.fields["jids"])
@@ -214,6 +220,10 @@ ACTS: Final = (
     WebAct("untag", "/jobs/{jid}/untag", untag, (JID, _TAGS), page=_ON_JOB),
     WebAct("track", "/jobs/{jid}/track", track, (JID,), page=_ON_JOB),
     WebAct("untrack", "/jobs/{jid}/untrack", untrack, (JID,), page=_ON_JOB),
+    WebAct(
+        "log", "/jobs/{jid}/log", log,
+        (JID, Field("message", "the line", is_required=True), Field("data", "data beside it", "json")), page=_ON_JOB,
+    ),
     WebAct(
         "depend", "/jobs/{jid}/depend", depend,
         (JID, Field("jids", "the jobs to wait for", "names", is_required=True)), page=_ON_JOB,

@@ -12,6 +12,8 @@ from supervisor.web.pages.page import BadParameter, Missing
 
 _QUEUE: Final = Field("queue", "its name", is_required=True)
 _LANE: Final = Field("lane", "the lane", is_required=True)
+_CONFIRM: Final = Field("confirm", "its name again", is_required=True)
+_STOP: Final = Field("stop", "running jobs, too", "yes")
 _KEY: Final = Field("key", "its key", is_required=True)
 _BATCH: Final = Field("batch", "its id", is_required=True)
 
@@ -30,9 +32,18 @@ async def unpause_queue(call: ActCall) -> dict[str, Any]:
 
 async def delete_queue(call: ActCall) -> dict[str, Any]:
     """Delete the jobs of a queue that do not run, in steps. `confirm` repeats its name."""
-    queue = call.fields["queue"]
-    if call.fields["confirm"] != queue:
-        raise BadParameter(f"confirm must be the name of the queue, {queue}, not {call.fields['confirm']!r:.100}")
+    return await _delete(call, "queue", None)
+
+
+async def delete_lane(call: ActCall) -> dict[str, Any]:
+    """Delete the jobs of a lane that do not run, in steps. `confirm` repeats its name. Its weight and pause stay."""
+    return await _delete(call, "lane", call.fields["lane"])
+
+
+async def _delete(call: ActCall, kind: str, lane: str | None) -> dict[str, Any]:
+    queue, name = call.fields["queue"], call.fields[kind]
+    if call.fields["confirm"] != name:
+        raise BadParameter(f"confirm must be the name of the {kind}, {name}, not {call.fields['confirm']!r:.100}")
     calls, stop = calls_of(call.client), call.fields.get("stop", False)
 
     def ended(result: Deleted) -> str:
@@ -42,12 +53,19 @@ async def delete_queue(call: ActCall) -> dict[str, Any]:
     act = await call.bulk.follow(
         call.client,
         call.visitor,
-        f"delete the jobs of queue {queue}",
-        lambda told: deleting.delete(queue, None, "stop" if stop else "finish", calls.clock, calls.actor, told),
+        f"delete the jobs of {kind} {name}",
+        lambda told: deleting.delete(queue, lane, "stop" if stop else "finish", calls.clock, calls.actor, told),
         ended,
         Deleted.of_all,
     )
     return act.shown()
+
+
+async def forget_queue(call: ActCall) -> dict[str, Any]:
+    """Take an empty queue off the list of queues."""
+    if not await call.client.queue(call.fields["queue"]).forget():
+        raise Missing(f"there is no queue {call.fields['queue']}")
+    return {"forgotten": call.fields["queue"]}
 
 
 async def pause_lane(call: ActCall) -> dict[str, Any]:
@@ -125,9 +143,11 @@ ACTS: Final = (
     WebAct("pause_queue", "/queues/{queue}/pause", pause_queue, (_QUEUE,), page=("queue", "queue")),
     WebAct("unpause_queue", "/queues/{queue}/unpause", unpause_queue, (_QUEUE,), page=("queue", "queue")),
     WebAct(
-        "delete_queue", "/queues/{queue}/delete", delete_queue,
-        (_QUEUE, Field("confirm", "its name again", is_required=True), Field("stop", "running jobs, too", "yes")),
-        page=("bulk", "act"),
+        "delete_queue", "/queues/{queue}/delete", delete_queue, (_QUEUE, _CONFIRM, _STOP), page=("bulk", "act")
+    ),
+    WebAct("forget_queue", "/queues/{queue}/forget", forget_queue, (_QUEUE,), page=("queues",)),
+    WebAct(
+        "delete_lane", "/lanes/{queue}/delete", delete_lane, (_QUEUE, _LANE, _CONFIRM, _STOP), page=("bulk", "act")
     ),
     WebAct("pause_lane", "/lanes/{queue}/pause", pause_lane, (_QUEUE, _LANE), page=("lanes", "queue")),
     WebAct("unpause_lane", "/lanes/{queue}/unpause", unpause_lane, (_QUEUE, _LANE), page=("lanes", "queue")),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from supervisor.engine.model.bounds import MOST
 from supervisor.setting_values import parse_processes
 from supervisor.web.acts.act import ActCall, Do, Field, WebAct
 from supervisor.web.pages.page import BadParameter
@@ -52,6 +53,16 @@ async def serve(call: ActCall) -> dict[str, Any]:
     return {"queues": queues, "order": order}
 
 
+async def deregister(call: ActCall) -> dict[str, Any]:
+    """Forget a worker. Its jobs go to the front of their queues; a supervisor that lives stops them, and goes on."""
+    return {"handed_back": await call.client.deregister(call.fields["worker"])}
+
+
+async def sweep(call: ActCall) -> dict[str, Any]:
+    """Take up to 1,000 jobs from lost workers now. Supervisors do so by themselves."""
+    return {"taken": await call.client.sweep(MOST)}
+
+
 async def stacks(call: ActCall) -> dict[str, Any]:
     """Return the Python stacks of a supervisor's children.
 
@@ -87,5 +98,7 @@ ACTS: Final = (
          Field("order", "strict, round-robin, random or weighted")),
         page=("supervisor", "worker"),
     ),
+    WebAct("deregister", "/supervisors/{worker}/deregister", deregister, (_WORKER,), page=("supervisors",)),
+    WebAct("sweep", "/sweep", sweep, page=("supervisors",)),
     WebAct("stacks_supervisor", "/supervisors/{worker}/stacks", stacks, (_WORKER,), shows="stacks"),
 )  # fmt: skip

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from supervisor.cli.lib.shown import pause_words
 from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.commands import batches
+from supervisor.engine.why.batches import conclude_batch
 from supervisor.web.pages.jobs import row
 from supervisor.web.pages.page import Missing, Parameter, Parameters, Site, WebPage, number, required
 
@@ -35,7 +36,8 @@ async def read_one(site: Site, asked: Parameters) -> dict[str, Any]:
     if looked is None:
         raise Missing(f"there is no batch {batch_id}, or it has ended more than seven days ago")
     failed = await site.client.jobs(*looked.failed) if looked.failed else []
-    return {"batch": _shown(looked.record), "failed_jobs": [row(job) for job in failed if job is not None]}
+    why = conclude_batch(batch_id, looked.record).sentence
+    return {"batch": _shown(looked.record), "why": why, "failed_jobs": [row(job) for job in failed if job is not None]}
 
 
 def _shown(record: "BatchRecord") -> dict[str, Any]:

@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 from supervisor import clock
 from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.commands import choices, job_queries
-from supervisor.web.choosing import CONDITIONS, choice_of
+from supervisor.web.choosing import CHOICE, CONDITIONS, choice_of
 from supervisor.web.pages.cursor import Cursor, read_cursor
-from supervisor.web.pages.page import BadParameter, Parameter, Parameters, Site, WebPage, number
+from supervisor.web.pages.page import Parameter, Parameters, Site, WebPage, number
 
 if TYPE_CHECKING:
     from supervisor.engine.client.async_client import AsyncClient
     from supervisor.engine.model.jobs import JobRecord
 
+_PLAIN: Final = (
+    "jid", "klass", "queue", "lane", "state", "priority", "tags", "put_unix", "due_unix", "worker", "failures",
+    "deaths", "interruptions", "limit",
+)  # fmt: skip
+#: The fields of each row of a list.
+COLUMNS: Final = (*_PLAIN, "progress", "message")
 _SHOWN: Final = 50
 MOST_SHOWN: Final = 200
 #: No further step begins after this time, whether the list is full or not.
@@ -27,8 +33,6 @@ _FURTHER_S: Final = 0.5
 async def read(site: Site, asked: Parameters) -> dict[str, Any]:
     """Return up to `count` chosen jobs behind `cursor`, where the next ones begin, and how many were looked at."""
     state, count = asked.get("state"), number(asked, "count", _SHOWN, MOST_SHOWN)
-    if state and state not in choices.STATES:
-        raise BadParameter(f"state must be one of {', '.join(choices.STATES)}, not {state!r:.100}")
     choice, cursor = choice_of(asked), read_cursor(asked.get("cursor"))
     jids, following, size = await _found(site.client, choice, cursor, max(count, 1))
     jobs = await calls_of(site.client).call(job_queries.jobs, jids) if jids else []
@@ -61,24 +65,8 @@ async def _found(
 
 def row(job: "JobRecord") -> dict[str, Any]:
     """Return what a list shows of a job. Large values may have been left out of its record."""
-    return {
-        "jid": job.jid,
-        "klass": job.klass,
-        "queue": job.queue,
-        "lane": job.lane,
-        "state": job.state,
-        "priority": job.priority,
-        "tags": job.tags,
-        "put_unix": job.put_unix,
-        "due_unix": job.due_unix,
-        "worker": job.worker,
-        "failures": job.failures,
-        "deaths": job.deaths,
-        "interruptions": job.interruptions,
-        "limit": job.limit,
-        "progress": job.progress._asdict() if job.progress else None,
-        "message": _message(job),
-    }
+    plain = {name: getattr(job, name) for name in _PLAIN}
+    return {**plain, "progress": job.progress._asdict() if job.progress else None, "message": _message(job)}
 
 
 def _message(job: "JobRecord") -> str | None:
@@ -93,8 +81,7 @@ PAGE = WebPage(
     "/jobs",
     read,
     (
-        Parameter("state", "jobs in this state; parked is not waiting, stalled not running", allowed=choices.STATES),
-        *(Parameter(name, meaning) for name, meaning in CONDITIONS.items()),
+        *CHOICE,
         Parameter("cursor", "the `next` of the answer before"),
         Parameter("count", f"most jobs to return (default: {_SHOWN})", most=MOST_SHOWN),
     ),

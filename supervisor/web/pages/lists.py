@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 from supervisor.cli.lib.shown import recurring_dict, rhythm_words
 from supervisor.cli.top.model import Pane
 from supervisor.engine.model.recurring import Recurring, next_times
+from supervisor.engine.why.supervisors import conclude_worker
 from supervisor.web.pages.overview import row_dict
 from supervisor.web.pages.page import Missing, Parameter, Parameters, Site, WebPage, number, required
 
@@ -75,9 +76,11 @@ async def read_supervisor(site: Site, asked: Parameters) -> dict[str, Any]:
     row = next((row for row in model.rows(Pane.SUPERVISORS, None) if row.key == name), None)
     if row is None and held.seen_unix is None:
         raise Missing(f"there is no supervisor {name}")
-    status = model.status(name) or {}
+    status, seen = model.status(name) or {}, model.snapshot
+    is_asked = seen is not None and (name in seen.status or name in seen.asked)
     return {
         "worker": name,
+        "why": conclude_worker(held, status or None, is_asked=is_asked).sentence,
         "now": row_dict(row) if row else None,
         "children": [row_dict(child) for child in model.rows(Pane.CHILDREN, name)],
         "status": status,

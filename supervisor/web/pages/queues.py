@@ -30,6 +30,7 @@ async def read_one(site: Site, asked: Parameters) -> dict[str, Any]:
     row = next((row for row in model.rows(Pane.QUEUES, None) if row.key == queue.name), None)
     return {
         "queue": queue.name,
+        "why": (await queue.why()).sentence,
         "counts": asdict(counts),
         "paused": pause_words(counts) if counts.paused else None,
         "now": row_dict(row) if row else None,

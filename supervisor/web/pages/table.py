@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from supervisor.web.pages import batches, bulk, job, jobs, lists, overview, queues, settings, why
+from supervisor.web.pages import audit, batches, bulk, job, jobs, lists, overview, queues, settings, why
 from supervisor.web.pages.page import WebPage
 
 PAGES: Final[tuple[WebPage, ...]] = (
@@ -25,6 +25,7 @@ PAGES: Final[tuple[WebPage, ...]] = (
     lists.SUPERVISOR,
     settings.DOORS,
     settings.CONFIG,
+    audit.PAGE,
 )
 #: The pages that the bar at the top leads to. Events have no reading: they are a stream.
 BAR: Final = (
@@ -39,5 +40,6 @@ BAR: Final = (
     "supervisors",
     "doors",
     "config",
+    "audit",
     "events",
 )

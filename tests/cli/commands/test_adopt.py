@@ -68,6 +68,7 @@ def test_queues_of_celery_are_shown_with_what_would_not_work(adopt, redis):
     before = {key: redis.dump(key) for key in redis.keys("*")}
     found = rows(adopt("celery", "--json"))
     assert found["celery"] | {"problems": {}} == {
+        "would_run": {"shop.add": 4},
         "queue": "celery", "list": "celery", "waiting": 12, "looked_at": 12, "door": "celery-celery", "why_not": None,
         "names": {"shop.add": 5, "shop.load": 1, "shop.zip": 1, "shop.yaml": 1, "shop.end": 1}, "problems": {},
     }  # fmt: skip
@@ -81,8 +82,22 @@ def test_queues_of_celery_are_shown_with_what_would_not_work(adopt, redis):
     }
     assert (found["mail"]["waiting"], found["mail"]["names"], len(found)) == (0, {}, 2)
     said = adopt("celery")
-    assert "nothing is changed; --apply adds the doors" in said.out
-    assert "taken by Celery's workers and not acknowledged, which no door takes: 1" in said.err
+    assert said.err == ""
+    lines = said.out.splitlines()
+    would_not = {line.removeprefix("queue celery: would not run, ") for line in lines if "would not run, " in line}
+    assert would_not == {f"{count} of 12: {problem}" for problem, count in found["celery"]["problems"].items()}
+    forced = "leasehold door add celery-celery --format celery --source celery --queue celery"
+    handlers = "supervisor.contrib.celery.adopt(app) makes handlers of the tasks of an application"
+    for line in (
+        "queue celery: would run: shop.add (4)",
+        "queue celery: it gets no door, because what would not run would be `broken`; to add one all the same: "
+        + forced,
+        "queue mail: nothing is against door celery-mail, which --apply adds",
+        "elsewhere: messages of Celery that its own workers hold and will finish, so that no door takes them: 1",
+        f'each name needs a handler of this name, such as @handler(name="shop.add"); {handlers}',
+        "nothing is changed; --apply adds 1 door",
+    ):
+        assert line in lines
     assert {key: redis.dump(key) for key in redis.keys("*")} == before
 
 
@@ -96,14 +111,21 @@ def test_doors_are_added_when_that_is_wanted(adopt, redis, other, namespace):
     with Client(f"unix://{other[0]}", namespace) as client:
         found = rows(adopt("sidekiq", "--json"))["low"]
         assert (found["names"], found["problems"]) == ({"Hard": 2}, {"it is no job of Sidekiq": 1})
-        assert "no door to low: entries would be broken" in adopt("sidekiq", "--apply").err
+        redis.lpush("queue:low", *(json.dumps({**job, **more}) for more in ({"bid": "b"}, {"encrypt": True})))
+        problems = rows(adopt("sidekiq", "--json"))["low"]["problems"]
+        assert {f"{what} are for Sidekiq's own worker" for what in ("batches", "encrypted arguments")} < set(problems)
+        redis.ltrim("queue:low", 2, -1)
+        assert "queue low: it gets no door, because what would not run" in adopt("sidekiq", "--apply").out
         assert client.doors.list() == []
         redis.lrem("queue:low", 0, json.dumps({"class": "Hard"}))
-        said = adopt("sidekiq", "--apply").err
-        assert "door sidekiq-low leads to queue low" in said
-        assert "schedule, of which a door takes those of its queue when they are due: 1" in said
+        said = adopt("sidekiq", "--apply")
+        assert said.err == "leasehold: door sidekiq-low leads from queue:low to queue low\n"
+        assert said.out.endswith("supervisors of these queues take what waits there: leasehold run --queue low\n")
+        assert "set schedule, from which a door takes those of its queue when they are due: 1" in said.out
         client.doors.add("sidekiq-low", format="sidekiq", source="queue:low", queue="low", klasses={"Hard": "Hard"})
-        assert "door sidekiq-low leads from queue:low to queue low already" in adopt("sidekiq", "--apply").err
+        for options in ((), ("--apply",)):
+            assert "door sidekiq-low leads from queue:low to queue low already" in adopt("sidekiq", *options).out
+        assert "nothing is changed; --apply adds 0 doors" in adopt("sidekiq").out
         assert client.doors.list()[0].klasses == {"Hard": "Hard"}
         (door,) = client.doors.list()
         assert (door.name, door.format, door.source, door.queue) == ("sidekiq-low", "sidekiq", "queue:low", "low")
@@ -116,8 +138,8 @@ def test_queue_whose_name_no_door_can_have_holds_up_no_other(adopt, redis, other
 
     redis.sadd("queues", "a" * 57, "b", "c" * 65)
     said = adopt("sidekiq", "--apply")
-    assert said.code == 0 and "door sidekiq-b leads to queue b" in said.err
-    assert "no door: name must have 1 to 64 bytes in UTF-8, not 65" in said.out
+    assert said.code == 0 and "door sidekiq-b leads from queue:b to queue b" in said.err
+    assert "can have no door of this name: name must have 1 to 64 bytes in UTF-8, not 65" in said.out
     found = rows(adopt("sidekiq", "--json"))
     assert [found[queue]["door"] for queue in ("a" * 57, "b", "c" * 65)] == [None, "sidekiq-b", None]
     with Client(f"unix://{other[0]}", namespace) as client:
@@ -147,9 +169,10 @@ def test_jobs_of_rq_are_shown_with_what_would_not_work(adopt, redis):
         "repeats are for RQ's own worker": 1,
         "it is not JSON": 1,
     }
-    notes = adopt("rq").err
-    assert "scheduled, which a door takes when they are due: 1" in notes
-    assert "taken by RQ's workers, which no door takes: 1" in notes
+    said = adopt("rq").out
+    assert "queue default: would run: shop.add (1)" in said
+    assert "scheduled jobs, which a door takes when they are due: 1" in said
+    assert "jobs of RQ that its own workers hold and will finish, so that no door takes them: 1" in said
 
 
 def test_door_to_a_queue_of_rq_is_added_when_that_is_wanted(adopt, redis, other, namespace):
@@ -158,7 +181,7 @@ def test_door_to_a_queue_of_rq_is_added_when_that_is_wanted(adopt, redis, other,
     redis.sadd("rq:queues", "rq:queue:default")
     redis.hset("rq:job:a", mapping={"data": zlib.compress(b'["shop.add", null, [1], {}]'), "status": "queued"})
     redis.rpush("rq:queue:default", "a")
-    assert "door rq-default leads to queue default" in adopt("rq", "--apply").err
+    assert "door rq-default leads from rq:queue:default to queue default" in adopt("rq", "--apply").err
     with Client(f"unix://{other[0]}", namespace) as client:
         (door,) = client.doors.list()
         assert (door.format, door.source, door.queue, door.waiting) == ("rq-json", "rq:queue:default", "default", 1)
@@ -174,6 +197,21 @@ def test_look_at_many_and_large_entries_is_bounded(adopt, redis):
     redis.delete("celery")
     redis.lpush("celery", *[message("shop.add")] * 500)
     assert rows(adopt("celery", "--json"))["celery"]["looked_at"] == 100
+
+
+def test_key_of_another_type_holds_up_no_other_queue(adopt, redis):
+    redis.sadd("rq:queues", "rq:queue:a", "rq:queue:b")
+    redis.set("rq:queue:a", "x")
+    redis.rpush("rq:queue:b", "job")
+    redis.set("rq:job:job", "x")
+    assert [row["problems"] for row in rows(adopt("rq", "--json")).values()] == [
+        {"the key rq:queue:a is a string, and no list": 1}, {"the key rq:job:job is a string, and no hash": 1},
+    ]  # fmt: skip
+    redis.set("celery", "x")
+    redis.sadd("_kombu.binding.celery", "celery\x06\x16\x06\x16celery", "mail\x06\x16\x06\x16mail")
+    found = rows(adopt("celery", "--json"))
+    assert found["celery"]["problems"] == {"the key celery is a string, and no list": 1}
+    assert found["mail"]["problems"] == {}
 
 
 def test_keys_of_another_type_are_told_in_one_sentence(adopt, redis):

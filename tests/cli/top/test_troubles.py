@@ -55,6 +55,8 @@ def test_nothing_is_wrong_with_served_queues_and_full_limits():
         (of_supervisor(longest_turn_s=1.5), "supervisor w-1: is short of processor time: a turn of its loop took 1.5s"),
         (of_supervisor(redis={"exchange_ms": 300.0}),
          "supervisor w-1: gets slow answers from Redis: an exchange takes 300ms"),
+        (of_supervisor(redis={"reconnects": 4, "lost": {"ago_s": 9.0, "message": "reset"}}),
+         "supervisor w-1: has lost its connection to Redis 4 times: reset"),
         ({"workers": [worker("c-1", stalled=1)]}, "supervisor c-1: is lost: the leases of its jobs have run out"),
     ],
 )  # fmt: skip

@@ -187,7 +187,33 @@ def test_thousands_of_lanes_are_each_visited_once(client, queue):
         page = calls.call(choices.find, Choice("q"), cursor)
         assert page.looked_at <= 500  # a lane counts as much as a job
         found, cursor = found + list(page.states), page.cursor
-    assert found == sorted(lanes)
+    assert sorted(found) == sorted(lanes)
+
+
+def test_step_reads_the_lanes_that_it_looks_through_and_no_others(client, queue, server):
+    queue.put_many({"klass": "k", "lane": f"lane-{n}"} for n in range(2_600))
+    queue.lane("lane-7").pause()
+    cursor = None
+    for _ in range(3):
+        server.redis.config_resetstat()
+        cursor = calls_of(client).call(choices.find, Choice("q"), cursor, 5).cursor
+        calls = {name: each["calls"] for name, each in server.redis.info("commandstats").items()}
+        assert calls["cmdstat_zscan"] <= 50 and "cmdstat_hkeys" not in calls and calls["cmdstat_zrange"] <= 20
+
+
+def test_lanes_that_are_paused_or_go_shift_nothing(client, queue):
+    lanes = [f"lane-{n}" for n in range(600)]
+    queue.put_many({"klass": "k", "jid": lane, "lane": lane} for lane in lanes)
+    for n in range(0, 600, 3):
+        queue.lane(f"lane-{n}").pause()
+    gone = [f"lane-{n}" for n in range(1, 600, 30)]
+
+    def one_goes():
+        if gone:
+            client.job(gone.pop()).cancel()
+
+    found = pages(client, Choice("q"), 25, one_goes)
+    assert len(found) == len(set(found)) and {f"lane-{n}" for n in range(600) if n % 30 != 1} <= set(found)
 
 
 def test_step_is_bounded_and_reports_its_progress(client, queue):

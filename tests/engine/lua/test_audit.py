@@ -35,7 +35,7 @@ def move_many(client, q):
 
 
 def fail_many(client, q):
-    calls_of(client).act(bulk.fail, None, ["x", "nobody"], "g", "m")
+    calls_of(client).act(bulk.fail, choices.NOT_COMPLETE, ["x", "nobody"], "g", "m")
 
 
 #: Act -> what is done to job x of queue q in lane l, and what is recorded of it.

@@ -3,9 +3,10 @@
 import pytest
 
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import bulk, choices, leasing
+from supervisor.engine.commands import bulk, choices, leasing, maintenance
 from supervisor.engine.commands.job_queries import Cancelled
 from supervisor.engine.commands.leasing import GONE, Renewal
+from supervisor.engine.commands.maintenance import CancelledUnheld
 
 WEEK_S = 7 * 86400
 
@@ -30,6 +31,37 @@ def test_a_cancelled_job_is_remembered(client, q, clock, state):
     assert client.cancel("x", by="robin@web-2") == []
     assert client.cancelled("x") == Cancelled("x", cancelled_at, "kim@web-1")
     assert client.check() == []
+
+
+def unheard(client):
+    return calls_of(client).call(maintenance.unheard)
+
+
+@pytest.mark.parametrize("state", ["waiting", "scheduled", "depends", "failed"])
+def test_a_cancelled_job_that_no_worker_had_is_told_to_one(client, q, state):
+    q.put("parent", jid="parent")
+    options = {"delay": 60 if state == "scheduled" else 0, "depends": ["parent"] if state == "depends" else []}
+    q.put("k", jid="x", **options)
+    if state == "failed":
+        client.job("x").fail("g", "m")
+    client.cancel("x", by="kim@web-1")
+    assert unheard(client) == [CancelledUnheld("x", "q", "k", "kim@web-1")]
+    assert unheard(client) == []
+
+
+def test_a_cancelled_job_of_a_worker_is_told_to_that_one_alone(client, q):
+    q.put("k", jid="x")
+    q.lease("w")
+    client.cancel("x")
+    assert unheard(client) == []
+
+
+def test_the_newest_thousand_wait_for_an_hour(client, server, namespace, q):
+    q.put_many({"klass": "k", "jid": f"x-{n}"} for n in range(1_200))
+    q.delete()
+    assert 0 < server.redis.pttl(f"{{{namespace}}}:unheard") <= 3_600_000
+    told = unheard(client)
+    assert len(told) == 1_000 and {each.by for each in told} == {None} and unheard(client) == []
 
 
 WAYS = {

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import traceback
 import zlib
 
 import pytest
@@ -12,7 +13,7 @@ from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import bulk, deleting, doors, leasing, maintenance, settling
 from supervisor.engine.commands.bulk import BulkChange
 from supervisor.engine.commands.choices import Choice
-from supervisor.engine.model.outcomes import LATER, Completed
+from supervisor.engine.model.outcomes import LATER, Completed, Failed
 from tests import clusters
 
 UUID = "0f14d0ab-9605-4a62-a9e4-5ed26688389b"
@@ -102,6 +103,32 @@ def test_a_door_in_a_cluster_is_refused(namespace, tmp_path):
             with pytest.raises(LeaseholdError, match="both must lie on one server, without Cluster"):
                 client.doors.add("rwq", format="rwq", source="orders", queue="q", klass="k")
             assert client.doors.list() == []
+
+
+@pytest.mark.parametrize(
+    ("format", "source"),
+    [("celery", ":in:q"), ("celery", ":mail:w"), ("client-lists", ":in"), ("client-lists", ""), ("celery", ":audit")],
+)
+def test_a_door_to_a_list_of_leasehold_itself_is_refused(client, namespace, format, source):
+    client.acting_as("kim").queue("q").pause()
+    acts = client.audit()
+    with pytest.raises(LeaseholdError, match="is a list of Leasehold's own"):
+        client.doors.add("own", format=format, source=f"{{{namespace}}}{source}", queue="q", klass="k")
+    assert client.doors.list() == [] and client.audit() == acts
+
+
+def test_queue_behind_a_door_is_known_until_the_door_has_gone(client, rwq, clock, config):
+    assert list(client.queues()) == ["q"], "supervisors with a pattern serve it"
+    config(max_worker_age=10)
+    for _ in range(2):
+        client.sweep()
+        clock.tick(11)
+    assert list(client.queues()) == ["q"]
+    client.doors.remove("rwq")
+    for _ in range(2):
+        client.sweep()
+        clock.tick(11)
+    assert list(client.queues()) == []
 
 
 def test_a_paused_queue_takes_nothing(client, rwq):
@@ -310,6 +337,26 @@ def test_an_item_of_another_type_is_broken(client, server, rwq, foreign):
     assert "holds no string" in broken(client)[b"1"]
 
 
+def test_an_item_too_large_for_a_script_stays_where_it_is(client, server, rwq, foreign):
+    rwq("large", b"x" * (16 * 1024 * 1024 + 1))
+    rwq("i" * 1_048_577, b"x")
+    while client.doors.take("rwq").count:
+        pass
+    assert broken(client).keys() == {b"large", b"i" * 1_048_577}
+    assert all("is too large" in why for why in broken(client).values())
+    assert server.redis.exists(f"{foreign}:item:large") == 1
+
+
+def test_an_id_that_is_no_text_is_one_of_a_job(client, server, rwq, foreign):
+    server.redis.set(f"{foreign}:item:".encode() + b"\xff", b"x")
+    server.redis.lpush(f"{foreign}:queue", b"\xff")
+    client.doors.take("rwq")
+    (lease,) = leases(client)
+    assert client.job(lease.jid).state == "running"
+    lease.complete()
+    assert list(server.redis.scan_iter(f"{foreign}:*")) == []
+
+
 def test_a_foreign_key_of_another_type_holds_up_no_end(client, server, rwq, foreign):
     rwq("1", b"x")
     client.doors.take("rwq")
@@ -398,6 +445,18 @@ def test_a_worqr_task_ends_with_its_event_and_its_unique_key(client, server, to_
         said = [json.loads(channel.get_message(timeout=5)["data"]) for _ in tasks]
     assert said == [{"workerId": "w", "task": task} for task in tasks]
     assert list(server.redis.scan_iter(f"{foreign}:*")) == []
+
+
+def test_large_worqr_task_ends_without_its_event(client, server, to_worqr, foreign):
+    large = "x" * 1_048_577
+    to_worqr(large, "small")
+    with server.redis.pubsub(ignore_subscribe_messages=True) as channel:
+        channel.subscribe(f"{foreign}_mail_done")
+        channel.get_message(timeout=5)
+        for _ in range(2):
+            client.doors.take("worqr")
+            assert [lease.complete() for lease in leases(client)] == [True]
+        assert json.loads(channel.get_message(timeout=5)["data"])["task"] == "small"
 
 
 def test_a_call_digests_only_so_many_tasks(client, server, to_worqr, foreign):
@@ -496,6 +555,24 @@ def test_due_entries_of_the_sidekiq_retry_set_have_the_retries_left(client, serv
     assert server.redis.zcard(f"{foreign}:retry") == 1
 
 
+def test_due_entry_too_large_to_be_decoded_is_broken(client, server, to_sidekiq, foreign, clock):
+    def entry(queue):
+        return f'{{"retry":true,"queue":"{queue}","class":"k","args":["{"x" * 1_048_576}",{{"queue":"default"}}]}}'
+
+    server.redis.zadd(f"{foreign}:schedule", {entry("default"): clock() - 2, entry("low"): clock() - 1})
+    while client.doors.take("sidekiq").count:
+        clock.tick(5.003)
+    assert broken(client).keys() == {entry("default").encode()}
+    assert server.redis.zrange(f"{foreign}:schedule", 0, -1) == [entry("low").encode()]
+
+
+@pytest.mark.parametrize("retry", ["-1", "-1e999"])
+def test_sidekiq_job_with_negative_retries_has_none(client, to_sidekiq, retry):
+    to_sidekiq(sidekiq().replace('"retry": 3', f'"retry": {retry}'))
+    client.doors.take("sidekiq")
+    assert [lease.retries for lease in leases(client)] == [0]
+
+
 def test_many_due_entries_are_taken_one_call_after_the_other(client, server, to_sidekiq, foreign, clock):
     server.redis.zadd(f"{foreign}:schedule", {sidekiq(str(n)): clock() - 1 for n in range(1_000)})
     takes = [client.doors.take("sidekiq", 1_000)]
@@ -551,6 +628,16 @@ def test_broken_sidekiq_entries_are_kept_as_they_were(client, to_sidekiq):
     assert set(broken(client)) == set(entries)
 
 
+def test_sidekiq_job_that_only_sidekiq_can_run_is_broken_with_a_reason(client, to_sidekiq):
+    refused = {sidekiq("a", bid="b"): "batches", sidekiq("b", encrypt=True): "encrypted arguments"}
+    to_sidekiq(*refused, sidekiq("good", bid=None, encrypt=False))
+    client.doors.take("sidekiq")
+    assert [lease.jid for lease in leases(client)] == ["good"]
+    said = broken(client)
+    assert {data.decode() for data in said} == set(refused)
+    assert all(refused[data.decode()] in why for data, why in said.items())
+
+
 # Celery.
 
 
@@ -599,6 +686,86 @@ def test_the_result_of_a_celery_task_is_set_and_published(client, server, to_cel
     assert (meta("fail")["status"], meta("fail")["result"]["exc_message"]) == ("FAILURE", ['no "number"'])
     assert meta("cancel")["status"] == "REVOKED"
     assert server.redis.ttl(f"celery-task-meta-{task}-complete") > 0
+
+
+@pytest.fixture
+def backend(server):
+    """The result store of Celery itself, which calls deprecated functions of redis-py."""
+    celery_package = pytest.importorskip("celery", reason="the extra `celery` is not installed")
+    url = f"redis+socket://{server.path}"
+    return celery_package.Celery("tests", broker=url, backend=url).backend
+
+
+class OutOfStock(Exception):
+    pass
+
+
+def raised(error):
+    """Return an exception as a child describes it."""
+    try:
+        raise error
+    except type(error) as caught:
+        return caught, {"traceback": traceback.format_exc()}
+
+
+@pytest.mark.filterwarnings("ignore:Call to deprecated setex")
+@pytest.mark.parametrize("headers", [{}, {"group": "g-1", "parent_id": 'p-"1"'}, {"parent_id": "p"}, {"group": 1}])
+def test_result_of_a_celery_task_has_what_celery_itself_keeps(
+    client, server, to_celery, backend, foreign, clock, headers
+):
+    from celery.app.task import Context
+    from celery.exceptions import TaskRevokedError
+
+    clock.now = 1_700_000_000.0
+    task, meta = ends_of_celery(client, server, foreign)
+    errors = {
+        f"{task}-{n}": raised(error) for n, error in enumerate((ValueError("no"), KeyError("no"), OutOfStock("no")))
+    }
+    to_celery(*(celery(id, **headers) for id in (f"{task}-complete", f"{task}-cancelled", *errors)))
+    client.doors.take("celery")
+    completed, cancelled, *failed = leases(client)
+    completed.complete({"sum": 5})
+    client.cancel(cancelled.jid)
+    for lease, (error, details) in zip(failed, errors.values(), strict=True):
+        client.settle([Failed(lease, type(error).__name__, str(error), details)])
+    strings = {name: value for name, value in headers.items() if isinstance(value, str)}
+
+    def theirs(id, result, state, text=None):
+        server.redis.unlink(f"celery-task-meta-{id}")
+        backend.store_result(id, result, state, traceback=text, request=Context(strings, id=id, children=[]))
+        return json.loads(server.redis.get(f"celery-task-meta-{id}"))
+
+    ends = [("complete", {"sum": 5}, "SUCCESS", None), ("cancelled", TaskRevokedError("revoked"), "REVOKED", None)]
+    ends += [(str(n), error, "FAILURE", details["traceback"]) for n, (error, details) in enumerate(errors.values())]
+    for end, *ended in ends:
+        ours = meta(end)
+        assert ours.pop("date_done") == "2023-11-14T22:13:20.000000+00:00"
+        assert list(ours.items()) == [
+            each for each in theirs(f"{task}-{end}", *ended).items() if each[0] != "date_done"
+        ]
+
+
+@pytest.mark.filterwarnings("ignore:Call to deprecated setex")
+def test_result_that_celerys_own_worker_has_left_stays(client, server, to_celery, backend, foreign):
+    task, meta = ends_of_celery(client, server, foreign)
+    backend.store_result(f"{task}-known", "theirs", "SUCCESS")
+    backend.store_result(f"{task}-again", KeyError("no"), "RETRY")
+    to_celery(celery(f"{task}-known"), celery(f"{task}-again"))
+    client.doors.take("celery")
+    for lease in leases(client):
+        lease.complete("ours")
+    assert (meta("known")["result"], meta("again")["result"]) == ("theirs", "ours")
+
+
+@pytest.mark.parametrize("group", ["SystemExit", "NotImplemented", "died:lost", "sum", "Café"])
+def test_failure_of_celery_task_names_only_classes_that_can_be_caught(
+    client, server, to_celery, backend, foreign, group
+):
+    to_celery(celery(f"{foreign}-t"))
+    client.doors.take("celery")
+    client.settle([Failed(leases(client)[0], group, "why", {"traceback": f'File "x"\n{group}: why\n'})])
+    error = backend.get_result(f"{foreign}-t")
+    assert isinstance(error, Exception) and str(error) == "why"
 
 
 def test_a_celery_task_that_ignores_its_result_leaves_none(client, server, to_celery, foreign):
@@ -876,6 +1043,19 @@ def test_rq_job_follows_when_its_parents_end_in_one_call(client, to_rq, dependen
     assert client.doors.take("rq").count == 1
 
 
+def test_fewer_rq_jobs_end_at_once_where_many_wait_for_each(client, server, to_rq, foreign, clock):
+    ids = [f"parent-{number}" for number in range(200)]
+    to_rq({id: call_of("k") for id in ids})
+    for id in ids:
+        server.redis.sadd(f"{foreign}:job:{id}:dependents", *range(1_000))
+    while client.doors.take("rq", 200).count:
+        pass
+    outcomes = [Completed(lease) for lease in leases(client, 200)]
+    answers = calls_of(client).run(settling.settle("w", outcomes, now=clock.now))
+    assert 10 <= answers.count(True) <= 40
+    assert client.settle(outcomes) == [answer == LATER for answer in answers]
+
+
 def test_due_jobs_of_the_rq_schedule_are_taken_unless_a_scheduler_runs(client, server, to_rq, foreign, clock):
     to_rq({"due": call_of("k"), "later": call_of("k")}, to_list=False, status="scheduled")
     server.redis.zadd(f"{foreign}:scheduled:default", {"due": clock() - 1, "later": clock() + 60})
@@ -989,6 +1169,20 @@ def test_a_dead_message_lies_in_the_dead_set_as_it_was_pushed(client, server, fr
     assert server.redis.smembers(f"{foreign}:dead:mail") == {text.encode()}
 
 
+def test_client_that_is_a_number_has_the_lane_of_its_own_id(client, server, from_clients, foreign):
+    server.redis.lpush(
+        f"{foreign}:mail:7", '{"msg":{"client_id":5},"client_id":7}', '{"msg":1,"client_id":12345678901234567890}'
+    )
+    client.doors.take("c")
+    assert {lease.lane for lease in leases(client)} == {"7", "12345678901234567890"}
+
+
+def test_check_finds_nothing_wrong_with_lists_of_clients(client, from_clients):
+    from_clients("ada", 1)
+    client.doors.take("c")
+    assert client.check() == []
+
+
 def test_new_list_beyond_the_bound_takes_the_place_of_the_one_not_seen_for_longest(client, from_clients, clock):
     (door,) = client.doors.list()
     calls_of(client).run(doors.remember(door, [f"{n}".encode() for n in range(1_000)], now=clock.now))
@@ -1004,3 +1198,114 @@ def test_broken_messages_of_clients_are_kept_as_they_were(client, server, from_c
     server.redis.lpush(f"{foreign}:mail:ada", *entries)
     client.doors.take("c")
     assert set(broken(client)) == set(entries)
+
+
+# Entries that are no jobs, and odd ones, in every format.
+
+DEEP = "[" * 10_000 + "]" * 10_000
+NO_JOBS = [
+    b"", b" ", b"\0", b"\xff\xfe", b"{", b"null", b"1", b"{}", b"[]", b'{"a":1}\0', b"\xef\xbb\xbf{}", DEEP.encode(),
+    f'{{"a":{DEEP}}}'.encode(), b"{" * 100_000, b'["a",' * 100_000, b'{"a":"' + b"x" * 1_100_000 + b'"}',
+]  # fmt: skip
+
+
+@pytest.fixture
+def doors_of_all(client, server, foreign):
+    """Add a door of each format. Return, for each, what puts an entry into its list, and a good one."""
+    rq_list = f"{foreign}:queue:rq"
+    to_rq = zlib.compress(json.dumps(call_of("k")).encode())
+    server.redis.hset(f"{foreign}:job:good", mapping={"data": to_rq, "status": "queued"})
+    server.redis.set(f"{foreign}:item:good", "x")
+    formats = {
+        "rwq": (foreign, f"{foreign}:queue", "good"),
+        "hworker": (foreign, f"hworker-jobs-{foreign}", '["good",1]'),
+        "worqr": (f"{foreign}:queues:x", f"{foreign}:queues:x", "good"),
+        "client-lists": (f"{foreign}:mail", f"{foreign}:mail:ada", '{"client_id":"ada","msg":1}'),
+        "sidekiq": (f"{foreign}:queue:s", f"{foreign}:queue:s", sidekiq("good")),
+        "celery": (f"{foreign}-celery", f"{foreign}-celery", celery("good", ignore_result=True)),
+        "rq-json": (rq_list, rq_list, "good"),
+    }
+
+    def add(format):
+        source, key, good = formats[format]
+        client.doors.add("d", format=format, source=source, queue="q", klass="k")
+        push = server.redis.rpush if format == "rq-json" else server.redis.lpush
+        return lambda entry: push(key, entry), good
+
+    return add
+
+
+def take_all(client):
+    taken = 0
+    while count := client.doors.take("d").count:
+        taken += count
+    return taken
+
+
+@pytest.mark.parametrize("format", ["hworker", "client-lists", "sidekiq", "celery"])
+def test_each_broken_entry_is_kept_and_the_door_goes_on(client, doors_of_all, format):
+    push, good = doors_of_all(format)
+    for entry in NO_JOBS:
+        push(entry)
+    push(good)
+    assert take_all(client) == len(NO_JOBS) + 1
+    assert set(broken(client)) == set(NO_JOBS)
+    assert [lease.complete() for lease in leases(client)] == [True]
+    assert client.check() == []
+
+
+@pytest.mark.parametrize("format", ["rwq", "worqr", "rq-json"])
+def test_any_bytes_may_be_an_id_or_a_task(client, doors_of_all, format):
+    push, good = doors_of_all(format)
+    for entry in NO_JOBS:
+        push(entry)
+    push(good)
+    assert take_all(client) == len(NO_JOBS) + 1
+    too_large = {entry for entry in NO_JOBS if len(entry) > 1_048_576} if format != "worqr" else set()
+    assert set(broken(client)) == too_large
+    held = []
+    while more := leases(client):
+        held += more
+    assert len(held) == (len(NO_JOBS) + 1 if format == "worqr" else 1), "an id without a job or an item is dropped"
+    assert {lease.complete() for lease in held} == {True}
+
+
+NUMBERS = ["1e999", "-1e999", "NaN", "1e308", "9" * 400, "0x10", "-1", "1.5", '"inf"', '"nan"', "[]", "{}", "null"]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_odd_numbers_make_no_job_that_cannot_be_read(client, server, doors_of_all, foreign, number):
+    text = json.loads(number) if number.startswith('"') else number
+    odd = {
+        "sidekiq": [sidekiq(f"s-{field}", **{field: "@"}) for field in ("retry", "retry_count", "at")],
+        "celery": [
+            *(celery(f"c-{each}", ignore_result=True, **{each: "@"}) for each in ("retries", "eta", "expires")),
+            celery("c-timelimit", ignore_result=True, timelimit=["@", "@"]),
+            celery("c-priority", ignore_result=True, properties={"priority": "@"}),
+        ],
+        "client-lists": ['{"client_id":"ada","msg":1,"attempts":"@"}'],
+        "rq-json": ["odd"],
+    }  # fmt: skip
+    fields = dict.fromkeys(("timeout", "retries_left", "result_ttl", "ttl"), text)
+    server.redis.hset(f"{foreign}:job:odd", mapping={"data": zlib.compress(b'["k",null,[],{}]'), **fields})
+    for format, entries in odd.items():
+        push, _ = doors_of_all(format)
+        for entry in entries:
+            push(entry.replace('"@"', number))
+        take_all(client)
+        client.doors.remove("d")
+    assert client.check() == []
+    held = leases(client)
+    assert {lease.complete() for lease in held} == {True}
+    scheduled = client.queue("q").counts().scheduled
+    assert len(held) + scheduled + client.failed().get("expired", 0) == sum(map(len, odd.values()))
+
+
+@pytest.mark.parametrize("format", ["sidekiq", "celery"])
+def test_entries_with_an_empty_id_are_broken_each(client, doors_of_all, format):
+    push, _ = doors_of_all(format)
+    entries = [celery("", args) if format == "celery" else sidekiq("", args=[args]) for args in ("[1]", "[2]")]
+    for entry in entries:
+        push(entry)
+    assert take_all(client) == 2
+    assert {data.decode() for data in broken(client)} == set(entries)

@@ -68,6 +68,7 @@ from supervisor.engine.model.outcomes import (
 from supervisor.engine.model.recurring import declared
 from supervisor.engine.model.validation import UNSET
 from tests.engine.invariants import misplaced, read_namespace
+from tests.engine.lua import bytecode
 from tests.layouts import set_options
 from tests.lengths import LONG
 
@@ -169,6 +170,18 @@ def test_an_include_is_put_in_once():
     text = scripts.SETTLE.text
     assert "@include" not in text
     assert text.count("local P = KEYS[1]") == 1
+
+
+def test_scripts_keep_clear_of_the_limits_of_lua(server, measured):
+    """Lua 5.1 compiles no function with more than 200 local variables, or with more than 60 of outer functions."""
+    worst = {}
+    for script in scripts.ALL:
+        _, _, body = script.text.partition("\n")
+        found = bytecode.functions(server.redis.eval("return string.dump(loadstring(ARGV[1]))", 0, body))
+        worst[script.name] = max(each.most_locals for each in found), max(each.outer_names for each in found)
+    most_locals, outer_names = (max(values) for values in zip(*worst.values(), strict=True))
+    measured(f"at most {most_locals} local variables of 200, {outer_names} outer ones of 60")
+    assert {name: numbers for name, numbers in worst.items() if numbers[0] > 190 or numbers[1] > 55} == {}
 
 
 # Scripts as transactions: each runs in a rich state, with redis.call recorded.
@@ -807,6 +820,7 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     ),
     "doortake": lambda stage: doors.take([door(stage, "rwq", "1", "held-0", "old-done", "2", "2")], 100, now=NOW),
     "doortake: broken": lambda stage: doors.take([door(stage, "celery", "{", "[]")], 100, now=NOW),
+    "unheard": lambda stage: stage.client.job("waiting-0").cancel() and maintenance.unheard(now=NOW),
     "layouts": lambda _: upgrade.look(now=NOW),
     "divide": lambda _: dividing.divide(1),
     "guests": lambda _: dividing.guests(
@@ -927,6 +941,7 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "served": lambda _: mailbox.serve_request("w"),
     "cancelled": lambda _: job_queries.cancelled("x"),
     "audit": lambda _: audit.read("held-0"),
+    "note": lambda _: audit.note("w", "SIGHUP from pid 9 (init, uid 0)", "reload", now=NOW),
     "why": lambda _: facts.of_job("x"),
     "ask": lambda _: mailbox.ask("second", ["w"], "stacks", {"n": 1}, now=NOW),
     "ask: all": lambda _: mailbox.ask("second", None, "stacks", now=NOW),

@@ -424,7 +424,7 @@ def leases_that_are_given_back(stage):
 
 
 def tasks_behind_a_door(stage):
-    source = f"{stage.prefix}foreign:queues:mail"
+    source = f"foreign-{stage.prefix}:queues:mail"
     stage.client.doors.add("d", format="worqr", source=source, queue="q", klass="k")
     stage.redis.lpush(source, *(f"{i:04}" + "x" * 1_000 for i in range(MANY)))
     while stage.client.doors.take("d", MANY).count:
@@ -476,7 +476,7 @@ def ends_of_items_among_many(stage):
 
 def jobs_of_rq_behind_a_door(stage):
     """Calls that are hard to inflate, results of the largest size, and many jobs that wait for one, and for others."""
-    rq, redis, draw = f"{stage.prefix}rq", stage.redis.pipeline(transaction=False), random.Random(1)
+    rq, redis, draw = f"rq-{stage.prefix}", stage.redis.pipeline(transaction=False), random.Random(1)
     stage.client.doors.add("d", format="rq-json", source=f"{rq}:queue:mail", queue="q")
     for i in range(MANY):
         name = "".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=64))
@@ -495,10 +495,11 @@ def jobs_of_rq_behind_a_door(stage):
         while leases := stage.client.lease("w", ["q"], MANY):
             stage.client.settle([Completed(lease, "x" * 60_000) for lease in leases])
     assert stage.redis.zcard(f"{rq}:finished:mail") == MANY
+    forget(stage.redis, f"{rq}:*")
 
 
 def messages_of_many_clients(stage):
-    source = f"{stage.prefix}foreign:mail"
+    source = f"foreign-{stage.prefix}:mail"
     stage.client.doors.add("d", format="client-lists", source=source, queue="q", klass="k")
     redis = stage.redis.pipeline(transaction=False)
     for i in range(3 * MANY):
@@ -508,6 +509,7 @@ def messages_of_many_clients(stage):
         pass
     while leases := stage.client.lease("w", ["q"], MANY):
         stage.client.settle([Failed(lease, "g", "m") for lease in leases])
+    forget(stage.redis, f"{source}*")
 
 
 def handlers_with_schemas(stage):
@@ -594,7 +596,7 @@ def test_queries_of_long_queues_are_within_the_bound(judged):
         q.peek(1_000)
         calls_of(client).call(queue_counts.depths, (), 0)
         calls_of(client).call(lanes.names, "q")
-        middle = f"q\n\nwaiting\n\n0\n{JOBS // 2:013x}".encode()
+        middle = f"q\n\nwaiting\n\n\n0\n{JOBS // 2:013x}".encode()
         calls_of(client).call(choices.find, choices.Choice("q", klass="absent"), middle)
         calls_of(client).call(choices.find, choices.Choice(tag="t", part="absent"), as_shown=True)
         q.stats()

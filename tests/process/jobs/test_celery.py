@@ -90,6 +90,13 @@ def large(size):
 def exact():
     return 2 ** 70
 
+class OutOfStock(Exception):
+    pass
+
+@app.task
+def sells():
+    raise OutOfStock("come again")
+
 @app.task
 def once():
     raise RuntimeError("not again")
@@ -112,7 +119,8 @@ def long_named(): ...
 adopt(app)
 """
 #: Prints what each call gets, or why it failed. A call is a task's name, its arguments, those by name, and perhaps how
-#: often Celery's own worker has retried it.
+#: often Celery's own worker has retried it. Prints the id, the state and the text of each; then the type of what the
+#: call gets, and its traceback.
 CALLER = """
 import datetime, json, sys
 from celery.exceptions import TimeoutError
@@ -123,7 +131,10 @@ sent = [
 ]
 sent.append(app.day_after.delay(datetime.date(2026, 12, 31)))
 got = [each.get(timeout=60, propagate=False) for each in sent]
-print(json.dumps([[each.id, each.state, str(value)] for each, value in zip(sent, got)]))
+print(json.dumps([
+    [each.id, each.state, str(value), f"{type(value).__module__}.{type(value).__name__}", each.traceback]
+    for each, value in zip(sent, got)
+]))
 """
 
 
@@ -145,13 +156,17 @@ def shop(stage):
         process.stdin = None
         return process
 
-    def answers(process):
+    def all_answers(process):
         out, err = process.communicate(timeout=90)
         assert process.returncode == 0, err
         sent = json.loads(out)
         redis.unlink(*(f"celery-task-meta-{id}" for id, *_ in sent))
-        return [(id, state, value) for id, state, value in sent]
+        return sent
 
+    def answers(process):
+        return [tuple(each[:3]) for each in all_answers(process)]
+
+    answers.all = all_answers
     stage.client.doors.add("tasks", format="celery", source=queue, queue="default")
     yield begin, answers, environment
     stage.client.doors.remove("tasks")
@@ -187,6 +202,19 @@ def test_tasks_run_in_our_children_and_their_callers_get_the_results(stage, shop
     ]  # fmt: skip
     failed = stage.client.job(ended[5][0])
     assert (failed.failure["group"], failed.failures) == ("RuntimeError", 0)
+    finish(stage, pool)
+
+
+def test_caller_gets_the_exception_of_its_task_with_its_traceback(stage, shop):
+    begin, answers, environment = shop
+    pool = start(stage, environment)
+    calls = ("sells", [], {}), ("thrice", [], {}), ("once", [], {}), ("rejected", [], {}), ("add", [1], {})
+    *ended, _ = answers.all(begin(*calls))
+    assert [(value, kind) for _, _, value, kind, _ in ended] == [
+        ("come again", "app.OutOfStock"), ("'again'", "builtins.KeyError"), ("not again", "builtins.RuntimeError"),
+        ("no more", "builtins.Exception"), ("2", "builtins.int"),
+    ]  # fmt: skip
+    assert ended[0][4].endswith("app.OutOfStock: come again\n") and ended[4][4] is None
     finish(stage, pool)
 
 

@@ -311,3 +311,21 @@ def test_cancels_take_effect_though_every_seventh_reply_is_lost(stage, runs, sta
     assert proxy.counts()["dropped"] > 0
     assert pool.drain() == 0
     stage.assert_nothing_left()
+
+
+@pytest.mark.slow  # a sweep comes within 18 s
+def test_cancel_of_a_job_that_nobody_has_is_logged_by_one(stage):
+    queue, client = stage.queue, stage.client
+    queue.put("good.noop", jid="early", delay=3600)
+    client.cancel("early", by="kim@web-1")
+    pools = [stage.start(processes=1).wait_ready() for _ in range(2)]
+    stage.wait_until(lambda: bool(stage.find("job.cancelled")), "the log of the first that starts")
+    queue.put("good.noop", jid="late", delay=3600)
+    client.cancel("late", by="robin@web-2")
+    stage.wait_until(lambda: len(stage.find("job.cancelled")) == 2, "the log of the first that sweeps", 30)
+    assert [pool.drain() for pool in pools] == [0, 0]
+    told = [(said["jid"], said["klass"], said["queue"], said["by"]) for said in stage.find("job.cancelled")]
+    assert told == [
+        ("early", "good.noop", "default", "kim@web-1"), ("late", "good.noop", "default", "robin@web-2"),
+    ]  # fmt: skip
+    stage.assert_nothing_left()

@@ -9,6 +9,11 @@ local EXPIRED = '"group":"expired"' -- in the failure of a job that has not star
 -- As how many bytes an end counts beside those that it tells, and an element of a list to search, by the time that they
 -- take.
 local END_COST, SEARCH_COST = 2048, 0.5
+-- Classes of this name are none that a caller of Celery could catch.
+local NOT_RAISED = {
+  BaseException = true, BaseExceptionGroup = true, ExceptionGroup = true, SystemExit = true, KeyboardInterrupt = true,
+  GeneratorExit = true, Ellipsis = true, False = true, None = true, NotImplemented = true, True = true,
+}
 local ends = {}
 door_ends.LEASE = "leasehold" -- in the leases of a redis-work-queue item, while its job lives here
 -- Its published clients for Python and Node look at the second one, the others and its documents at the first.
@@ -37,7 +42,8 @@ end
 
 -- Return as how many bytes the end of a job counts at least, for scripts that choose their jobs before they end any.
 function door_ends.cost(rec)
-  local format, source = string.match(rec.door, "^([^\n]*)\n([^\n]*)\n")
+  local format, source, id = string.match(rec.door, "^([^\n]*)\n([^\n]*)\n(.*)$")
+  if format == "rq-json" then return END_COST + rq_ends.cost(source, id) end
   if format ~= "rwq" then return END_COST end
   return END_COST + SEARCH_COST * (tonumber(redis.pcall("LLEN", source .. ":processing")) or 0)
 end
@@ -80,11 +86,11 @@ function ends.hworker(rec, state, name, id)
   foreign("LTRIM", "hworker-failed-" .. name, 0, MOST_FAILED - 1)
 end
 
--- The end of a process frees the key of a unique task.
+-- The end of a process frees the key of a unique task. A large one is not published: that would take too long.
 function ends.worqr(rec, state, list, digest)
   local prefix, queue = string.match(list, "^(.*):queues:(.*)$")
   if digest ~= "" then foreign("UNLINK", prefix .. ":uniqueTasks:" .. digest) end
-  if state ~= "complete" then return end
+  if state ~= "complete" or (tonumber(rec.size) or 0) > moves.MOST_TOLD then return end
   local _, worker = owner_of(rec)
   local task = data_of(rec.jid) or ""
   foreign("PUBLISH", prefix .. "_" .. queue .. "_done", cjson.encode({ workerId = worker, task = task }))
@@ -107,24 +113,48 @@ function ends.sidekiq(rec, state, list)
   if failures > 0 then count(prefix .. "stat:failed", failures) end
 end
 
--- Return the status that Celery gives a task with this end, and its result as JSON.
-local function celery_end(state, said)
-  if state == "complete" then return "SUCCESS", said ~= "" and said or "null" end
-  if state == "failed" and not string.find(said, EXPIRED, 1, true) then
-    --     Celery looks the name up, and refuses what is there and no exception.
-    return "FAILURE", '{"exc_type":"Exception","exc_message":["' .. moves.message_in(said)
-      .. '"],"exc_module":"builtins"}'
-  end
-  return "REVOKED", '{"exc_type":"TaskRevokedError","exc_message":["' .. (state == "failed" and "expired" or state)
-    .. '"],"exc_module":"celery.exceptions"}'
+-- Return the traceback in a failure, as JSON.
+local function traceback_in(failure)
+  local _, first = string.find(failure, '"traceback":"', 1, true)
+  local at = first and string.find(failure, '["\\]', first + 1)
+  while at and string.byte(failure, at) ~= 34 do at = string.find(failure, '["\\]', at + 2) end
+  return at and string.sub(failure, first, at) or "null"
 end
 
+-- Return the class and the module of the exception by which a handler has failed. The class is the group of the
+-- failure, and both end the traceback, unless the module is `builtins`.
+local function class_in(failure, traceback)
+  local class = traceback ~= "null" and string.match(failure, '"group":"(%u[%w_]*)"')
+  if not class or NOT_RAISED[class] then return "Exception", "builtins" end
+  return class, string.match(traceback, "^.*\\n([%w_.]+)%." .. class .. "[:\\]") or "builtins"
+end
+
+local function exception(class, message, module)
+  return '{"exc_type":"' .. class .. '","exc_message":["' .. message .. '"],"exc_module":"' .. module .. '"}'
+end
+
+-- Return the status that Celery gives a task with this end, its result and its traceback, both as JSON.
+local function celery_end(state, said)
+  if state == "complete" then return "SUCCESS", said ~= "" and said or "null", "null" end
+  if state ~= "failed" or string.find(said, EXPIRED, 1, true) then
+    local why = state == "failed" and "expired" or "revoked"
+    return "REVOKED", exception("TaskRevokedError", why, "celery.exceptions"), "null"
+  end
+  local traceback, message = traceback_in(said), moves.message_in(said)
+  local class, module = class_in(said, traceback)
+  if class == "KeyError" then message = string.match(message, "^'([^'\\]*)'$") or message end -- it is quoted once more
+  return "FAILURE", exception(class, message, module), traceback
+end
+
+-- The fields and their order are those of Celery's own backend, which leaves a result alone that is a success.
 function ends.celery(rec, state, _, id, said)
-  if id == "" then return end -- the task ignores its result
-  local status, result = celery_end(state, said)
   local key = "celery-task-meta-" .. id
-  local meta = '{"status":"' .. status .. '","result":' .. result .. ',"traceback":null,"children":[],"date_done":"'
-    .. iso_of(now) .. '","task_id":' .. cjson.encode(id) .. "}"
+  local had = id ~= "" and redis.pcall("GETRANGE", key, 0, 31) -- without an id the task ignores its result
+  if not had or type(had) == "string" and string.find(had, '^{"status":%s*"SUCCESS"') then return end
+  local status, result, traceback = celery_end(state, said)
+  local meta = '{"status":"' .. status .. '","result":' .. result .. ',"traceback":' .. traceback
+    .. ',"children":[],"date_done":"' .. iso_of(now) .. '",' .. (rec.meta or "")
+    .. '"task_id":' .. cjson.encode(id) .. "}"
   foreign("SETEX", key, RESULT_S, meta)
   foreign("PUBLISH", key, meta)
 end
@@ -145,5 +175,5 @@ function door_ends.tell(rec, state, said)
   local format, source, id = string.match(rec.door, "^([^\n]*)\n([^\n]*)\n(.*)$")
   moves.told_bytes = moves.told_bytes + door_ends.cost(rec)
   if ends[format] then ends[format](rec, state, source, id, said) end
-  if state ~= "failed" then rec.door = nil end
+  if state ~= "failed" then rec.door, rec.meta = nil, nil end
 end

@@ -4,11 +4,13 @@
 --- @include entries
 --- @include door_ends
 --- @include md5
+--- @include exact
 --- @include allowed
 local LOOK_MS = 5000 -- Sidekiq's own workers look as often at what is due
 local MOST_ATTEMPTS = 5 -- after which a message of a client is dead
-local MOST_DIGESTED = 65536 -- bytes
+local MOST_DIGESTED, MOST_ID, MOST_ITEM = 65536, 1048576, 16777216 -- bytes: longer ones take the server too long
 local MOST_RETRIES = 1000000 -- that an entry may tell of
+local MOST_META = 512 -- bytes of an id that a result has
 -- As how many bytes an entry counts beside its own, also if it is only looked at, and one to decode or to digest: by
 -- the time that they take.
 local ENTRY_COST, DUE_COST, DECODE_COST, DIGEST_COST = 1024, 256, 8, 12
@@ -16,14 +18,24 @@ local READ, GONE = {}, {}
 local read_bytes = 0 -- by this call, of all doors
 local put_jid = nil -- of the entry that is being put, as soon as it is known
 
+-- Return a number as records have it: a whole one, as far as Lua can tell it from others. nil if it is none, which
+-- Lua's decoder accepts as JSON.
+local function whole_text(value)
+  return value == value and string.format("%.0f", math.max(-EXACT, math.min(math.floor(value), EXACT))) or nil
+end
+
 -- Each returns what an entry says: id, data, and what else it has; or nil, and why it is invalid. GONE: nothing is
--- there any more. `told`: what the end of its job needs to know, if it is not the id. `cost`: as how many bytes it
--- counts, if not as those of its data.
+-- there any more. `told`: what the end of its job needs to know, if it is not the id. `meta`: what else its result has.
+-- `cost`: as how many bytes it counts, if not as those of its data. Numbers are as the entry says them, `due` in unix
+-- ms.
 
 -- redis-work-queue drops an id without an item, too.
 function READ.rwq(door, id)
-  local data = redis.pcall("GET", door.source .. ":item:" .. id)
-  if type(data) == "table" then return nil, "the key of its item holds no string" end
+  if #id > MOST_ID then return nil, "its id is too large: " .. #id .. " bytes" end
+  local size = redis.pcall("STRLEN", door.source .. ":item:" .. id)
+  if type(size) == "table" then return nil, "the key of its item holds no string" end
+  if size > MOST_ITEM then return nil, "its item is too large: " .. size .. " bytes, above " .. MOST_ITEM end
+  local data = redis.call("GET", door.source .. ":item:" .. id)
   return data and { id = id, data = data, kind = "bytes" } or GONE
 end
 
@@ -47,9 +59,9 @@ end
 
 -- Return how many retries a job has left. Its first one is number 0.
 local function retries_of(found)
-  local most = found.retry == false and 0 or type(found.retry) == "number" and found.retry >= 0 and found.retry or 25
+  local most = found.retry == false and 0 or type(found.retry) == "number" and found.retry or 25
   local used = type(found.retry_count) == "number" and found.retry_count + 1 or 0
-  return string.format("%d", math.max(most - used, 0))
+  return math.max(most - used, 0)
 end
 
 function READ.sidekiq(_, entry)
@@ -57,7 +69,9 @@ function READ.sidekiq(_, entry)
   if not found then return nil, why end
   local klass = type(found.wrapped) == "string" and found.wrapped or found.class
   if type(klass) ~= "string" or type(found.args) ~= "table" then return nil, "it has no class, or no args" end
-  if type(found.jid) ~= "string" then return nil, "it has no jid" end
+  if type(found.jid) ~= "string" or found.jid == "" then return nil, "it has no jid" end
+  if type(found.bid) == "string" then return nil, "batches are for Sidekiq's own worker" end
+  if found.encrypt == true then return nil, "encrypted arguments are for Sidekiq's own worker" end
   local due = type(found.at) == "number" and found.at * 1000 or nil
   return {
     id = found.jid, data = entry, kind = "sidekiq", klass = klass, due = due,
@@ -84,7 +98,7 @@ local function is_plain_task(body)
 end
 
 local function why_no_task(found, headers)
-  if type(headers.task) ~= "string" or type(headers.id) ~= "string" then
+  if type(headers.task) ~= "string" or type(headers.id) ~= "string" or headers.id == "" then
     return "it has no task and id in its headers: message protocol 2 is needed"
   end
   if found["content-type"] ~= "application/json" then return "its content is not JSON" end
@@ -123,7 +137,19 @@ local function time_of(value) return type(value) == "string" and ms_of(value) or
 
 -- Both count from 0, which is the most urgent one.
 local function priority_of(value)
-  return type(value) == "number" and value > 0 and value < 256 and string.format("%d", value) or nil
+  return type(value) == "number" and value > 0 and value < 256 and value or nil
+end
+
+-- Return the members that the result of a task has by these headers, as JSON, each with a comma.
+local function meta_of(headers)
+  local members = ""
+  for _, name in ipairs({ "group", "parent" }) do
+    local id = headers[name == "group" and name or "parent_id"]
+    if type(id) == "string" and id ~= "" and #id <= MOST_META then
+      members = members .. '"' .. name .. '_id":' .. cjson.encode(id) .. ","
+    end
+  end
+  return members ~= "" and members or nil
 end
 
 function READ.celery(_, entry)
@@ -133,13 +159,14 @@ function READ.celery(_, entry)
   why = why_no_task(found, headers)
   if why then return nil, why end
   local options, expires, limits_s = {}, time_of(headers.expires), headers.timelimit
-  if expires then options.expires = string.format("%.0f", math.max(expires - now, 1)) end
+  if expires then options.expires = math.max(expires - now, 1) end
   options.priority = priority_of(found.properties.priority)
   local hard_s = type(limits_s) == "table" and tonumber(limits_s[1])
-  if hard_s and hard_s > 0 then options.timeout = string.format("%.0f", hard_s * 1000) end
+  if hard_s and hard_s > 0 then options.timeout = hard_s * 1000 end
   return {
     id = headers.id, told = headers.ignore_result == true and "" or nil, data = entry, kind = "celery",
     klass = headers.task, due = time_of(headers.eta), options = options, failures = retries_before(headers.retries),
+    meta = meta_of(headers),
   }
 end
 
@@ -148,12 +175,15 @@ READ["client-lists"] = function(_, entry)
   if not found then return nil, why end
   if found.msg == nil then return nil, "it has no msg" end
   local client, attempts = found.client_id, tonumber(found.attempts) or 0
-  if type(client) == "number" then client = string.match(entry, '"client_id"%s*:%s*([%w.+-]+)') end
+  if type(client) == "number" then
+    local is_exact = client % 1 == 0 and math.abs(client) < EXACT
+    client = is_exact and whole_text(client) or string.match(entry, '"client_id"%s*:%s*([%w.+-]+)')
+  end
   if type(client) ~= "string" then return nil, "it has no client_id" end
   return {
     data = entry, kind = "client", told = "", options = {
       lane = entries.is_name(client) and client or redis.sha1hex(client),
-      retries = string.format("%.0f", math.max(MOST_ATTEMPTS - attempts, 0)),
+      retries = math.max(MOST_ATTEMPTS - attempts, 0),
     },
   }
 end
@@ -210,11 +240,14 @@ local function put(door, entry)
     if door.format == "rwq" and not door_ends.has_item(door.source, id) then rec.again = 1 end
     return false
   end
-  local options = said.options or {}
-  local answer, refusal = stage.put("put", door.queue, jid, klass, said.kind, said.data, said.due, options)
+  local options, due = {}, tonumber(said.due and whole_text(said.due))
+  for name, value in pairs(said.options or {}) do
+    options[name] = type(value) ~= "number" and value or whole_text(value)
+  end
+  local answer, refusal = stage.put("put", door.queue, jid, klass, said.kind, said.data, due, options)
   if not answer then return nil, refusal, klass end
   rec = read_job(jid)
-  rec.door, rec.failures = mark .. (said.told or id or ""), said.failures
+  rec.door, rec.failures, rec.meta = mark .. (said.told or id or ""), said.failures, said.meta
   if NOTE[door.format] then NOTE[door.format](door, id) end
   read_bytes = read_bytes + (said.cost or #said.data)
   return true
@@ -265,15 +298,24 @@ local function lists_of(door, name)
   return lists
 end
 
+-- Return whether a due entry of Sidekiq is of a queue. One that is too large to be decoded names its queue before its
+-- arguments, as Sidekiq writes it.
+local function is_of(queue, entry)
+  if not string.find(entry, '"' .. queue .. '"', 1, true) then return false end
+  if #entry > entries.MOST_DECODED then return string.match(entry, '^{[^{%[]*"queue":"([^"]*)"') == queue end
+  local found = entries.parsed(entry)
+  return found and found.queue == queue, true
+end
+
 -- Take this door's own entries out of the due ones of a sorted set, from a rank on, until enough bytes of all of them
 -- are read. Return how many, and the next rank.
 local function take_from(door, key, rank, due, most)
   local n, bytes, _, queue = 0, 0, door_ends.names_in(door.list)
   while rank < due and n < most and bytes < entries.MOST_BYTES and read_bytes < entries.MOST_BYTES do
     local entry = redis.call("ZRANGE", key, rank, rank)[1]
-    local found = string.find(entry, '"' .. queue .. '"', 1, true) and entries.parsed(entry)
-    rank, bytes = rank + 1, bytes + DUE_COST + #entry * (found and DECODE_COST or 1)
-    if found and found.queue == queue then
+    local is_own, was_decoded = is_of(queue, entry)
+    rank, bytes = rank + 1, bytes + DUE_COST + #entry * (was_decoded and DECODE_COST or 1)
+    if is_own then
       take_one(door, key, entry)
       place(key, entry, false)
       n = n + 1

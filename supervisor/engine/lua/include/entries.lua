@@ -126,17 +126,19 @@ function entries.parsed(entry, bracket)
     return nil, "it is not a JSON " .. (bracket and "array" or "object")
   end
   if #entry > MOST_DECODED then
-    return nil, "it is too large: " .. #entry .. " bytes, above " .. MOST_DECODED .. ": put it by a client", true
+    return nil, "it is too large: " .. #entry .. " bytes, above " .. MOST_DECODED, true
   end
   local is_json, found = pcall(cjson.decode, entry)
-  if not is_json then return nil, "it is not JSON" end
+  if not is_json then
+    return nil, string.find(tostring(found), "nested", 1, true) and "it is nested too deeply" or "it is not JSON"
+  end
   return found
 end
 
 -- Return the object of an entry; or nil, why it is invalid, and whether it may still be a job.
 local function decoded(entry)
   local found, why, is_unclear = entries.parsed(entry)
-  if not found then return nil, why, is_unclear end
+  if not found then return nil, is_unclear and why .. ": put it by a client" or why, is_unclear end
   if found.klass == nil or found.klass == cjson.null then return nil, "it has no klass" end
   return found
 end

@@ -168,106 +168,110 @@ local function abandon()
   end
 end
 
--- A queue that wakes a worker is not quiet any more (served.lua).
-local function wakeups_to_push()
-  local pushed = {}
-  for queue, wanted in pairs(wakeups) do
-    local key = P .. "bell:" .. queue
-    local is_set = redis.call("LLEN", key) > 0
-    if wanted and not is_set then
-      pushed[#pushed + 1] = key
-      if redis.call("ZSCORE", P .. "quiet", queue) then place(P .. "quiet", queue, false) end
+local commit
+
+do -- a script has at most 200 locals outside of blocks
+  -- A queue that wakes a worker is not quiet any more (served.lua).
+  local function wakeups_to_push()
+    local pushed = {}
+    for queue, wanted in pairs(wakeups) do
+      local key = P .. "bell:" .. queue
+      local is_set = redis.call("LLEN", key) > 0
+      if wanted and not is_set then
+        pushed[#pushed + 1] = key
+        if redis.call("ZSCORE", P .. "quiet", queue) then place(P .. "quiet", queue, false) end
+      end
+      if is_set and not wanted then drop(key) end
     end
-    if is_set and not wanted then drop(key) end
+    return pushed
   end
-  return pushed
-end
 
-local function write_zset(key, members)
-  local only, its_score = next(members)
-  if only and next(members, only) == nil then -- mostly true for those of parents and tags
-    if its_score then redis.call("ZADD", key, its_score, only) else redis.call("ZREM", key, only) end
-    return
-  end
-  local added, removed = {}, {}
-  for member, score in pairs(members) do
-    if score then
-      added[#added + 1] = score
-      added[#added + 1] = member
-    else
-      removed[#removed + 1] = member
+  local function write_zset(key, members)
+    local only, its_score = next(members)
+    if only and next(members, only) == nil then -- mostly true for those of parents and tags
+      if its_score then redis.call("ZADD", key, its_score, only) else redis.call("ZREM", key, only) end
+      return
     end
-  end
-  in_chunks("ZREM", removed, key)
-  in_chunks("ZADD", added, key)
-end
-
-local function write_list(key, list)
-  in_chunks("RPUSH", list, key)
-  redis.call("LTRIM", key, -list.most, -1)
-  if list.ttl then redis.call("PEXPIRE", key, list.ttl) end
-end
-
--- An entry that another program has overtaken is refused, and changes nothing.
-local function write_stream(key, stream)
-  for _, entry in ipairs(stream) do redis.pcall("XADD", key, "MINID", "=", stream.from, unpack(entry)) end
-  redis.call("PEXPIRE", key, stream.ttl)
-end
-
-local function flat(pairs_of_strings)
-  local values = {}
-  for key, value in pairs(pairs_of_strings) do
-    values[#values + 1] = key
-    values[#values + 1] = value
-  end
-  return values
-end
-
-local function commit()
-  for _, planner in ipairs(finishers) do planner() end
-  if layout.state == "new" then -- the first write marks the layout
-    local is_write = #sets > 0 or next(strings) or next(lists) or next(entries)
-    for _, members in pairs(zsets) do
-      for _, score in pairs(members) do is_write = is_write or score end
+    local added, removed = {}, {}
+    for member, score in pairs(members) do
+      if score then
+        added[#added + 1] = score
+        added[#added + 1] = member
+      else
+        removed[#removed + 1] = member
+      end
     end
-    for _, name in ipairs(is_write and { "tracked", "tags", "workers" } or {}) do store(P .. name, "2") end
-    if is_write then store(P .. "config", layout.mark()) end
+    in_chunks("ZREM", removed, key)
+    in_chunks("ZADD", added, key)
   end
-  local pushed = wakeups_to_push()
-  --   A key of a wrong type must raise here, not half-way.
-  for key in pairs(zsets) do
-    if not read_zsets[key] then redis.call("ZCARD", key) end
+
+  local function write_list(key, list)
+    in_chunks("RPUSH", list, key)
+    redis.call("LTRIM", key, -list.most, -1)
+    if list.ttl then redis.call("PEXPIRE", key, list.ttl) end
   end
-  for key in pairs(lists) do redis.call("LLEN", key) end
-  for _, value in ipairs(struck) do redis.call("LLEN", value[1]) end
-  for counter, state in pairs(counters) do
-    if state.raised ~= 0 and state.last + state.raised == 0 then drop(P .. counter) end
+
+  -- An entry that another program has overtaken is refused, and changes nothing.
+  local function write_stream(key, stream)
+    for _, entry in ipairs(stream) do redis.pcall("XADD", key, "MINID", "=", stream.from, unpack(entry)) end
+    redis.call("PEXPIRE", key, stream.ttl)
   end
-  local values = flat(strings)
-  --   From here on nothing is read. An account may lack the right to rename.
-  for from, to in pairs(renamed) do redis.call("RENAME", from, to) end
-  for counter, state in pairs(counters) do
-    local value = state.last + state.raised
-    if state.verb and state.raised ~= 0 then
-      redis.call("SET", P .. counter, digits(value))
-    elseif state.raised ~= 0 and value ~= 0 then
-      redis.call("INCRBY", P .. counter, state.raised)
+
+  local function flat(pairs_of_strings)
+    local values = {}
+    for key, value in pairs(pairs_of_strings) do
+      values[#values + 1] = key
+      values[#values + 1] = value
     end
+    return values
   end
-  in_chunks("UNLINK", dropped)
-  in_chunks("MSET", values)
-  for _, part in ipairs(written_over) do redis.call("SETRANGE", unpack(part)) end
-  for _, fields in ipairs(gone) do redis.call("HDEL", unpack(fields)) end
-  for _, fields in ipairs(sets) do redis.call("HSET", unpack(fields)) end
-  for key, members in pairs(zsets) do write_zset(key, members) end
-  --   Before what is appended: a full list would lose a value that stays for one that goes.
-  for _, value in ipairs(struck) do redis.call("LREM", value[1], -1, value[2]) end
-  for key, list in pairs(lists) do write_list(key, list) end
-  for key, stream in pairs(entries) do write_stream(key, stream) end
-  for key, n in pairs(shifted) do redis.call("LTRIM", key, math.max(-n, 0), math.min(-n, 0) - 1) end
-  for key, ttl in pairs(expiries) do redis.call("PEXPIRE", key, ttl) end
-  for _, key in ipairs(pushed) do redis.call("RPUSH", key, "1") end
-  --   Events, counters of times, and keys of other programs come last: nothing here depends on them, and an account may
-  --   lack the right.
-  for _, command in ipairs(messages) do redis.pcall(unpack(command)) end
+
+  function commit()
+    for _, planner in ipairs(finishers) do planner() end
+    if layout.state == "new" then -- the first write marks the layout
+      local is_write = #sets > 0 or next(strings) or next(lists) or next(entries)
+      for _, members in pairs(zsets) do
+        for _, score in pairs(members) do is_write = is_write or score end
+      end
+      for _, name in ipairs(is_write and { "tracked", "tags", "workers" } or {}) do store(P .. name, "2") end
+      if is_write then store(P .. "config", layout.mark()) end
+    end
+    local pushed = wakeups_to_push()
+    --   A key of a wrong type must raise here, not half-way.
+    for key in pairs(zsets) do
+      if not read_zsets[key] then redis.call("ZCARD", key) end
+    end
+    for key in pairs(lists) do redis.call("LLEN", key) end
+    for _, value in ipairs(struck) do redis.call("LLEN", value[1]) end
+    for counter, state in pairs(counters) do
+      if state.raised ~= 0 and state.last + state.raised == 0 then drop(P .. counter) end
+    end
+    local values = flat(strings)
+    --   From here on nothing is read. An account may lack the right to rename.
+    for from, to in pairs(renamed) do redis.call("RENAME", from, to) end
+    for counter, state in pairs(counters) do
+      local value = state.last + state.raised
+      if state.verb and state.raised ~= 0 then
+        redis.call("SET", P .. counter, digits(value))
+      elseif state.raised ~= 0 and value ~= 0 then
+        redis.call("INCRBY", P .. counter, state.raised)
+      end
+    end
+    in_chunks("UNLINK", dropped)
+    in_chunks("MSET", values)
+    for _, part in ipairs(written_over) do redis.call("SETRANGE", unpack(part)) end
+    for _, fields in ipairs(gone) do redis.call("HDEL", unpack(fields)) end
+    for _, fields in ipairs(sets) do redis.call("HSET", unpack(fields)) end
+    for key, members in pairs(zsets) do write_zset(key, members) end
+    --   Before what is appended: a full list would lose a value that stays for one that goes.
+    for _, value in ipairs(struck) do redis.call("LREM", value[1], -1, value[2]) end
+    for key, list in pairs(lists) do write_list(key, list) end
+    for key, stream in pairs(entries) do write_stream(key, stream) end
+    for key, n in pairs(shifted) do redis.call("LTRIM", key, math.max(-n, 0), math.min(-n, 0) - 1) end
+    for key, ttl in pairs(expiries) do redis.call("PEXPIRE", key, ttl) end
+    for _, key in ipairs(pushed) do redis.call("RPUSH", key, "1") end
+    --   Events, counters of times, and keys of other programs come last: nothing here depends on them, and an account
+    --   may lack the right.
+    for _, command in ipairs(messages) do redis.pcall(unpack(command)) end
+  end
 end

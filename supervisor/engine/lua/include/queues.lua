@@ -1,4 +1,4 @@
--- queues.lua: idle queues. Such a queue has no jobs and no settings.
+-- queues.lua: idle queues. Such a queue has no jobs and no settings, and no door leads there.
 --- @module
 --- @include config
 --- @include events
@@ -26,9 +26,21 @@ local function has_own_options(queue)
   return false
 end
 
--- Return whether a queue has no jobs and no settings, as it was before this script.
+local behind_doors -- the queues to which doors lead
+
+local function has_door(queue)
+  if not behind_doors then
+    behind_doors = {}
+    for _, text in ipairs(redis.call("HVALS", P .. "doors")) do
+      behind_doors[string.match(text, "^[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)\n") or ""] = true
+    end
+  end
+  return behind_doors[queue]
+end
+
+-- Return whether a queue has no jobs, settings and doors, as it was before this script.
 function queues.is_unused(queue)
-  return redis.call("EXISTS", unpack(keys_of(queue))) == 0 and not has_own_options(queue)
+  return redis.call("EXISTS", unpack(keys_of(queue))) == 0 and not has_own_options(queue) and not has_door(queue)
 end
 
 -- Remove a queue from the list of queues, with all that is kept of it beside jobs. Return whether it was known; nothing

@@ -82,60 +82,62 @@ end
 -- Retention deletes a completed job without reading it: the score says whether there is more than record and data.
 local function special_score(when) return math.floor(when) + 0.5 end
 
-local function mark_special(jid)
-  local when = (zsets[P .. "complete"] or {})[jid] or redis.call("ZSCORE", P .. "complete", jid)
-  if when then place(P .. "complete", jid, special_score(when)) end
-end
-
 local function owner_of(rec) return string.match(rec.owner or "", "^(%d+):(.*)$") end
 
--- The score of a lease says whether the record is dense: such a job can complete without being read.
-local function plan_lease(rec, was_dense, is_dense)
-  local token, worker = owner_of(rec)
-  local key = P .. "held:" .. (worker or "")
-  local is_new = zsets[key] and zsets[key][rec.jid]
-  if token and (is_new or was_dense and not is_dense) then
-    place(key, rec.jid, is_dense and token or token .. ".5")
+do -- a script has at most 200 locals outside of blocks
+  local function mark_special(jid)
+    local when = (zsets[P .. "complete"] or {})[jid] or redis.call("ZSCORE", P .. "complete", jid)
+    if when then place(P .. "complete", jid, special_score(when)) end
   end
-end
 
--- Plan a record that is new, or was dense, as a string if that suffices. Return whether it does.
-local function plan_densely(rec, was_dense)
-  if not dense.can_hold(rec) then return false end
-  local jid, payload = rec.jid, payloads[rec.jid]
-  local text = dense.text_of(rec, rec.size and tostring(rec.size) or payload, rec.size)
-  if text ~= texts[jid] then store(job_key(jid), text) end
-  if replaced[jid] and rec.size then
-    store(P .. "data:" .. jid, payload)
-  elseif replaced[jid] and was_dense and rec.was.size then
-    drop(P .. "data:" .. jid)
-  end
-  return true
-end
-
--- Plan a full record: a hash, and the payload beside it. Such a record stays full.
-local function plan_fully(rec, was_dense)
-  local jid, payload = rec.jid, payloads[rec.jid]
-  if was_dense then drop(job_key(jid)) end
-  if was_dense or rec.was == UNWRITTEN then
-    plan_new(job_key(jid), rec)
-  else
-    plan_fields(job_key(jid), rec, rec.was)
-  end
-  if payload and (was_dense or replaced[jid]) then store(P .. "data:" .. jid, payload) end
-  if rec.state == "complete" and is_special(rec) and not is_special(rec.was) then mark_special(jid) end
-end
-
-finish_with(function()
-  for jid, rec in pairs(records) do
-    if rec then
-      local was_dense = texts[jid] ~= nil
-      local is_dense = (was_dense or rec.was == UNWRITTEN) and plan_densely(rec, was_dense)
-      if not is_dense then plan_fully(rec, was_dense) end
-      if rec.state == "running" then plan_lease(rec, was_dense, is_dense) end
+  -- The score of a lease says whether the record is dense: such a job can complete without being read.
+  local function plan_lease(rec, was_dense, is_dense)
+    local token, worker = owner_of(rec)
+    local key = P .. "held:" .. (worker or "")
+    local is_new = zsets[key] and zsets[key][rec.jid]
+    if token and (is_new or was_dense and not is_dense) then
+      place(key, rec.jid, is_dense and token or token .. ".5")
     end
   end
-end)
+
+  -- Plan a record that is new, or was dense, as a string if that suffices. Return whether it does.
+  local function plan_densely(rec, was_dense)
+    if not dense.can_hold(rec) then return false end
+    local jid, payload = rec.jid, payloads[rec.jid]
+    local text = dense.text_of(rec, rec.size and tostring(rec.size) or payload, rec.size)
+    if text ~= texts[jid] then store(job_key(jid), text) end
+    if replaced[jid] and rec.size then
+      store(P .. "data:" .. jid, payload)
+    elseif replaced[jid] and was_dense and rec.was.size then
+      drop(P .. "data:" .. jid)
+    end
+    return true
+  end
+
+  -- Plan a full record: a hash, and the payload beside it. Such a record stays full.
+  local function plan_fully(rec, was_dense)
+    local jid, payload = rec.jid, payloads[rec.jid]
+    if was_dense then drop(job_key(jid)) end
+    if was_dense or rec.was == UNWRITTEN then
+      plan_new(job_key(jid), rec)
+    else
+      plan_fields(job_key(jid), rec, rec.was)
+    end
+    if payload and (was_dense or replaced[jid]) then store(P .. "data:" .. jid, payload) end
+    if rec.state == "complete" and is_special(rec) and not is_special(rec.was) then mark_special(jid) end
+  end
+
+  finish_with(function()
+    for jid, rec in pairs(records) do
+      if rec then
+        local was_dense = texts[jid] ~= nil
+        local is_dense = (was_dense or rec.was == UNWRITTEN) and plan_densely(rec, was_dense)
+        if not is_dense then plan_fully(rec, was_dense) end
+        if rec.state == "running" then plan_lease(rec, was_dense, is_dense) end
+      end
+    end
+  end)
+end
 
 -- Return the dense record of a waiting job as it was read; nil if there is none, or it has another payload now.
 local function dense_as_read(rec) return not rec.state and not replaced[rec.jid] and texts[rec.jid] or nil end

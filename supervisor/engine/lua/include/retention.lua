@@ -1,6 +1,7 @@
 -- retention.lua: which ended jobs are kept, and which are deleted.
 --- @module
 --- @include moves
+--- @include remembered
 --- @include results
 --- @include tagging
 -- Return whether one call has removed as many edges and tags as it should.
@@ -27,8 +28,8 @@ function retention.erase_all(jids, key)
   end
 end
 
--- The newest jobs that were cancelled or dropped are remembered for a while.
-local REMEMBERED, REMEMBERED_MS, FIELDS = 10000, 604800000, 400 -- jobs, and fields in one call
+local FIELDS = 400 -- in one call
+local MOST_UNHEARD, UNHEARD_MS = 1000, 3600000 -- of those that no worker had, for a log
 local cancelled_by, cancelled_jids = {}, {}
 
 -- Remember since when these jobs are gone. Return those that are forgotten for it: the oldest, until the others have
@@ -64,7 +65,11 @@ end
 function retention.cancel(rec, by)
   if #cancelled_jids == 0 then finish_with(remember_cancelled) end
   cancelled_by[rec.jid], cancelled_jids[#cancelled_jids + 1] = by, rec.jid
-  publish_job_event("job.cancelled", rec, { worker = select(2, owner_of(rec)), by = by ~= "" and by or nil })
+  local _, worker = owner_of(rec)
+  publish_job_event("job.cancelled", rec, { worker = worker, by = by ~= "" and by or nil })
+  if not worker then
+    push(P .. "unheard", table.concat({ rec.jid, rec.queue, rec.klass or "", by }, "\n"), MOST_UNHEARD, UNHEARD_MS)
+  end
   moves.take_away(rec)
   moves.ended(rec, "cancelled")
   retention.erase_all({ rec.jid })

@@ -5,7 +5,7 @@ local RESULT_S, FAILURE_S = 500, 31536000 -- for which RQ keeps a result and a f
 local SUCCESSFUL, FAILED = 1, 2 -- kinds of results
 local MOST_RESULTS = 10 -- of one job
 local MOST_DEPENDENTS, MOST_PARENTS = 1000, 100000 -- that one end releases, and that one call looks at for that
-local ENCODED_COST, PARENT_COST = 4, 8 -- as how many bytes each counts, by the time that it takes
+local ENCODED_COST, DEPENDENT_COST, PARENT_COST = 4, 48, 8 -- as how many bytes each counts, by the time that it takes
 local DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 local PLAIN = { b = "\b", f = "\f", n = "\n", r = "\r", t = "\t" }
 local status_of = {} -- by the key of a job: those that end in this call
@@ -67,6 +67,12 @@ local function is_free(prefix, id, allows_failures)
     if status and status ~= "finished" and not (allows_failures and status == "failed") then return false end
   end
   return true
+end
+
+-- Return as how many bytes it counts to look at the jobs that wait for one.
+function rq_ends.cost(source, id)
+  local count = redis.pcall("SCARD", string.match(source, "^(.-):queue:") .. ":job:" .. id .. ":dependents")
+  return type(count) == "number" and DEPENDENT_COST * math.min(count, MOST_DEPENDENTS) or 0
 end
 
 -- Have the jobs that wait for one go into their queues, if they wait for no other one.

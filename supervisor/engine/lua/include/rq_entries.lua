@@ -35,6 +35,7 @@ function rq_entries.key_of(source, id) return string.match(source, "^(.-):queue:
 -- Return what an entry says, as door_entries has it; nil and why not for an invalid one; false if there is no such job,
 -- whose id RQ's worker drops, too. One that has ended was put back by a scheduler of RQ which has read it before.
 function rq_entries.read(source, id)
+  if #id > entries.MOST_DECODED then return nil, "its id is too large: " .. #id .. " bytes" end
   local key = rq_entries.key_of(source, id)
   local size = redis.pcall("HSTRLEN", key, "data")
   if type(size) ~= "number" then return nil, "the key of its job holds no hash" end
@@ -47,9 +48,9 @@ function rq_entries.read(source, id)
   local klass = name_of(data)
   if not klass then return nil, "its data are no JSON: it needs RQ's JSON serializer" end
   local options, timeout_s, retries, left_ms = {}, tonumber(found[2]), tonumber(found[3]), redis.call("PTTL", key)
-  if timeout_s then options.timeout = string.format("%.0f", math.max(timeout_s, 0) * 1000) end
-  if retries then options.retries = string.format("%.0f", math.max(retries, 0)) end
-  if left_ms > 0 then options.expires = string.format("%.0f", left_ms) end
+  if timeout_s then options.timeout = math.max(timeout_s, 0) * 1000 end
+  if retries then options.retries = math.max(retries, 0) end
+  if left_ms > 0 then options.expires = left_ms end
   return { id = id, data = data, kind = "rq", klass = klass, options = options, cost = #data + COST }
 end
 
