@@ -15,8 +15,8 @@ def test_who_cancelled_a_job():
     assert (list(renewals), renewals.cancelled_by) == ([leasing.GONE, 5.0], {0: SHOWN})
 
 
-def test_wish():
-    assert mailbox.wish("w").parse([1, FOREIGN, FOREIGN, b"q"]) == mailbox.Wish(1, [SHOWN, "q"], SHOWN)
+def test_serve_request():
+    assert mailbox.serve_request("w").parse([1, FOREIGN, FOREIGN, b"q"]) == mailbox.ServeRequest(1, [SHOWN, "q"], SHOWN)
 
 
 def test_concerns():
