@@ -34,6 +34,7 @@ from supervisor.setting_values import (
     parse_readable,
     parse_readable_file,
     parse_release,
+    parse_shards,
     parse_size_or_auto,
     parse_size_or_none,
     parse_switch,
@@ -110,6 +111,11 @@ SETTINGS: tuple[Setting, ...] = (
         " there",
     ),
     Setting("namespace", "namespace", parse_namespace, "leasehold", "NAME", "prefix of every key in Redis"),
+    Setting(
+        "shards", "shards", parse_shards, None, "N",
+        "parts that a new namespace is divided into, 1 to 64, which a Cluster spreads over its nodes (default: what"
+        " Redis says, and 1 for a new one)",
+    ),
     Setting("handlers", "handlers", parse_module, "handlers", "PACKAGE", "package whose modules hold the handlers"),
     Setting(
         "queue", "queue", parse_queue, "default", "NAME",
@@ -284,6 +290,7 @@ class RunConfig:
     redis_credentials: str | None  # MODULE:FUNCTION
     redis_poll_s: float  # 0: waits in Redis
     namespace: str
+    shards: int | None  # None: as many as Redis says
     handlers: str
     queue: tuple[str, ...]
     order: str

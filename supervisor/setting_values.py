@@ -14,6 +14,7 @@ from supervisor.units import parse_duration, parse_size
 #: Control characters, and the surrogates that Python decodes non-UTF-8 bytes to.
 NOT_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 MOST_PROCESSES = 4096
+MOST_SHARDS = 64
 #: Each look costs a round trip. Where nothing waits in Redis, a request to a supervisor waits for the next look.
 SHORTEST_POLL_S = 0.02
 SHORTEST_LEASE_S, LONGEST_LEASE_S = 1.0, 86400.0
@@ -173,7 +174,16 @@ def parse_name_or_none(text: str) -> str:
 def parse_namespace(text: str) -> str:
     if len(text.encode()) > 64 or set(text) & set("{}*?[]\\"):
         raise ValueError("must be at most 64 bytes with none of {}*?[]\\ in it")
+    if re.search(r"#[0-9]+\Z", text):
+        raise ValueError("must not end in # and a number, as the shards of a namespace do")
     return text
+
+
+def parse_shards(text: str) -> int:
+    """Return a number of shards. Raises ValueError saying what is expected."""
+    if not re.fullmatch(r"[0-9]{1,2}", text, re.ASCII) or not 1 <= int(text) <= MOST_SHARDS:
+        raise ValueError(f"must be a whole number from 1 to {MOST_SHARDS}")
+    return int(text)
 
 
 def parse_module(text: str) -> str:

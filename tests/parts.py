@@ -51,7 +51,7 @@ from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.job_log import JobLog
-from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.ledgers import Ledgers
 from supervisor.master.model.pace import Pace
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
@@ -282,38 +282,39 @@ class Desk:
         config, ahead_s = self.config, self.config.dispatch_ahead_s
         self.timers = timers = Timers()
         self.counts = counts = MasterCounts()
-        self.ledger = ledger = Ledger()
+        self.ledgers = ledgers = Ledgers()
+        self.ledger = ledgers.by_shard[0]
         self.slots = slots = Slots(config.processes, config.jobs_per_child)
         self.budget = budget = Budget(config.memory_budget_bytes)
         self.pace = pace = Pace()
         log_jobs = JobLog(self.log, counts)
-        self.admission = admission = Admission(slots, ledger, budget, timers)
+        self.admission = admission = Admission(slots, ledgers, budget, timers)
         self.capacity = Capacity(slots, admission, pace, ahead_s)
         self.interrupter = interrupter = Interrupter(config, slots, admission, self.log)
         choice = ChildChoice(slots, admission, pace, ahead_s)
         self.suspects = suspects = Suspects()
-        unstarted = Unstarted(slots, ledger, budget, timers, interrupter, ahead_s, log_jobs)
-        room = RoomMaker(slots, ledger, budget, admission, choice, interrupter, self.log)
-        self.report: Callable[[Sequence[LeaseRecord]], None] = lambda _started: None  # to Redis
+        unstarted = Unstarted(slots, ledgers, budget, timers, interrupter, ahead_s, log_jobs)
+        room = RoomMaker(slots, ledgers, budget, admission, choice, interrupter, self.log)
+        self.report: Callable[[Sequence[LeaseRecord]], bool] = lambda _started: True  # to Redis
         self.starts = starts = StartReports(lambda started: self.report(started))
-        self.placing = placing = Placing(ledger, admission, choice, room, unstarted, interrupter, starts, log_jobs)
-        self.intake = intake = Intake(config, ledger, pace, admission, suspects)
+        self.placing = placing = Placing(ledgers, admission, choice, room, unstarted, interrupter, starts, log_jobs)
+        self.intake = intake = Intake(config, ledgers, pace, admission, suspects)
         reload_s = config.reload_timeout_s
         self.retirement = Retirement(intake, unstarted, placing, interrupter, reload_s)
         self.shutdown = JobShutdown(slots, admission, placing, interrupter)
-        self.answers = LeaseAnswers(slots, ledger, placing, interrupter, self.log, counts)
+        self.answers = LeaseAnswers(slots, ledgers, placing, interrupter, self.log, counts)
         self.oom_kills: list[str] = []  # what the kernel says, each once
         verdict = lambda _child: self.oom_kills.pop() if self.oom_kills else None  # noqa: E731
-        outcomes = JobOutcomes(ledger, pace, budget, admission, verdict, config.max_deaths, suspects, log_jobs)
+        outcomes = JobOutcomes(ledgers, pace, budget, admission, verdict, config.max_deaths, suspects, log_jobs)
         self.dispatcher = Dispatcher(
             ReadyChildren(admission, interrupter, pace, self.log, counts),
-            JobReports(ledger),
+            JobReports(ledgers),
             outcomes,
             SharedDeaths(outcomes, suspects, self.log),
             NextStep(slots, admission, Recycling(config, slots), interrupter),
             interrupter, admission, placing,
         )  # fmt: skip
-        self.cut_off = CutOff(config, slots, ledger, interrupter, timers)
+        self.cut_off = CutOff(config, slots, ledgers, interrupter, timers)
         disk = DiskUsage(config.workdir_limit_bytes, log.parent, interrupter, self.log, timers)
         memory = MemoryLimits(slots, budget, interrupter, KernelKills(OomKills(), None), None)
         self.limits = JobLimits(config, placing, interrupter, memory, disk, self.cut_off, timers)

@@ -63,18 +63,20 @@ def test_no_other_packet_is_a_message_of_the_control_socket(packet):
 
 
 @pytest.mark.parametrize("is_bytes", [True, False])
+@pytest.mark.parametrize("is_divided", [True, False])
 @pytest.mark.parametrize("payload", [b"", b"{}", os.urandom(1000), None])
-def test_a_job_comes_back_the_same(payload, is_bytes):
+def test_a_job_comes_back_the_same(payload, is_divided, is_bytes):
     meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True, 0.25)
-    packet = messages.pack_job(2**53, meta, payload, is_bytes)
+    packet = messages.pack_job(2**53, meta, payload, is_bytes, is_divided=is_divided)
     assert messages.token_of(packet) == 2**53
-    assert messages.unpack_job(packet) == (2**53, *meta, is_bytes, payload, None, 0, None, False, None, 0, None, False)
+    beside = None, 0, None, False, None, 0, None, False, is_divided
+    assert messages.unpack_job(packet) == (2**53, *meta, is_bytes, payload, *beside)
 
 
 def test_a_job_comes_with_its_last_checkpoint():
     meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True, 0.25)
     job = messages.unpack_job(messages.pack_job(7, meta, b"payload", True, b"[1,2]"))
-    assert job == (7, *meta, True, b"payload", b"[1,2]", 5, None, False, None, 0, None, False)
+    assert job == (7, *meta, True, b"payload", b"[1,2]", 5, None, False, None, 0, None, False, False)
 
 
 @pytest.mark.parametrize("saved", [None, b"[1,2]"])

@@ -260,6 +260,15 @@ SHOWN_BY = {
             "test_idle_drain_without_redis_exits_75_at_once",
         ]
     },
+    "is away with some [shards](shards.md) of a namespace": {
+        "process/shards/test_servers.py": [
+            "test_stopped_node_holds_up_no_shard_of_others",
+            "test_killed_node_comes_back_empty",
+        ]
+    },
+    "has the jobs of a namespace moved to several shards": {
+        "process/shards/test_shards.py": ["test_running_supervisor_follows_the_move_to_several_shards"]
+    },
     "lacks replicas that `--acknowledge` asks for": {
         "process/outage/test_acknowledge.py": [
             "test_end_of_a_job_counts_once_a_replica_has_the_outcome",

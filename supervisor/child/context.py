@@ -28,6 +28,7 @@ from supervisor.engine.model.new_jobs import (
     new_job,
     with_plain_values,
 )
+from supervisor.engine.model.shards import Tie, key_of, tied_jid
 from supervisor.engine.model.trace_context import current_trace
 from supervisor.engine.model.validation import (
     DATA_BYTES,
@@ -122,7 +123,7 @@ class JobContext:
         (
             self.token, self.jid, self.klass, self.queue, self.priority, self.failures, self.deaths, self.interruptions,
             self.tags, self.lane, self._persistent, self.waited_s, self._is_bytes, payload, self._saved, _, self.trace,
-            self._at_most_once, self._replay, _, self._batch_id, self._is_call,
+            self._at_most_once, self._replay, _, self._batch_id, self._is_call, self._is_divided,
         ) = message  # fmt: skip
         self.raw = payload or b""
         if self._is_bytes and self._is_call:
@@ -200,14 +201,25 @@ class JobContext:
         """Put a job in the same step in which this one completes. If this one does not complete, nothing is put.
 
         Either a job that is ready to be put, as `handler.job(…)` returns, or its queue, klass and data, with options as
-        for `Queue.put`. `trace` defaults to the current OpenTelemetry span, else to this job's. Returns the jid. At
-        most 1,000 jobs and 256 MB. Raises TypeError or ValueError.
+        for `Queue.put`. `trace` defaults to the current OpenTelemetry span, else to this job's. Returns the jid, which
+        in a namespace of several shards ends in the key of this job's. At most 1,000 jobs and 256 MB. Raises TypeError
+        or ValueError.
         """
         if isinstance(queue, JobToPut):
             if klass or data is not None or options:
                 raise TypeError("job.put: a job that is ready to be put has its klass, data and options already")
-            return self._put(**queue)
+            return self._put(**self._beside(queue))
         return self._put(queue, klass, data, **options)
+
+    def _beside(self, job: JobToPut) -> JobToPut:
+        """Give a job whose jid was drawn one that lies in the shard of this job."""
+        if self._is_divided and job.draws_jid:
+            job["jid"] = tied_jid(job.jid.partition("{")[0], False, [self._tie])
+        return job
+
+    @property
+    def _tie(self) -> Tie:
+        return Tie("this job", key_of(self.jid))
 
     def _put(self, queue: str, klass: str, data: Any = None, **options: Any) -> str:
         self._check_completes("put")
@@ -220,6 +232,8 @@ class JobContext:
             given["trace"] = trace
         kind, raw = to_data("data", data)
         job = new_job("put", queue, klass, raw if kind == "bytes" else orjson.Fragment(raw), given)
+        if self._is_divided:
+            job = job.tied(self._tie)
         if job.jid == self.jid:
             raise ValueError(f"job.put: jid {job.jid!r} is this job's own: use job.next")
         follower = Follower(queue, klass, {**given, "jid": job.jid}, Blob(kind, raw))
@@ -236,6 +250,8 @@ class JobContext:
         if self._next is not None:
             raise ValueError(f"job.next: this job goes on in {self._next.queue!r} already; call it once")
         parents = [jid for jid in checked_lines("depends", as_jids(depends), MOST_PARENTS).split("\n") if jid]
+        if self._is_divided:
+            tied_jid(self.jid, True, [Tie(f"its parent {parent}", key_of(parent)) for parent in parents])
         delay_s = duration_ms("delay", delay, least=0) / 1000
         kind, raw = to_new_data("data", data)
         stage = Stage(checked_name("queue", queue), delay_s, parents, Blob(kind, raw))
@@ -435,7 +451,7 @@ class JobBatch:
     def put(self, queue: str | JobToPut, klass: str = "", data: Any = None, **options: Any) -> str:
         """Put a job into the batch, in the same step in which this job completes. Otherwise as `job.put`."""
         if isinstance(queue, JobToPut):
-            return self._job.put(JobToPut({**queue, "batch": self.id}))
+            return self._job.put(JobToPut({**self._job._beside(queue), "batch": self.id}))
         return self._job.put(queue, klass, data, **{**options, "batch": self.id})
 
     def __repr__(self) -> str:

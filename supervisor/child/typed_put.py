@@ -98,10 +98,12 @@ class TypedPut(Generic[P]):
         if "durable" in self._options:
             raise ValueError("durable is an option of the call that puts this job, like put_many(…, durable=True)")
         data, options = self._data(args, kwargs), {"queue": DEFAULT_QUEUE, **self._options}
-        if "jid" not in options:
+        if draws_jid := "jid" not in options:
             given = {name: value for name, value in options.items() if name != "queue"}
             options["jid"] = fresh_jid(options["queue"], self._handler.klass, data, given)
-        return JobToPut({**options, "klass": self._handler.klass, "data": data})
+        made = JobToPut({**options, "klass": self._handler.klass, "data": data})
+        made.draws_jid = draws_jid
+        return made
 
     def _data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return the arguments as put takes them. Raises ValueError naming each wrong one."""

@@ -80,7 +80,7 @@ class Drain:
         return schedule
 
     def advance(self, now_at: float) -> float:
-        """Take the steps of a drain that are due. Return when the next one is (monotonic s). Raises LinkLost."""
+        """Take the steps of a drain that are due. Return when the next one is (monotonic s)."""
         schedule = self.schedule
         assert schedule is not None
         if self.phase is Phase.DRAINING and now_at >= schedule.interrupt_at:

@@ -12,7 +12,6 @@ from typing import Final
 
 from supervisor import clock
 from supervisor.config import ConfigError, RunConfig
-from supervisor.engine.transport.link import LinkLost
 from supervisor.exit_codes import Exit
 from supervisor.linux import cgroups, foreign_files, kernel, removal
 from supervisor.master.composition import Parts, place_for_workdir
@@ -58,10 +57,10 @@ class Master:
         self._began_at = clock.monotonic()
         self._parts = parts = Parts(config, events)
         self._inbox, self._timers, self._counts = parts.inbox, parts.timers, parts.counts
-        self._session, self._connection, self._pump = parts.session, parts.connection, parts.pump
+        self._sides = parts.sides
         self._zygotes, self._processes = parts.zygotes, parts.processes
         self._placing, self._scaling = parts.placing, parts.scaling
-        self._settling, self._drain, self._title = parts.settling, parts.drain, parts.title
+        self._drain, self._title = parts.drain, parts.title
 
     # the loop
 
@@ -70,10 +69,7 @@ class Master:
             with self._parts.http.serving(self._listening):
                 self._open()
                 while self._drain.phase is not Phase.STOPPED:
-                    try:
-                        self._turn()
-                    except LinkLost as lost:
-                        self._connection.on_lost(lost)
+                    self._turn()
                 return self._close()
         except ConfigError:
             raise
@@ -91,11 +87,10 @@ class Master:
 
         Messages come first: one that makes a deadline void is read before the deadline is acted on.
         """
-        # The pump is asked in each turn, because its deadline depends on the content of the ledger at this instant.
-        self._inbox.wait(min(self._timers.due_at, self._pump.deadline_at()))
+        # The sides are asked in each turn: their deadlines depend on the content of the ledgers at this instant.
+        self._inbox.wait(min(self._timers.due_at, self._sides.deadline_at()))
         now_at = clock.monotonic()
-        if self._session.wakeups.woken:
-            self._pump.step(now_at)  # a job waits for this lease, and for nothing else of this turn
+        self._sides.step_woken(now_at)  # a job waits for this lease, and for nothing else of this turn
         self._timers.run_due(now_at)
         self._follow_up(now_at)
         self._counts.turned(self._inbox.turn_began_at, clock.monotonic())
@@ -109,9 +104,9 @@ class Master:
         # After the placing: only then it is known which children are idle, and surplus.
         self._scaling.step(now_at)
         # After all that ends jobs, so that one exchange settles them all and leases for all idle children.
-        self._pump.step(now_at)
+        self._sides.step(now_at)
         # Redis has its work: now there is time for what no job waits for.
-        self._settling.log_completed()
+        self._sides.log_completed()
         # After the exchange has begun: what is in it is on its way, and no step of the drain waits for it.
         self._drain_if_due(now_at)
         # After all that emits events.
@@ -123,10 +118,10 @@ class Master:
 
     def _drain_if_due(self, now_at: float) -> None:
         """Begin to drain if the master cannot serve or has no work; take the steps of a drain that are due."""
-        if self._connection.has_failed:
-            self._drain.begin(None, Exit.UNREACHABLE)
+        if (failure := self._sides.failure) is not None:
+            self._drain.begin(None, failure)
         elif not self._drain.has_begun:
-            if self._session.has_left:
+            if self._sides.first.session.has_left:
                 self._events.emit("master.idle", idle_s=self._config.exit_when_idle_s)
                 self._drain.begin(None)
             elif self._processes.has_failed:
@@ -145,7 +140,7 @@ class Master:
             self._parts.workdir.mkdir(mode=0o700, parents=True)
         self._warn()
         self._processes.start()
-        self._connection.open(self._say_started)
+        self._sides.first.connection.open(self._say_started)
 
     def _warn(self) -> None:
         for warning in self._config.warnings:
@@ -161,19 +156,19 @@ class Master:
             )
 
     def _say_started(self) -> None:
-        config, session = self._config, self._session
+        config, session = self._config, self._sides.first.session
         self._events.emit(
             "master.started", worker=session.worker, pid=os.getpid(),
             queues=list(config.queue), order=config.order, processes=config.processes,
             processes_reason=config.processes_reason, memory_budget_mb=config.memory_budget_bytes >> 20 or None,
             memory_budget_reason=config.memory_budget_reason, cells=self._parts.cells_where, redis=session.url,
-            server=session.server,
+            server=session.server, shards=session.shards if session.shards > 1 else None,
         )  # fmt: skip
 
     # the end
 
     def _close(self) -> int:
-        self._session.close()
+        self._sides.close()
         self._processes.close(max(_ZYGOTES_S, self._drain.left_s or 0.0))
         self._close_job_cgroups()
         code, last_reload = self._drain.exit, self._zygotes.last_reload

@@ -11,6 +11,7 @@ _IN_MEMFD: Final = 1
 _IS_BYTES: Final = 2
 _IS_ONCE: Final = 4
 _IS_CALL: Final = 8
+_IS_DIVIDED: Final = 16
 
 
 class JobMessage(NamedTuple):
@@ -42,6 +43,7 @@ class JobMessage(NamedTuple):
     replay_bytes: int = 0
     batch: str | None = None
     is_call: bool = False  # the payload has arguments by position; see entries.Payload
+    is_divided: bool = False  # the namespace has several shards
 
     def filled(self, body: bytes) -> "JobMessage":
         """Return the message with `body` split into the last checkpoint (JSON), the replay (JSON) and the payload."""
@@ -68,6 +70,7 @@ def pack_job(
     at_most_once: bool = False,
     batch: str | None = None,
     is_call: bool = False,
+    is_divided: bool = False,
 ) -> bytes:
     """`meta`: the fields of JobMessage from jid to waited_s. `payload`: behind its `replay_bytes`. None: it lies in a
     memfd, behind `saved`.
@@ -80,6 +83,8 @@ def pack_job(
     flags = (_IS_BYTES if is_bytes else 0) | (_IN_MEMFD if payload is None else 0) | (_IS_ONCE if at_most_once else 0)
     if is_call:
         flags |= _IS_CALL
+    if is_divided:
+        flags |= _IS_DIVIDED
     return _JOB_HEAD.pack(token, len(head), flags) + head + (payload or b"")
 
 
@@ -88,13 +93,14 @@ def unpack_job(packet: bytes) -> JobMessage:
     body_at = _JOB_HEAD.size + length
     meta = orjson.loads(packet[_JOB_HEAD.size : body_at])
     is_bytes, is_once, is_call = bool(flags & _IS_BYTES), bool(flags & _IS_ONCE), bool(flags & _IS_CALL)
+    is_divided = bool(flags & _IS_DIVIDED)
     payload = None if flags & _IN_MEMFD else packet[body_at:]
     if len(meta) == _META_LENGTH:
         return _job_message(
-            JobMessage, (token, *meta, is_bytes, payload, None, 0, None, is_once, None, 0, None, is_call)
+            JobMessage, (token, *meta, is_bytes, payload, None, 0, None, is_once, None, 0, None, is_call, is_divided)
         )
     *meta, saved_bytes, trace, replay_bytes, batch = meta
-    beside = is_bytes, None, None, saved_bytes, trace, is_once, None, replay_bytes, batch, is_call
+    beside = is_bytes, None, None, saved_bytes, trace, is_once, None, replay_bytes, batch, is_call, is_divided
     message = _job_message(JobMessage, (token, *meta, *beside))
     return message if payload is None else message.filled(payload)
 

@@ -30,7 +30,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         "info",
         (
             "worker", "pid", "queues", "order", "processes", "processes_reason", "memory_budget_mb",
-            "memory_budget_reason", "cells", "redis", "server",
+            "memory_budget_reason", "cells", "redis", "server", "shards",
         ),
     ),
     "master.scaled": (
@@ -93,7 +93,9 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "worker.deregistered": ("warning", ("old", "new")),
     "http.listening": ("info", ("address", "port")),
     "redis.lost": ("error", ("message", "retry_in_s")),
-    "redis.connected": ("info", ("url", "server")),
+    "redis.connected": ("info", ("url", "server", "shard")),
+    "shards.changed": ("info", ("shards",)),
+    "shards.moving": ("warning", ()),
     "redis.failed": ("error", ("message", "waiting")),
     "redis.unacknowledged": ("error", ("message",)),
     "redis.acknowledged": ("info", ("message", "replicas")),

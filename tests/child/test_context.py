@@ -9,6 +9,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, use_span
 from supervisor import clock
 from supervisor.child import context as context_module
 from supervisor.child.context import JobCalls, JobContext
+from supervisor.engine.model.job_to_put import JobToPut
 from supervisor.messages import Blob, Completion, Follower, JobMessage, ProgressReport, Stage, pack_completion
 
 EVERY_BYTE = bytes(range(256))
@@ -26,8 +27,10 @@ def stored():
 
 @pytest.fixture
 def new(reported, stored):
-    def make(persistent=False, lane=None, trace=None):
-        message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], lane, persistent, 0.0, False, b"{}", trace=trace)
+    def make(persistent=False, lane=None, trace=None, jid="j", **more):
+        message = JobMessage(
+            7, jid, "k", "q", 0, 0, 0, 0, [], lane, persistent, 0.0, False, b"{}", trace=trace, **more
+        )  # fmt: skip
         calls = JobCalls(lambda _token, said: reported.append(said), lambda _token, state, *_: stored.append(state))
         return JobContext(message, "/tmp", calls)
 
@@ -291,3 +294,54 @@ def test_coroutine_can_put_and_report(new, reported):
     assert [follower.options["jid"] for follower in job.completion(b"").then] == [jid]
     assert job.completion(b"").next.data == Blob("json", orjson.dumps({"n": 1}))
     assert reported == [ProgressReport(0.5, "")]
+
+
+# a namespace of several shards
+
+
+@pytest.fixture
+def divided(new):
+    return new(jid="order{7}", is_divided=True, batch="import{7}")
+
+
+def ready():
+    """A job that is ready to be put, as `handler.job()` makes it."""
+    made = JobToPut({"queue": "q", "klass": "k", "jid": "drawn", "data": None})
+    made.draws_jid = True
+    return made
+
+
+def test_job_of_several_shards_puts_jobs_beside_itself(divided):
+    jids = [divided.put("q", "k"), divided.put("q", "k", limit="api{7}"), divided.put("q", "k", depends=["a{7}"])]
+    jids += [divided.batch.put("q", "k"), divided.put(ready()), divided.batch.put(ready())]
+    assert all(jid.endswith("{7}") for jid in jids)
+    assert [put.options["jid"] for put in divided.completion(b"1").then] == jids
+
+
+@pytest.mark.parametrize(
+    ("options", "thing"),
+    [({"limit": "api"}, "the limit api"), ({"unique": "u"}, "its unique key"), ({"depends": ["a"]}, "its parent a"),
+     ({"jid": "own"}, "its jid")],
+)  # fmt: skip
+def test_job_of_several_shards_puts_nothing_that_is_tied_elsewhere(divided, options, thing):
+    with pytest.raises(ValueError, match=f"({thing} and this job|this job and {thing}) may lie in different shards"):
+        divided.put("q", "k", **options)
+    assert divided.completion(b"1") is None
+
+
+def test_job_of_several_shards_waits_for_jobs_beside_itself_only(divided):
+    with pytest.raises(ValueError, match="its jid and its parent a may lie in different shards"):
+        divided.next("q", depends=["a"])
+    divided.next("q", depends=[divided.put("q", "k")])
+
+
+def test_dependent_names_the_jid_that_its_parent_was_put_with(divided):
+    parent = ready()
+    divided.put(parent)
+    divided.put("q", "k", depends=[parent])
+    first, second = divided.completion(b"1").then
+    assert second.options["depends"] == [first.options["jid"]] == ["drawn{7}"]
+
+
+def test_jid_of_the_only_shard_stays_as_it_was_drawn(new):
+    assert new().put(ready()) == "drawn"

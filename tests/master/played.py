@@ -35,6 +35,8 @@ from supervisor.master.redis.renewing import Renewing
 from supervisor.master.redis.replica_watch import ReplicaWatch
 from supervisor.master.redis.resuming import Resuming
 from supervisor.master.redis.settling import Settling
+from supervisor.master.redis.side_loop import SideLoop
+from supervisor.master.redis.sides import Side, Sides
 from supervisor.master.redis.waiting import Waiting
 from supervisor.master.requests.controls import Controls
 from supervisor.master.requests.operator_requests import OperatorRequests
@@ -56,35 +58,37 @@ class PlayedMaster:
         )  # fmt: skip
         self._inbox = inbox = Inbox()
         ledger, slots, events, counts = desk.ledger, desk.slots, desk.log, desk.counts
+        loop = SideLoop(inbox, desk.timers, 0)
         answers, cut_off = desk.answers, desk.cut_off
         self.session = session = Session(
-            Dialer(url, "k"), Namespace(namespace), Queues(["q"], "strict"), None, acknowledge, inbox, desk.timers
+            Dialer(url, "k"), Namespace(namespace), Queues(["q"], "strict"), None, acknowledge, loop, loop
         )  # fmt: skip
         identity, serving, times, pipeline = session.identity, session.serving, session.times, session.pipeline
         wakeups = session.wakeups
-        self.demand = demand = Demand(ledger, desk.admission, desk.capacity, self.zygotes)
+        self.demand = demand = Demand(desk.ledgers, desk.admission, desk.capacity, self.zygotes)
         backlog = Backlog("", SimpleNamespace(most=2), slots, SimpleNamespace(concurrency=1, handlers={}))
-        maintenance = Maintenance(events)
+        concerns, maintenance = ConcernsWatch(), Maintenance(events)
         self.renewing = renewing = Renewing(identity, ledger, times, pipeline, answers, cut_off, counts)
         desk.report = session.report_starts
         grants = Grants(desk.intake, desk.placing, cut_off, renewing, desk.starts, backlog, events, counts)
-        self.leasing = leasing = Leasing(demand, grants, maintenance, session.leaser, wakeups, pipeline)
-        self.settling = Settling(identity, ledger, leasing, backlog, RecentFailures(), events, counts)
+        self.leasing = leasing = Leasing(demand, ledger, grants, maintenance, session.leaser, wakeups, pipeline)
+        self.settling = Settling(identity, desk.ledgers, leasing, backlog, RecentFailures(), events, counts)
         self.idle_exit = IdleExit(idle_s, session, wakeups, demand, leasing)
         self.processes: Any = SimpleNamespace(fork_no_more=lambda: None, abandon=self._abandon)
         jobs = JobShutdown(slots, desk.admission, desk.placing, desk.interrupter)
-        departure = Departure(session, demand, self.settling)
+        self.sides = sides = Sides()
+        departure = Departure(sides, desk.ledgers)
         self.drain = Drain(desk.config, slots, self.processes, jobs, departure, events)
         scaling: Any = None
         own_acts = OwnActs(identity)
         self.controls = controls = Controls(
-            self.drain, self.processes, scaling, desk.placing, leasing, slots, own_acts, events
+            self.drain, self.processes, scaling, desk.placing, leasing.lease_soon, slots, own_acts, events
         )  # fmt: skip
         requests = OperatorRequests(controls, lambda: {"state": "serving"}, slots, StackDump(desk.timers))
         relay = RequestRelay(identity, serving, requests, self.idle_exit)
         speakers = (
             renewing, self.settling, relay,
-            Chores(identity, serving, times, desk.admission, maintenance, backlog, ConcernsWatch(), counts, events),
+            Chores(identity, serving, times, desk.admission, maintenance, backlog, concerns, counts, events),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
             own_acts, TimesLookup(times, renewing), leasing,
         )  # fmt: skip
@@ -93,7 +97,11 @@ class PlayedMaster:
         waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners, doors, self.idle_exit)
         self.pump = RedisPump(session, speakers, leasing, grants, waiting, replicas, counts, inbox.give_way)
         resuming = Resuming(ledger, slots, answers, renewing, events, counts)
-        self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, counts, events)
+        self.connection = Connection(
+            session, self.pump, speakers, resuming, leasing, self.idle_exit, counts, events, self._divide
+        )  # fmt: skip
+        loop.on_lost = self.connection.on_lost
+        sides.add(Side(loop, session, leasing, self.settling, concerns, self.pump, self.connection))
         for child in slots:
             inbox.watch(child.talk.fd, partial(desk.dispatcher.on_spoke, child))
 
@@ -113,8 +121,8 @@ class PlayedMaster:
             assert clock.monotonic() < deadline_at, "it has not happened in time"
             self._inbox.wait(min(self.pump.deadline_at(), clock.monotonic() + 0.05))
             self.desk.timers.run_due(clock.monotonic())
-            self.pump.step(clock.monotonic())
-            self.settling.log_completed()
+            self.sides.step(clock.monotonic())
+            self.sides.log_completed()
             if self.drain.has_begun and self.drain.phase is not Phase.STOPPED:
                 self.drain.advance(clock.monotonic())
 
@@ -123,6 +131,9 @@ class PlayedMaster:
         self.connection.on_lost(LinkLost("cut"))
         self.desk.timers.run_due(clock.monotonic() + 10.0)  # when the pause before the next attempt is over
         self.turn_until(lambda: self.session.idle)
+
+    def _divide(self, shards: int, is_start: bool) -> None:
+        raise AssertionError(f"a namespace of these tests has {shards} shards")
 
     def _abandon(self, why: str) -> None:
         for child in self.desk.slots:

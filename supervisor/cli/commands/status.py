@@ -83,7 +83,8 @@ def _row(status: Status) -> tuple[object, ...]:
 
 def _answering(redis: Mapping[str, Any]) -> str:
     if not redis.get("connected"):
-        return "away"
+        away, shards = redis.get("shards_away") or (), redis.get("shards") or 1
+        return f"shards {', '.join(map(str, away))} of {shards} are away" if shards > 1 and away else "away"
     exchange_ms = redis.get("exchange_ms")
     return f"answers in {exchange_ms:.3g} ms" if isinstance(exchange_ms, float | int) else "connected"
 

@@ -4,9 +4,9 @@ What alerts of Prometheus wake people for is told here, too, as far as Redis and
 Must not do I/O.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from supervisor.cli.lib.shown import span
 from supervisor.cli.lib.terminal import counted
@@ -83,7 +83,7 @@ def _of_supervisor(row: Row, status: Status) -> Iterator[tuple[Tone, str]]:
         case "lost":
             yield Tone.ALARM, "is lost: the leases of its jobs have run out"
         case "redis-away":
-            yield Tone.ALARM, "does not reach Redis"
+            yield Tone.ALARM, f"does not reach Redis{_which_shards(status.get('redis', {}))}"
         case "paused":
             yield Tone.NOTICE, "is paused: it starts no jobs"
         case "booting" if values["in_state_s"] >= _BOOTING_S:
@@ -176,3 +176,9 @@ def _of_redis(model: Model) -> Iterator[Complaint]:
         yield Complaint(Tone.ALARM, "redis", "", f"has used {used} of its {most}: soon it refuses puts")
     if model.evicts:
         yield Complaint(Tone.ALARM, "redis", "", "deletes keys to make room, which may be jobs")
+
+
+def _which_shards(redis: Mapping[str, Any]) -> str:
+    """Return the end of a sentence: which shards a supervisor of several does not reach."""
+    away = redis.get("shards_away") or ()
+    return f" in shards {', '.join(map(str, away))} of {redis['shards']}" if redis.get("shards", 1) > 1 and away else ""

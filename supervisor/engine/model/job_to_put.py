@@ -13,6 +13,9 @@ class JobToPut(dict[str, Any]):
     outcome, `job.put` in a handler. In `depends` it stands for its jid.
     """
 
+    #: True if nobody has given the jid: a job that puts it into its own shard gives it another one.
+    draws_jid = False
+
     @property
     def jid(self) -> str:
         jid: str = self["jid"]

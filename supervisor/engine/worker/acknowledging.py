@@ -37,7 +37,7 @@ class Acknowledging:
         `known`: the keys of each script behind the prefix, of Namespace.keys.
         """
         self._own_replicas = own_replicas
-        self._known = known
+        self.known = known
         self._times = times
         self._lacking: list[Part] = []  # parts that were carried out, and that too few replicas have
         self.is_short = False  # the latest exchange has left some
@@ -141,7 +141,7 @@ class Acknowledging:
         """Return the lease with a wait for replicas behind it, if it gives jobs that must not start twice."""
         if not self.replicas:
             return lease
-        return _OnceAcknowledged(lease, partial(self._starts, worker), lambda: self.wanted, self._known).command
+        return _OnceAcknowledged(lease, partial(self._starts, worker), lambda: self.wanted, self.known).command
 
     def _starts(self, worker: str, jobs: Sequence[tuple[str, int]]) -> Command[Renewals]:
         starts = [Renewal(jid, token, started=True) for jid, token in jobs]

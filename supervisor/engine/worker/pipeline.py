@@ -20,6 +20,7 @@ from supervisor.engine.worker.acknowledging import Acknowledging
 from supervisor.engine.worker.exchange import Confirmation, Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
+from supervisor.engine.worker.shards_changed import ShardsChanged
 
 #: Takes the reply to one command.
 Taker = Callable[[Any], None]
@@ -65,7 +66,7 @@ class Pipeline:
         watcher: Watcher,
         timers: DeadlineTimers,
     ) -> None:
-        self._keys = namespace.keys
+        self.keys = namespace.keys  # of each script
         self._identity = identity
         self._times = times
         self._acknowledging = acknowledging
@@ -116,7 +117,7 @@ class Pipeline:
         """
         assert not self.parts
         self._identity.number += 1
-        wires: list[Wire] = [(partial(self._take, part), part.command.wire(*self._keys)) for part in parts]
+        wires: list[Wire] = [(partial(self._take, part), part.command.wire(*self.keys)) for part in parts]
         self._wait_for_replicas(wires, self._acknowledging.command_behind(parts))
         self.parts = [*self._acknowledging.take_lacking(), *parts]
         self.sent_at = clock.boottime()
@@ -125,7 +126,7 @@ class Pipeline:
 
     def send_aside(self, command: Command[Any]) -> None:
         """Send a command that is no part of an exchange and whose reply says nothing. Raises LinkLost."""
-        self._send([(partial(self._take, Part(command)), command.wire(*self._keys))])
+        self._send([(partial(self._take, Part(command)), command.wire(*self.keys))])
 
     def send_plain(self, *command: Any) -> None:
         """Send a Redis command that needs no script and whose reply says nothing. Raises LinkLost."""
@@ -183,7 +184,7 @@ class Pipeline:
             if str(reply).startswith("NOSCRIPT"):
                 self._send_with_script(part)
         elif part.command.left_out is not None:
-            self._read_behind(part.command.left_out(self._keys[0], reply))
+            self._read_behind(part.command.left_out(self.keys[0], reply))
 
     def _read_behind(self, behind: SentBehind) -> None:
         replies: list[Any] = []
@@ -199,12 +200,12 @@ class Pipeline:
     def _send_with_script(self, part: Part) -> None:
         """The server has lost its scripts (restart, failover, SCRIPT FLUSH) and has not carried out the command."""
         load = ("SCRIPT", "LOAD", part.command.script.text)
-        self._send_again(part, [(None, load), (partial(self._take_again, part), part.command.wire(*self._keys))])
+        self._send_again(part, [(None, load), (partial(self._take_again, part), part.command.wire(*self.keys))])
 
     def _take_again(self, part: Part, reply: Any) -> None:
         """Take the reply to a part whose script was loaded. A proxy may have refused to load it."""
         if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
-            self._send_again(part, [(partial(self._take, part), part.command.wire_with_script(*self._keys))])
+            self._send_again(part, [(partial(self._take, part), part.command.wire_with_script(*self.keys))])
         else:
             self._take(part, reply)
 
@@ -222,6 +223,7 @@ class Pipeline:
                 return refused, message
         LayoutRefused.check(part.reply)
         ServedElsewhere.check(part.reply)
+        ShardsChanged.check(part.reply)
         if part.must:
             raise LinkLost(f"Redis refused {name}: {message}")
         assert self._on_refused is not None

@@ -48,6 +48,11 @@ class ServedQueues:
         self._standing_requests: set[str] = set()  # ids that were delivered
 
     @property
+    def queues(self) -> Queues:
+        """The queues and their order, as they were last asked for."""
+        return self._queues
+
+    @property
     def patterns(self) -> tuple[str, ...]:
         """The queues as the operator named them."""
         return self._queues.patterns

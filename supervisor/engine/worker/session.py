@@ -1,7 +1,8 @@
 """One worker's session with Redis: makes its connections, and resumes after an outage. Runs in the master.
 
-Owns the connections and the worker's identity. Must not block, must not decide what is leased or how a job ended, and
-must not forget an outcome or a checkpoint: it sends both again under their old number, which changes nothing twice.
+Owns the connections and the worker's identity in one shard of a namespace. Must not block, must not decide what is
+leased or how a job ended, and must not forget an outcome or a checkpoint: it sends both again under their old number,
+which changes nothing twice.
 """
 
 import random
@@ -11,13 +12,14 @@ from typing import Any, Final
 import hiredis
 
 from supervisor import clock
-from supervisor.engine.commands import leasing, workers
+from supervisor.engine.commands import dividing, leasing, workers
 from supervisor.engine.commands.leasing import ResumeResult
 from supervisor.engine.model import scripts
-from supervisor.engine.model.errors import StoreUnavailable
+from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
+from supervisor.engine.model.shards import OtherShards
 from supervisor.engine.transport.dialer import Dialer
 from supervisor.engine.transport.link import CONNECT_S, Connector, LayoutRefused, LinkLost
 from supervisor.engine.worker import known_leases
@@ -30,6 +32,7 @@ from supervisor.engine.worker.looks import Looks
 from supervisor.engine.worker.pipeline import DeadlineTimers, Pipeline, Refusal, Watcher
 from supervisor.engine.worker.push_listeners import MOST_LISTENERS, PushListeners
 from supervisor.engine.worker.served_queues import ServedQueues
+from supervisor.engine.worker.shards_changed import DivisionRefused, ShardsChanged
 from supervisor.engine.worker.successor_watch import SuccessorWatch
 from supervisor.engine.worker.wait import LeaseBehind, Wait
 from supervisor.engine.worker.wakeups import Wakeups
@@ -51,18 +54,22 @@ class Session:
         watcher: Watcher,
         timers: DeadlineTimers,
         poll_s: float = 0.0,
+        identity: Identity | None = None,
+        shards: int | None = None,
     ) -> None:
         """`ttl_s`: of the leases; None: each queue's heartbeat in Redis.
 
         `acknowledge`: how many replicas must have each outcome; None: as Redis has it configured.
         `poll_s`: how often an idle worker looks for work; 0: it waits in Redis.
+        `shards`: the number that a new namespace is given; None: what Redis says.
         """
         self._dialer = dialer
         self._may_lack_commands = poll_s > 0  # a proxy that lets nothing wait may refuse SCRIPT LOAD and INFO, too
         self._namespace = namespace
+        self._wanted_shards = shards
         self._watcher = watcher
         self._timers = timers
-        self.identity = Identity()
+        self.identity = identity or Identity()
         self.serving = ServedQueues(queues)
         self.times = LeaseTimes(ttl_s, self.serving, dialer.patience)
         self.acknowledging = Acknowledging(acknowledge, self.times, namespace.keys[1:])
@@ -73,7 +80,7 @@ class Session:
             self.wakeups, listeners = Looks(poll_s, namespace, self.identity, self.leaser, self.pipeline, timers), 0
         else:
             self.wakeups = Wakeups(namespace, self.identity, self.leaser, self.pipeline, watcher, timers)
-            listeners = MOST_LISTENERS
+            listeners = 0 if namespace.shard else MOST_LISTENERS  # plain pushes go to the first shard
         self.listeners = PushListeners(dialer, namespace.incoming, watcher, timers, listeners)
         self.door_listeners = PushListeners(dialer, str, watcher, timers, listeners)
         self._successor_watch = SuccessorWatch(dialer, watcher, timers)
@@ -99,6 +106,15 @@ class Session:
         return self._namespace.name
 
     @property
+    def shard(self) -> int:
+        return self._namespace.shard
+
+    @property
+    def shards(self) -> int:
+        """How many shards the namespace has, as far as this session knows."""
+        return self._namespace.shards
+
+    @property
     def connected(self) -> bool:
         """True if Redis has let the worker resume, and the connection is not known to be lost."""
         return self._resumed
@@ -114,14 +130,18 @@ class Session:
         """Start an exchange. Raises LinkLost."""
         self.pipeline.exchange(parts)
 
-    def report_starts(self, leases: Sequence[LeaseRecord]) -> None:
+    def report_starts(self, leases: Sequence[LeaseRecord]) -> bool:
         """Tell Redis at once, beside any exchange, that these jobs start; nothing while Redis is away.
 
-        Raises LinkLost.
+        Return False if the connection proves to be lost. To read from it raises LinkLost then, so the loop meets it.
         """
         if self._resumed:
             starts = [known_leases.started(lease) for lease in leases]
-            self.pipeline.send_aside(leasing.renew(self.worker, starts, ttl_s=self.times.own_ttl_s))
+            try:
+                self.pipeline.send_aside(leasing.renew(self.worker, starts, ttl_s=self.times.own_ttl_s))
+            except LinkLost:
+                return False
+        return True
 
     def read(self) -> None:
         """Read replies of the exchange. Raises LinkLost."""
@@ -145,6 +165,8 @@ class Session:
 
     def _connect(self, _now_at: float) -> None:
         greeting: list[tuple[Any, ...]] = [("SCRIPT", "LOAD", script.text) for script in scripts.OF_A_WORKER]
+        if self._wanted_shards is not None:
+            greeting.append(dividing.divide(self._wanted_shards).wire_with_script(self._namespace.prefix))
         greeting += [("INFO", "server"), self.times.query().wire(*self._namespace.keys)]
         self._connector = Connector(self._dialer, 1 + self.wakeups.links, greeting, CONNECT_S)
         self._watcher.watch(self._connector, self._on_connection)
@@ -164,6 +186,10 @@ class Session:
         *loaded, info, timings = replies
         self.server = _checked_server(info)
         LayoutRefused.check(timings)
+        if self._wanted_shards is not None:
+            *loaded, divided = loaded
+            self._check_division(divided)
+        self._learn_shards(timings)
         for reply in (*loaded, timings):
             if isinstance(reply, hiredis.ReplyError) and not self._is_bearable(reply):
                 raise LinkLost(f"Redis refused what every worker must do: {reply}")
@@ -180,7 +206,33 @@ class Session:
 
     def _is_bearable(self, refusal: hiredis.ReplyError) -> bool:
         """Return True if the first exchange can do without: it brings the scripts along that the server lacks."""
+        if ShardsChanged.refusal(refusal) is not None:
+            return True  # it knows better by now
         return self._may_lack_commands and not str(refusal).startswith("NOPERM")
+
+    # shards
+
+    def _check_division(self, reply: Any) -> None:
+        """Raises LinkLost if the namespace has another number of shards than it was to be given."""
+        if isinstance(reply, hiredis.ReplyError):
+            raise LinkLost(f"Redis refused to divide the namespace: {reply}")
+        try:
+            dividing.divide(self._wanted_shards).parse(reply)
+        except OtherShards:
+            pass  # its jobs are being moved to a number that it has later
+        except LeaseholdError as refused:
+            raise DivisionRefused(str(refused)) from refused
+        self._wanted_shards = None
+
+    def _learn_shards(self, reply: Any) -> None:
+        """Go on as the first of several shards, if the reply says so to a caller of one. Raises ShardsChanged."""
+        refusal = ShardsChanged.refusal(reply)
+        if refusal is None or refusal.count is None:
+            return
+        if self._namespace.shards > 1:
+            raise ShardsChanged(refusal, refusal.count.number)
+        self._namespace = Namespace(self._namespace.name, 0, refusal.count.number)
+        self.pipeline.keys, self.acknowledging.known = self._namespace.keys, self._namespace.keys[1:]
 
     def _resume(self, known: Sequence[LeaseRecord], on_resumed: OnResumed, on_deregistered: Callback) -> None:
         def resumed(answer: ResumeResult) -> None:
@@ -244,8 +296,11 @@ class Session:
         """True if a lease is unanswered: the server may have granted jobs that this worker does not know of."""
         return self._lost_grant or self.wakeups.lease_behind is not LeaseBehind.NONE or self.pipeline.is_leasing
 
-    def lose(self) -> float:
-        """The connection is lost: keep what must be sent again. Return in how many seconds to connect anew."""
+    def lose(self, at_once: bool = False) -> float:
+        """The connection is lost: keep what must be sent again. Return in how many seconds to connect anew.
+
+        `at_once`: there is no reason to wait.
+        """
         self._lost_grant, self._resumed = self.may_hold_more, False
         for part in self.pipeline.close():
             if part.again:
@@ -253,7 +308,7 @@ class Session:
             if part.lost is not None:
                 part.lost()
         self.close()
-        wait_s = random.uniform(0.1, 1.0) * self.longest_reconnect_s
+        wait_s = 0.0 if at_once else random.uniform(0.1, 1.0) * self.longest_reconnect_s
         self._timers.set(_RECONNECT, clock.monotonic() + wait_s, self._connect)
         return wait_s
 

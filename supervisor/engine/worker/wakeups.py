@@ -120,7 +120,7 @@ class Wakeups(Wait):
         keys, wait_s = map(self._namespace.wakeup, queues or ()), self._leaser.wait_s
         wires: list[tuple[Any, ...]] = [("BLPOP", self._mailbox, *keys, f"{wait_s:.3f}")]
         if behind is not None:
-            wires.append(behind.lease.wire(*self._namespace.keys))
+            wires.append(behind.lease.wire(*self._pipeline.keys))
         self._link.send(wires)
         self.waiting, self._awaited = True, len(wires)
         self._timers.set(_WAIT, clock.monotonic() + wait_s + self._leaser.slack_s, self._on_silence)

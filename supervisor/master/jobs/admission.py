@@ -20,7 +20,7 @@ from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.held_lease import HeldLease
-from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.ledgers import Ledgers
 from supervisor.master.model.slots import Slots
 from supervisor.master.timers import Timers
 from supervisor.messages import HandlerSettings
@@ -57,9 +57,9 @@ def may_go_ahead(lease: LeaseRecord) -> bool:
 class Admission:
     """The other parts read the flags. Only the methods set them."""
 
-    def __init__(self, slots: Slots, ledger: Ledger, budget: Budget, timers: Timers) -> None:
+    def __init__(self, slots: Slots, ledgers: Ledgers, budget: Budget, timers: Timers) -> None:
         self._slots = slots
-        self._ledger = ledger
+        self._ledgers = ledgers
         self._budget = budget
         self._timers = timers
         self.is_open = True  # False once a drain has begun, for good
@@ -105,7 +105,7 @@ class Admission:
             return Stop.DRAINING
         if self.paused:
             return Stop.PAUSED
-        if self._ledger.is_laden:
+        if self._ledgers.are_laden:
             return Stop.UNSETTLED
         return Stop.EDITED if self.awaits_reload else None
 
@@ -117,7 +117,7 @@ class Admission:
             "stop": stop and stop.value,
             "waits_for_room": self.waits_for_room,
             "memory": memory,
-            "waiting": [held.lease.jid for held in islice(self._ledger.ready, _MOST_WAITING)],
+            "waiting": [held.lease.jid for held in islice(self._ledgers.ready, _MOST_WAITING)],
         }
 
     # what is granted

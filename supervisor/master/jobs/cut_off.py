@@ -14,7 +14,7 @@ from supervisor.engine.worker.exchange import Confirmation, Fence
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.job_run import JobRun
-from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.ledgers import Ledgers
 from supervisor.master.model.slots import Slots
 from supervisor.master.timers import Timers
 from supervisor.messages import HandlerSettings
@@ -31,12 +31,12 @@ class CutOff:
     """Persistent jobs have a fence, and those whose handler or supervisor says stop. All others go on."""
 
     def __init__(
-        self, config: RunConfig, slots: Slots, ledger: Ledger, interrupter: Interrupter, timers: Timers
+        self, config: RunConfig, slots: Slots, ledgers: Ledgers, interrupter: Interrupter, timers: Timers
     ) -> None:
         self._by_default = config.on_cut_off == "stop"
         self._grace_s = config.term_grace_s
         self._slots = slots
-        self._ledger = ledger
+        self._ledgers = ledgers
         self._interrupter = interrupter
         self._timers = timers
         self._handlers: Mapping[str, HandlerSettings] = {}
@@ -57,7 +57,7 @@ class CutOff:
 
     def on_renewed(self, lease: LeaseRecord, expires_unix: float, confirmation: Confirmation) -> None:
         """Redis has granted or renewed this lease."""
-        held = self._ledger.find(lease.token)
+        held = self._ledgers.find(lease.token)
         if held is not None and self._stops(held):
             held.fence = confirmation.fence(expires_unix)
             self.look_now()

@@ -13,7 +13,7 @@ from supervisor.engine.model.outcomes import LONGEST_UNKNOWN_S, Released, Unknow
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.jobs.suspects import Suspects
 from supervisor.master.model.held_lease import HeldLease
-from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.ledgers import Ledgers
 from supervisor.master.model.pace import Pace
 from supervisor.messages import HandlerSettings
 
@@ -26,7 +26,7 @@ class Intake:
     def __init__(
         self,
         config: RunConfig,
-        ledger: Ledger,
+        ledgers: Ledgers,
         pace: Pace,
         admission: Admission,
         suspects: Suspects,
@@ -34,7 +34,7 @@ class Intake:
     ) -> None:
         """`look_at_code()` is called before jobs are judged: edited code may have other handlers. None: never."""
         self._config = config
-        self._ledger = ledger
+        self._ledgers = ledgers
         self._pace = pace
         self._admission = admission
         self._suspects = suspects
@@ -42,14 +42,16 @@ class Intake:
 
     @property
     def ready_count(self) -> int:
-        return len(self._ledger.ready)
+        return len(self._ledgers.ready)
 
     def accept(self, grant: Grant, handlers: Mapping[str, HandlerSettings], are_first: bool = False) -> None:
-        """Enter granted leases in the ledger. `Placing.place` is to follow.
+        """Enter granted leases, all of one shard, in its ledger. `Placing.place` is to follow.
 
         `are_first`: the jobs go before those that are ready already.
         """
         before = self.ready_count
+        shard = self._ledgers.shard_of(grant.leases[0].token) if grant.leases else 0
+        ledger, is_divided = self._ledgers.by_shard[shard], self._ledgers.is_divided
         self._admission.granted(grant.leases, handlers)
         if self._look_at_code is not None:
             self._look_at_code()
@@ -62,20 +64,22 @@ class Intake:
                 None if lease.persistent else self._pace.of(lease.klass),
                 index < grant.starting,
                 self._memory_limit_bytes(settings),
+                shard,
+                is_divided,
             )
             if held.settings.shares_child:
                 held.suspects_at_once = self._suspects.at_once(lease)
-            self._ledger.add(held)
+            ledger.add(held)
             if lease.at_most_once and not grant.acknowledged:
-                self._ledger.end(held, Released(lease, started=False, delay=_UNACKNOWLEDGED_S))
+                ledger.end(held, Released(lease, started=False, delay=_UNACKNOWLEDGED_S))
             else:
                 self._judge(held, settings)
         if are_first:
-            self._ledger.ready.rotate(self.ready_count - before)
+            self._ledgers.ready.rotate(self.ready_count - before)
 
     def judge_again(self, handlers: Mapping[str, HandlerSettings]) -> None:
         """Give all ready jobs the settings of new code."""
-        ready = self._ledger.ready
+        ready = self._ledgers.ready
         for held in [ready.popleft() for _ in range(len(ready))]:
             settings = handlers.get(held.lease.klass)
             if settings is not None:
@@ -84,15 +88,15 @@ class Intake:
 
     def _judge(self, held: HeldLease, settings: HandlerSettings | None) -> None:
         """Make the job ready, or end the lease. `settings`: those of its handler; None: the klass has no handler."""
-        lease = held.lease
+        lease, ledger = held.lease, self._ledgers.by_shard[held.shard]
         if settings is None and self._admission.awaits_reload:
-            self._ledger.end(held, Released(lease, started=False))  # the new code may have a handler
+            ledger.end(held, Released(lease, started=False))  # the new code may have a handler
         elif settings is None and self._admission.is_open:
-            self._ledger.end(held, Unknown(lease, LONGEST_UNKNOWN_S))
+            ledger.end(held, Unknown(lease, LONGEST_UNKNOWN_S))
         elif settings is not None and settings.misses_mark(lease):
-            self._ledger.end(held, Released(lease, started=False))
+            ledger.end(held, Released(lease, started=False))
         else:
-            self._ledger.ready.append(held)
+            self._ledgers.ready.append(held)
 
     def _limit_s(self, lease: LeaseRecord, settings: HandlerSettings | None) -> float:
         if self._config.debug:

@@ -20,7 +20,7 @@ from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.job_log import JobLog
-from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.ledgers import Ledgers
 from supervisor.master.model.outcome_rules import NO_END, End
 from supervisor.master.model.pace import Pace
 from supervisor.master.model.states import ChildState
@@ -33,7 +33,7 @@ KernelVerdict = Callable[[int], str | None]
 class JobOutcomes:
     def __init__(
         self,
-        ledger: Ledger,
+        ledgers: Ledgers,
         pace: Pace,
         budget: Budget,
         admission: Admission,
@@ -43,8 +43,7 @@ class JobOutcomes:
         log: JobLog,
     ) -> None:
         """`kernel_verdict(child number)` is asked once for each child that died by SIGKILL."""
-        self._ledger = ledger
-        self._reports = ledger.reports
+        self._ledgers = ledgers
         self._pace = pace
         self._budget = budget
         self._admission = admission
@@ -71,7 +70,7 @@ class JobOutcomes:
         if child.shared is not None:
             self._suspects.clear(running.lease.jid)
         elif child.sent and child.state is ChildState.BUSY:
-            self._reports.job_started(child.sent[0])
+            self._ledgers.by_shard[child.sent[0].shard].reports.job_started(child.sent[0])
             self._log.started(child.sent[0])
 
     def _account(self, child: ChildHandle, running: HeldLease, outcome: Outcome, said: messages.Outcome) -> None:
@@ -138,7 +137,7 @@ class JobOutcomes:
         if held.lost_reason:
             self._log.stale(held, outcome)
         else:
-            self._ledger.end(held, outcome, read)
+            self._ledgers.by_shard[held.shard].end(held, outcome, read)
 
 
 def _note_use(child: ChildHandle, running: HeldLease, cpu_s: float, max_rss_bytes: int) -> None:

@@ -6,7 +6,7 @@ from supervisor import clock
 from supervisor.engine.model.chunks import check_chunk
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.held_lease import HeldLease
-from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.ledgers import Ledgers
 from supervisor.messages import unpack_checkpoint, unpack_progress, unpack_wanted
 
 #: A child reports progress at most twice a second. The reserve is for reports that wait while child or master stands
@@ -16,16 +16,15 @@ _REPORTS_PER_S: Final = 4
 
 
 class JobReports:
-    def __init__(self, ledger: Ledger) -> None:
-        self._reports = ledger.reports
-        self._chunks = ledger.chunks
+    def __init__(self, ledgers: Ledgers) -> None:
+        self._ledgers = ledgers
 
     def progress(self, running: HeldLease, body: bytes) -> None:
         """Keep the job's progress for the next exchange. Raises ValueError for nonsense, and for too many reports."""
         self._count(running)
         progress = unpack_progress(body)
         if not running.lost_reason:
-            self._reports.add_progress(running, progress)
+            self._ledgers.by_shard[running.shard].reports.add_progress(running, progress)
 
     def checkpoint(self, child: ChildHandle, running: HeldLease, body: bytes) -> None:
         """Keep the job's checkpoint for the next exchange. Raises ValueError for nonsense, and for too many reports.
@@ -35,7 +34,7 @@ class JobReports:
         checkpoint = unpack_checkpoint(body)
         if running.lost_reason:
             child.talk.answer_checkpoint(checkpoint.number, kept=False)
-        elif not self._reports.add_checkpoint(running, checkpoint):
+        elif not self._ledgers.by_shard[running.shard].reports.add_checkpoint(running, checkpoint):
             self._count(running)
 
     def results_wanted(self, running: HeldLease, body: bytes) -> None:
@@ -43,14 +42,14 @@ class JobReports:
 
         A handler that was interrupted while it waited may ask again.
         """
-        if not self._reports.add_wanted(running, unpack_wanted(body)):
+        if not self._ledgers.by_shard[running.shard].reports.add_wanted(running, unpack_wanted(body)):
             self._count(running)
 
     def chunk(self, running: HeldLease, body: bytes) -> None:
         """Keep a chunk for the next exchange. Raises ValueError for nonsense, and for more than may be under way."""
         check_chunk(body)
         if not running.lost_reason:
-            self._chunks.add(running, body)
+            self._ledgers.by_shard[running.shard].chunks.add(running, body)
 
     def _count(self, running: HeldLease) -> None:
         running.reports.count += 1

@@ -7,7 +7,7 @@ from supervisor.master.jobs.placing import Placing
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.held_lease import HeldLease
-from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.ledgers import Ledgers
 from supervisor.master.model.slots import Slots
 from supervisor.messages import ResultsPage, pack_page
 from supervisor.ops.events import Events
@@ -17,14 +17,14 @@ class LeaseAnswers:
     def __init__(
         self,
         slots: Slots,
-        ledger: Ledger,
+        ledgers: Ledgers,
         placing: Placing,
         interrupter: Interrupter,
         events: Events,
         counts: MasterCounts,
     ) -> None:
         self._slots = slots
-        self._ledger = ledger
+        self._ledgers = ledgers
         self._placing = placing
         self._interrupter = interrupter
         self._events = events
@@ -61,7 +61,7 @@ class LeaseAnswers:
         """
         self._counts.lost += len(lost)
         for held, why in lost:  # all of them first: a lost job that is taken back must not go to another child
-            self._ledger.lose(held, why)
+            self._ledgers.lose(held, why)
             self._say_cancelled(held)
         for held, why in lost:
             self._stop(held, why)

@@ -17,7 +17,7 @@ from supervisor.master.jobs.unstarted import Unstarted
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.job_log import JobLog
-from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.ledgers import Ledgers
 
 #: While one of these holds, ready jobs go back to their queues at once.
 _HANDED_BACK: Final = (Stop.DRAINING, Stop.PAUSED)
@@ -32,7 +32,7 @@ _WHY_KILLED: Final[Mapping[type[OSError], str]] = {
 class Placing:
     def __init__(
         self,
-        ledger: Ledger,
+        ledgers: Ledgers,
         admission: Admission,
         choice: ChildChoice,
         room: RoomMaker,
@@ -43,8 +43,7 @@ class Placing:
         look_at_code: Callable[[], None] | None = None,
     ) -> None:
         """`look_at_code()` is called before jobs start, which then may have to wait for a reload. None: never."""
-        self._ledger = ledger
-        self._reports = ledger.reports
+        self._ledgers = ledgers
         self._admission = admission
         self._choice = choice
         self._room = room
@@ -57,10 +56,9 @@ class Placing:
     def place(self, reports_starts: bool = False) -> None:
         """Send the ready jobs to the children that may have them.
 
-        `reports_starts`: their lease has told Redis of no start, so that of each idle child is to be reported. Raises
-        LinkLost only then.
+        `reports_starts`: their lease has told Redis of no start, so that of each idle child is to be reported.
         """
-        ready, is_moving = self._ledger.ready, False
+        ready, is_moving = self._ledgers.ready, False
         if ready and self._look_at_code is not None:
             self._look_at_code()
         stop = self._admission.why_not()
@@ -79,11 +77,11 @@ class Placing:
         Where children are shared, jobs of another kind may go past those that wait.
         """
         has_sent = self._send_first(reports_starts)
-        if not self._ledger.ready:
+        if not self._ledgers.ready:
             self._admission.found_place()
-        if not self._ledger.ready or not self._choice.has_shared:
+        if not self._ledgers.ready or not self._choice.has_shared:
             return has_sent
-        ready, waiting, kinds = self._ledger.ready, deque[HeldLease](), set[Hashable]()
+        ready, waiting, kinds = self._ledgers.ready, deque[HeldLease](), set[Hashable]()
         try:
             while ready:
                 if (kind := _kind_of(ready[0])) not in kinds:
@@ -98,7 +96,7 @@ class Placing:
 
     def _send_first(self, reports_starts: bool) -> bool:
         """Send ready jobs until one finds no child or no room. Returns whether any was sent."""
-        ready, has_sent = self._ledger.ready, False
+        ready, has_sent = self._ledgers.ready, False
         child, run_s, most = None, 0.0, 0
         while ready:
             held = ready[0]
@@ -132,10 +130,10 @@ class Placing:
             self._admission.given(held, child)
             is_full = is_start and reports_starts and self._starts.after(held)
             if is_start:
-                self._reports.job_started(held)
+                self._ledgers.by_shard[held.shard].reports.job_started(held)
                 self._log.started(held)
             if is_full:
-                self._starts.finish()  # this may find the connection lost: all that is noted of the job is noted
+                self._starts.finish()
         return has_sent
 
     # against a start
@@ -152,7 +150,7 @@ class Placing:
     def on_overrun(self, child: ChildHandle, running: HeldLease) -> None:
         """The running job takes longer than expected: report its start, and let no job wait behind it."""
         if not running.start_reported:
-            self._reports.add_start(running)
+            self._ledgers.by_shard[running.shard].reports.add_start(running)
         if child.shared is not None:
             return  # its other jobs run, too
         child.overran = True

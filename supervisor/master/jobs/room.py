@@ -10,7 +10,7 @@ from supervisor.master.jobs.child_choice import ChildChoice
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.held_lease import HeldLease
-from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.ledgers import Ledgers
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
 from supervisor.ops.events import Events
@@ -23,7 +23,7 @@ class RoomMaker:
     def __init__(
         self,
         slots: Slots,
-        ledger: Ledger,
+        ledgers: Ledgers,
         budget: Budget,
         admission: Admission,
         choice: ChildChoice,
@@ -31,7 +31,7 @@ class RoomMaker:
         events: Events,
     ) -> None:
         self._slots = slots
-        self._ledger = ledger
+        self._ledgers = ledgers
         self._budget = budget
         self._admission = admission
         self._choice = choice
@@ -57,8 +57,8 @@ class RoomMaker:
         why = self._budget.put_off(lease.klass, lease.jid, clock.monotonic())
         if why is not None:
             self._events.warn(f"{why}; it is tried again in {_PUT_OFF_S:g} s")
-            self._ledger.ready.remove(held)
-            self._ledger.end(held, Released(lease, started=False, delay=_PUT_OFF_S))
+            self._ledgers.ready.remove(held)
+            self._ledgers.by_shard[held.shard].end(held, Released(lease, started=False, delay=_PUT_OFF_S))
             return False
         self._admission.wait_for_room()
         spare = self._slots.get(self._budget.idle_child_to_end() or 0)

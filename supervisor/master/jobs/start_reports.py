@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from supervisor.engine.model.jobs import LeaseRecord
-from supervisor.engine.transport.link import LinkLost
 from supervisor.master.model.held_lease import HeldLease
 
 #: One report has at most so many starts: to send that many jobs takes less than half a millisecond.
@@ -18,8 +17,11 @@ _MOST_TOGETHER: Final = 8
 
 
 class StartReports:
-    def __init__(self, report: Callable[[Sequence[LeaseRecord]], None]) -> None:
-        """`report` tells Redis that the jobs of these leases have started, or are about to. Raises LinkLost."""
+    def __init__(self, report: Callable[[Sequence[LeaseRecord]], bool]) -> None:
+        """`report` tells Redis that the jobs of these leases have started, or are about to.
+
+        It returns False if a connection proves to be lost, which the loop meets as well.
+        """
         self._report = report
         self._unreported: list[HeldLease] = []
         self.are_first = False  # all jobs of the lease may have started before
@@ -34,12 +36,8 @@ class StartReports:
         if held.start_reported or not (self.are_first or lease.at_most_once or may_have_started):
             return True
         self._unreported.append(held)
-        try:
-            self.finish()
-        except LinkLost:  # the loop meets it, too: no part of a turn that places jobs may be left undone
-            return False
-        held.start_reported = True
-        return True
+        held.start_reported = self.finish()
+        return held.start_reported
 
     def after(self, held: HeldLease) -> bool:
         """The job was sent to an idle child. `finish` is to follow within a millisecond: at once if this is True."""
@@ -49,8 +47,7 @@ class StartReports:
         self._unreported.append(held)
         return len(self._unreported) == _MOST_TOGETHER
 
-    def finish(self) -> None:
-        """Report the starts of all jobs that were sent. Raises LinkLost."""
-        if self._unreported:
-            unreported, self._unreported = self._unreported, []
-            self._report([held.lease for held in unreported])
+    def finish(self) -> bool:
+        """Report the starts of all jobs that were sent. Return False if a connection proves to be lost."""
+        unreported, self._unreported = self._unreported, []
+        return not unreported or self._report([held.lease for held in unreported])

@@ -8,7 +8,7 @@ from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.job_log import JobLog
-from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.ledgers import Ledgers
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
 from supervisor.master.timers import Timers
@@ -21,7 +21,7 @@ class Unstarted:
     def __init__(
         self,
         slots: Slots,
-        ledger: Ledger,
+        ledgers: Ledgers,
         budget: Budget,
         timers: Timers,
         interrupter: Interrupter,
@@ -30,7 +30,7 @@ class Unstarted:
     ) -> None:
         """`ahead_s`: how long a ready job waits here for a child before it goes back."""
         self._slots = slots
-        self._ledger = ledger
+        self._ledgers = ledgers
         self._budget = budget
         self._timers = timers
         self._interrupter = interrupter
@@ -45,7 +45,8 @@ class Unstarted:
         if child.jobs.is_cutting:
             self._interrupter.kill(child, "it cuts the packets in the socket that its jobs come by")
         if child.shared is None and child.running is not None and child.running is not running:
-            self._ledger.reports.job_started(child.running)  # the child has received it while others were taken back
+            # The child has received it while others were taken back.
+            self._ledgers.by_shard[child.running.shard].reports.job_started(child.running)
             self._log.started(child.running)
         for held in reversed(taken):
             if child.shared is None:
@@ -55,9 +56,9 @@ class Unstarted:
             if held.lost_reason:
                 continue
             if held.has_payload:
-                self._ledger.ready.appendleft(held)
+                self._ledgers.ready.appendleft(held)
             else:  # no descriptor was left for its payload
-                self._ledger.end(held, Released(held.lease, started=False))
+                self._ledgers.by_shard[held.shard].end(held, Released(held.lease, started=False))
         if child.state is ChildState.IDLE and child.retire_reason is not None:
             self._interrupter.leave(child)  # it was to leave after these jobs
 
@@ -74,13 +75,13 @@ class Unstarted:
     def hand_back(self) -> None:
         """Hand all ready jobs back to their queues, uncounted."""
         self._cancel()
-        while self._ledger.ready:
-            held = self._ledger.ready.popleft()
-            self._ledger.end(held, Released(held.lease, started=False))
+        while self._ledgers.ready:
+            held = self._ledgers.ready.popleft()
+            self._ledgers.by_shard[held.shard].end(held, Released(held.lease, started=False))
 
     def plan_hand_back(self, is_moving: bool) -> None:
         """Hand the ready jobs back, unless one of them starts in time. `is_moving`: one has just been sent."""
-        if not self._ledger.ready:
+        if not self._ledgers.ready:
             self._cancel()
         elif is_moving or not self.hand_back_planned:
             self.hand_back_planned = True

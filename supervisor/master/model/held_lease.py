@@ -21,6 +21,8 @@ class HeldLease:
     estimate_s: float | None  # estimated run time; None: unknown
     start_reported: bool  # Redis knows that the job has started
     memory_limit_bytes: int = 0  # of all the job's processes together; 0: none
+    shard: int = 0  # that has granted the lease
+    is_divided: bool = False  # there are other shards
     payload_bytes: int = 0
     replay_bytes: int = 0  # of the signals, waits and steps of earlier starts
     body: Memfd | None = None  # a large payload that a child was sent and has not received

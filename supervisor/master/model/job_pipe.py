@@ -65,7 +65,10 @@ class JobPipe:
             lease.waited_s,
         )  # fmt: skip
         saved, replay = lease.raw_saved, lease.raw_replay
-        rest = lease.is_bytes, saved, lease.trace, held.replay_bytes, lease.at_most_once, lease.batch, lease.is_call
+        rest = (
+            lease.is_bytes, saved, lease.trace, held.replay_bytes, lease.at_most_once, lease.batch, lease.is_call,
+            held.is_divided,
+        )  # fmt: skip
         if held.payload_bytes + held.replay_bytes + (len(saved) if saved else 0) <= messages.INLINE_PAYLOAD_BYTES:
             packet = messages.pack_job(lease.token, meta, replay + lease.raw if replay else lease.raw, *rest)
             self._sender.send(packet, _DONT_WAIT)

@@ -1,7 +1,7 @@
-"""Every lease in the master's hands, from its grant until Redis has accepted its end. Runs in the master. No I/O.
+"""Every lease of one shard in the master's hands, from its grant until Redis has accepted its end. Runs in the master.
 
-A lease is ready (no child has it), sent (in a child's `sent`), ended (its outcome waits for an exchange), put off (a
-Redis whose memory is full has refused its outcome) or settling (the exchange with its outcome is under way).
+No I/O. A lease is ready (no child has it), sent (in a child's `sent`), ended (its outcome waits for an exchange), put
+off (a Redis whose memory is full has refused its outcome) or settling (the exchange with its outcome is under way).
 """
 
 import math
@@ -22,19 +22,18 @@ MOST_BYTES: Final = 64 * 2**20
 #: The pause after a Redis whose memory is full has refused outcomes. Each refusal doubles it.
 _FULL_S: Final = 1.0
 _LONGEST_FULL_S: Final = 5.0
-#: With more waiting outcomes, or more data than MOST_BYTES, no further job starts.
+#: With more waiting outcomes of all shards, or more data than MOST_BYTES, no further job starts.
 MOST_WAITING: Final = 1000
 
 
 class Ledger:
     def __init__(self) -> None:
-        self.ready: deque[HeldLease] = deque()
         self._held: dict[int, HeldLease] = {}  # by token: all except settling ones
         self.reports = PendingReports(self._held)
         self.chunks = PendingChunks()
         self._ended: deque[HeldLease] = deque()
         self._settling: list[HeldLease] = []
-        self._unsettled_bytes = 0  # data of all outcomes that are not settled
+        self.unsettled_bytes = 0  # data of all outcomes that are not settled
         self._put_off: deque[HeldLease] = deque()  # after a refusal: smallest first
         self._put_off_until_at = -math.inf
         self._put_off_s = 0.0  # the current pause; 0: none was refused lately
@@ -66,7 +65,7 @@ class Ledger:
         """Let the outcome go with the next exchange. `read` makes a large one again instead of keeping it."""
         held.outcome, held.read_outcome = outcome, read
         held.needs_memory = _needs_memory(outcome, held.weight_bytes)
-        self._unsettled_bytes += held.weight_bytes
+        self.unsettled_bytes += held.weight_bytes
         if read is not None:
             _lighten(held)
         (self._put_off if self._is_too_large_now(held) else self._ended).append(held)
@@ -82,8 +81,6 @@ class Ledger:
         self._drop(held)
         self.reports.drop_checkpoint(held.lease.token)
         self.chunks.drop(held.lease.token)
-        if held in self.ready:
-            self.ready.remove(held)
 
     @property
     def has_ended(self) -> bool:
@@ -94,9 +91,9 @@ class Ledger:
         return bool(self._ended) and not self._settling
 
     @property
-    def is_laden(self) -> bool:
-        """True if so much waits to be settled that no further job may start."""
-        return self._unsettled_bytes > MOST_BYTES or len(self._ended) + len(self._put_off) > MOST_WAITING
+    def waiting(self) -> int:
+        """The number of outcomes that wait for an exchange."""
+        return len(self._ended) + len(self._put_off)
 
     @property
     def settle_at(self) -> float:
@@ -158,7 +155,7 @@ class Ledger:
         """Replace the outcomes that were put off by others, for which Redis needs no memory."""
         put_off, self._put_off = self._put_off, deque()
         for held in put_off:
-            self._unsettled_bytes -= held.weight_bytes
+            self.unsettled_bytes -= held.weight_bytes
             held.weight, held.weight_bytes = 1, 0
             self.end(held, outcome_of(held.lease))
 
@@ -176,7 +173,7 @@ class Ledger:
     def settle_again(self, held: HeldLease) -> None:
         """Send its outcome once more, first of the next exchange: it was too much work beside others of this one."""
         self.add(held)
-        self._unsettled_bytes += held.weight_bytes
+        self.unsettled_bytes += held.weight_bytes
         self._ended.appendleft(held)
 
     def settled(self) -> list[HeldLease]:
@@ -185,7 +182,7 @@ class Ledger:
         if self._put_off_s and any(held.needs_memory for held in settled):
             self._try_again(max(held.weight_bytes for held in settled))
         for held in settled:
-            self._unsettled_bytes -= held.weight_bytes
+            self.unsettled_bytes -= held.weight_bytes
             held.read_outcome = None
         return settled
 

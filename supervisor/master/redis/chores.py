@@ -1,11 +1,11 @@
-"""Speaks for the whole namespace: sweeps, puts jobs of cron recurrences, looks at the backlog, and logs the cancels of
-jobs that no worker had.
+"""Speaks for a whole shard: sweeps, puts jobs of cron recurrences, looks at the backlog, and logs the cancels of jobs
+that no worker had.
 
 Runs in the master. Does no I/O.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from supervisor.engine.commands import maintenance, queue_counts, recurrences, workers
 from supervisor.engine.commands.maintenance import SWEEP_COUNT, CancelledUnheld, Swept
@@ -35,6 +35,7 @@ class Chores(TimedSpeaker):
         concerns: ConcernsWatch,
         counts: MasterCounts,
         events: Events,
+        shard: int = 0,
     ) -> None:
         self._identity = identity
         self._serving = serving
@@ -45,15 +46,18 @@ class Chores(TimedSpeaker):
         self._concerns = concerns
         self._counts = counts
         self._events = events
+        self._shard = shard
         self._has_connected = False  # since the last look
 
     def connected(self, now_at: float) -> None:
         self._maintenance.begin(now_at)
-        self._backlog.forget_said()
+        self._backlog.forget_said(self._shard)
         self._has_connected = True
 
     def deadline_at(self) -> float:
-        return min(self._maintenance.due_at, self._backlog.deadline_at()) if self._admission.is_open else math.inf
+        if not self._admission.is_open:
+            return math.inf
+        return min(self._maintenance.due_at, self._backlog.deadline_at(self._shard))
 
     def parts(self, now_at: float) -> Sequence[Part]:
         if not self._admission.is_open:
@@ -63,9 +67,9 @@ class Chores(TimedSpeaker):
         if self._has_connected or (due is not None and due.sweep):
             self._has_connected = False
             parts.append(Part(maintenance.unheard(), self._on_unheard))
-        if self._backlog.take_look(now_at, due is not None and due.sweep):
+        if self._backlog.take_look(now_at, due is not None and due.sweep, self._shard):
             parts += self._look(now_at)
-        desired = self._backlog.take_to_say()
+        desired = self._backlog.take_to_say() if not self._shard else None
         if desired is not None:
             parts.append(Part(workers.desire(*desired)))
         return parts
@@ -98,5 +102,5 @@ class Chores(TimedSpeaker):
             self._on_depths({})  # the globs match nothing yet
         return parts
 
-    def _on_depths(self, depths: Mapping[str, Depths]) -> None:
-        self._backlog.on_looked(depths, self._identity.name)
+    def _on_depths(self, depths: dict[str, Depths]) -> None:
+        self._backlog.on_looked(depths, self._identity.name, self._shard)

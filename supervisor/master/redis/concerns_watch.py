@@ -1,4 +1,4 @@
-"""Knows what in the namespace waits for a person, or has gone wrong unseen. Runs in the master. Does no I/O.
+"""Knows what in a shard waits for a person, or has gone wrong unseen. Runs in the master. Does no I/O.
 
 Each supervisor that is asked for its metrics looks, because any of them may be the only one left.
 """
@@ -43,3 +43,9 @@ class ConcernsWatch:
         self._offset, self._heard_at = following or 0, clock.monotonic()
         if not self._offset:
             self._found, self._found_at = self._gathered, self._heard_at
+
+
+def together(found: Sequence[Concerns | None]) -> Concerns | None:
+    """Return what several shards have found. None if one of them has found nothing as yet."""
+    shards = [each for each in found if each is not None]
+    return concerns.of_all(shards) if len(shards) == len(found) else None

@@ -1,10 +1,11 @@
-"""Tells Redis which recurring jobs the handlers declare, once for each release of the code. Runs in the master. No I/O.
+"""Tells a shard which recurring jobs the handlers declare, once for each release of the code. Runs in the master.
 
+No I/O. A recurring job lies in the shard of its jid, so all others are told that its klass does not recur there.
 The release that was told last decides, so nothing is told again later. A Redis that has forgotten the worker may have
 lost its data: it is told only of what no release has declared there.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from supervisor import clock
 from supervisor.engine.commands import recurrences
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.recurring import Declared, declared
+from supervisor.engine.model.shards import shard_of
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.master.redis.demand import Demand
@@ -21,12 +23,18 @@ from supervisor.ops.events import Events
 
 class _Release(NamedTuple):
     klasses: frozenset[str]
-    recurrences: Mapping[str, dict[str, Any]]  # of those that recur
+    recurrences: Mapping[str, dict[str, Any]]  # of those that recur in this shard
+    shards: int = 1
 
 
 class Declaring(Speaker):
-    def __init__(self, identity: Identity, demand: Demand, events: Events) -> None:
+    def __init__(
+        self, identity: Identity, demand: Demand, events: Events, shard: int = 0, shards: Callable[[], int] = lambda: 1
+    ) -> None:
+        """`shards()` returns how many shards the namespace has by now."""
         self._identity = identity
+        self._shard = shard
+        self._shards = shards
         self._demand = demand
         self._events = events
         self._seen: Collection[str] = ()  # the klasses at the last look
@@ -34,12 +42,17 @@ class Declaring(Speaker):
         self._told_by = ""  # the worker's name then
 
     def parts(self, now_at: float) -> Sequence[Part]:
-        klasses, worker = self._demand.klasses, self._identity.name
-        is_same_worker = worker == self._told_by
+        klasses, worker, shards = self._demand.klasses, self._identity.name, self._shards()
+        is_same_worker = worker == self._told_by and shards == self._told.shards
         if (klasses is self._seen and is_same_worker) or not klasses:
             return ()
         self._seen = klasses
-        release = _Release(frozenset(klasses), self._demand.recurrences)
+        here = {
+            klass: declaration
+            for klass, declaration in self._demand.recurrences.items()
+            if shard_of(klass, shards) == self._shard
+        }
+        release = _Release(frozenset(klasses), here, shards)
         is_same_release = release == self._told
         if is_same_release and is_same_worker:
             return ()  # another zygote with the same code
@@ -48,14 +61,20 @@ class Declaring(Speaker):
 
     def _parts_of(self, release: _Release, only_missing: bool) -> Sequence[Part]:
         plain = sorted(release.klasses - release.recurrences.keys())
-        commands = recurrences.declarations(plain, list(self._checked(release.recurrences)), only_missing)
+        commands = recurrences.declarations(
+            plain, list(self._checked(release.recurrences, release.shards)), only_missing
+        )
         lost = partial(self._on_lost, release if only_missing else _Release(frozenset(), {}))
         return [Part(command, self._on_declared, {"REFUSED": self._on_refused}, lost=lost) for command in commands]
 
-    def _checked(self, recurrences: Mapping[str, dict[str, Any]]) -> Iterator[Declared]:
+    def _checked(self, recurrences: Mapping[str, dict[str, Any]], shards: int) -> Iterator[Declared]:
+        """Leave out what cannot be put, like one of several shards whose jobs have their limit in another one."""
         for klass, declaration in recurrences.items():
             try:
-                yield declared(klass, declaration, clock.unix())
+                one = declared(klass, declaration, clock.unix())
+                if shards > 1:
+                    one.recurrence.tied()
+                yield one
             except (TypeError, ValueError, LeaseholdError) as error:
                 self._events.warn(f"the recurring job that {klass} declares is not put: {error}")
 

@@ -11,6 +11,7 @@ from supervisor.engine.worker.exchange import Wanted
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.jobs.capacity import Capacity
 from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.ledgers import Ledgers
 from supervisor.master.processes.zygotes import Zygotes
 from supervisor.messages import HandlerSettings
 
@@ -20,23 +21,30 @@ MOST_BEHIND_WAIT: Final = 16
 
 
 class Demand:
-    def __init__(self, ledger: Ledger, admission: Admission, capacity: Capacity, zygotes: Zygotes) -> None:
-        self._ledger = ledger
+    def __init__(self, ledgers: Ledgers, admission: Admission, capacity: Capacity, zygotes: Zygotes) -> None:
+        self._ledgers = ledgers
         self._admission = admission
         self._capacity = capacity
         self._zygotes = zygotes
+        #: How many jobs the exchanges under way ask for, each of its own shard. They share the room.
+        self.asked = 0
 
     # what is held
 
     @property
     def is_settled(self) -> bool:
         """True if Redis has accepted the end of every lease."""
-        return not self._ledger
+        return self._ledgers.are_empty
+
+    @property
+    def is_divided(self) -> bool:
+        """True if the namespace has several shards."""
+        return self._ledgers.is_divided
 
     @property
     def is_at_rest(self) -> bool:
         """True if the master holds nothing, although it takes jobs."""
-        return self.takes_jobs and not self._ledger and not self._zygotes.reloading
+        return self.takes_jobs and self._ledgers.are_empty and not self._zygotes.reloading
 
     # what can start
 
@@ -52,12 +60,13 @@ class Demand:
 
     @property
     def can_start(self) -> bool:
-        """True if a job leased now would start at once."""
-        return self.takes_jobs and (self._capacity.startable() > 0 or self._capacity.shared_room() > 0)
+        """True if a job leased now would start at once, beside those that are asked for."""
+        asked = self.asked
+        return self.takes_jobs and (self._capacity.startable() > asked or self._capacity.shared_room() > asked)
 
     @property
     def has_ready_jobs(self) -> bool:
-        return bool(self._ledger.ready)
+        return bool(self._ledgers.ready)
 
     @property
     def handlers(self) -> Mapping[str, HandlerSettings]:
@@ -97,24 +106,28 @@ class Demand:
 
     # how many to lease
 
-    def now(self, woken: bool, coming: int) -> Wanted | None:
-        """Return what to lease now beside the `coming` jobs, which are granted and not placed yet.
+    def now(self, ledger: Ledger, woken: bool, coming: int) -> Wanted | None:
+        """Return what to lease now from the shard of `ledger` beside the `coming` jobs.
 
-        After a wake-up (`woken`) the answer may be a lease of no job, which passes the wake-up on.
+        These are granted and not placed yet. After a wake-up (`woken`) the answer may be a lease of no job, which
+        passes the wake-up on.
         """
-        is_able = self.takes_jobs and len(self._ledger.ready) == coming
-        count, starting = self._capacity.to_lease(coming) if is_able else (0, 0)
+        is_able = self.takes_jobs and len(self._ledgers.ready) == coming and not self._ledgers.hold_back(ledger)
+        count, starting = self._capacity.to_lease(coming + self.asked) if is_able else (0, 0)
         return Wanted(min(count, MOST), starting, woken, self._zygotes.once) if count or woken else None
 
-    def for_freed_slots(self) -> Wanted | None:
-        """Return what to lease for the slots of limits that the next exchange frees.
+    def for_freed_slots(self, ledger: Ledger) -> Wanted | None:
+        """Return what to lease for the slots of limits that the next exchange of this shard frees.
 
         Other jobs are ready, so nothing else is leased yet: a limit would start one job for each batch of the others.
         """
-        count = self._ledger.slots_freed if self._ledger.ready and self.takes_jobs else 0
+        count = ledger.slots_freed if self._ledgers.ready and self.takes_jobs else 0
         return Wanted(min(count, MOST), 0, once=self._zygotes.once, ahead=True) if count else None
 
     def behind_wait(self) -> Wanted:
-        count, starting = self._capacity.to_lease()
+        """Return what to lease at the end of a wait. Several shards wait at once: each asks for a part of the room."""
+        count, starting = self._capacity.to_lease(self.asked)
         count = min(count, max(starting, MOST_BEHIND_WAIT), MOST)
+        if count and self.is_divided:
+            count = max(1, count // len(self._ledgers.by_shard))
         return Wanted(count, 0, woken=True, once=self._zygotes.once)

@@ -1,4 +1,7 @@
-"""Takes on the jobs that a lease has granted. Runs in the master. Does no I/O beside the report of starts."""
+"""Takes on the jobs that a lease of one shard has granted. Runs in the master.
+
+Does no I/O beside the report of starts.
+"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -30,6 +33,7 @@ class Grants:
         backlog: Backlog,
         events: Events,
         counts: MasterCounts,
+        shard: int = 0,
     ) -> None:
         self._intake = intake
         self._placing = placing
@@ -39,6 +43,7 @@ class Grants:
         self._events = events
         self._counts = counts
         self._starts = starts
+        self._shard = shard
         self.fresh = 0  # jobs that were granted and not placed yet
         self._reports_starts = False
 
@@ -54,7 +59,7 @@ class Grants:
             return
         self._renewing.shorten_ttl(min(lease.expires_unix for lease in grant.leases) - grant.now_unix)
         self._counts.granted += len(grant.leases)
-        self._backlog.move()
+        self._backlog.move(self._shard)
         self._events.emit("lease.granted", count=len(grant.leases))
         self._intake.accept(grant, handlers, wanted.ahead)
         if self._cut_off.on_granted(grant.leases, handlers, granted.confirmation):
@@ -79,7 +84,7 @@ class Grants:
         return self._intake.ready_count
 
     def place(self) -> None:
-        """Place the fresh jobs. After a wake-up `report_starts` is to follow soon. Raises LinkLost."""
+        """Place the fresh jobs. After a wake-up `report_starts` is to follow soon."""
         self.fresh = 0
         try:
             self._placing.place(self._reports_starts)
@@ -87,5 +92,5 @@ class Grants:
             self._starts.are_first = False
 
     def report_starts(self) -> None:
-        """Report to Redis which of the jobs just placed have started. Raises LinkLost."""
+        """Report to Redis which of the jobs just placed have started."""
         self._starts.finish()

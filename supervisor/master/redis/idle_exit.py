@@ -1,6 +1,7 @@
 """Ends a master that has had nothing to do for long enough. Runs in the master. Does no I/O of its own.
 
-Owns since when there has been nothing to do. Redis has the last word, because it knows of jobs that are to come.
+Owns since when there has been nothing to do. Redis has the last word, because it knows of jobs that are to come. It
+says so for one shard, and no step asks several: so a master of several shards does not end by itself.
 """
 
 import math

@@ -28,10 +28,10 @@ class QueueLookup(Speaker):
         times: LeaseTimes,
         demand: Demand,
         leasing: Leasing,
-        on_requests: Callable[[Sequence[OperatorRequest]], None],
+        on_requests: Callable[[Sequence[OperatorRequest]], None] | None,
         events: Events,
     ) -> None:
-        """`on_requests` is called with all requests that stand."""
+        """`on_requests` is called with all requests that stand. None: they stand in another shard, which is asked."""
         self._identity = identity
         self._serving = serving
         self._times = times
@@ -65,7 +65,8 @@ class QueueLookup(Speaker):
         if serving.asks_for_requests():
             # In this order: a request made after the second query has a number that the first one has not seen.
             parts.append(Part(mailbox.serve_request(self._identity.name), self._on_serve_request))
-            parts.append(Part(mailbox.requests(self._identity.name), self._on_requests))
+            if self._on_requests is not None:
+                parts.append(Part(mailbox.requests(self._identity.name), self._on_requests))
         return parts
 
     def _on_names(self, names: Sequence[str]) -> None:
@@ -94,9 +95,10 @@ class QueueLookup(Speaker):
             self._events.warn(f"the request to serve {list(changed.patterns)} is not followed: {changed.problem}")
             return
         self._on_other_queues()
-        self._events.emit(
-            "queues.changed", queues=list(changed.patterns), order=changed.order, count=changed.count
-        )  # fmt: skip
+        if self._on_requests is not None:  # the wish stands in all shards, and is told once
+            self._events.emit(
+                "queues.changed", queues=list(changed.patterns), order=changed.order, count=changed.count
+            )  # fmt: skip
 
     def _on_other_queues(self) -> None:
         """Other queues may have jobs and another heartbeat, and peers must know who serves them."""

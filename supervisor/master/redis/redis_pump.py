@@ -1,4 +1,4 @@
-"""Decides in each turn whether to speak to Redis, or to wait. Runs in the master.
+"""Decides in each turn whether to speak to a shard, or to wait. Runs in the master.
 
 Owns the order of what an exchange says. One exchange is under way at a time: what settles meanwhile goes into the next,
 so batches are as large as the load makes them.

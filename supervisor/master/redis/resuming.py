@@ -1,4 +1,4 @@
-"""Keeps or gives up the master's leases when a session begins, resumes or is void. Runs in the master. No I/O."""
+"""Keeps or gives up the leases of one shard when its session begins, resumes or is void. Runs in the master. No I/O."""
 
 from collections.abc import Sequence
 

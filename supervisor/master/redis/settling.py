@@ -1,4 +1,4 @@
-"""Sends the outcomes of jobs to Redis and says what became of them. Runs in the master. Does no I/O."""
+"""Sends the outcomes of jobs to their shard and says what became of them. Runs in the master. Does no I/O."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,8 @@ from supervisor.engine.worker.identity import Identity
 from supervisor.master.model import outcome_log, outcome_rules
 from supervisor.master.model.counts import MasterCounts
 from supervisor.master.model.held_lease import HeldLease
-from supervisor.master.model.ledger import MOST_BYTES, MOST_WAITING, Ledger
+from supervisor.master.model.ledger import MOST_BYTES, MOST_WAITING
+from supervisor.master.model.ledgers import Ledgers
 from supervisor.master.model.recent_failures import RecentFailures
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.leasing import Leasing
@@ -25,20 +26,23 @@ class Settling(TimedSpeaker):
     def __init__(
         self,
         identity: Identity,
-        ledger: Ledger,
+        ledgers: Ledgers,
         leasing: Leasing,
         backlog: Backlog,
         failures: RecentFailures,
         events: Events,
         counts: MasterCounts,
+        shard: int = 0,
     ) -> None:
         self._identity = identity
-        self._ledger = ledger
+        self._ledgers = ledgers
+        self._ledger = ledgers.by_shard[shard]
         self._leasing = leasing
         self._backlog = backlog
         self._failures = failures
         self._events = events
         self._counts = counts
+        self._shard = shard
         self._completed: list[HeldLease] = []  # settled, and neither logged nor counted
 
     def deadline_at(self) -> float:
@@ -55,8 +59,8 @@ class Settling(TimedSpeaker):
         return [Part(settle, self._on_settled, refused, must=True, again=True)]
 
     def _on_settled(self, answers: Sequence[Answer]) -> None:
-        self._backlog.move()
-        if self._ledger.is_laden:
+        self._backlog.move(self._shard)
+        if self._ledgers.are_laden or self._ledgers.hold_back(self._ledger):
             self._leasing.lease_soon()  # nothing was leased meanwhile
         for held, verdict in zip(self._ledger.settled(), answers, strict=True):
             if verdict is True and outcome_log.is_over(held):

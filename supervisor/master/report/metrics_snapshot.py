@@ -13,14 +13,14 @@ from typing import Final, Protocol
 from supervisor import clock
 from supervisor.engine.commands.concerns import ServerMemory
 from supervisor.engine.commands.queue_counts import Depths
-from supervisor.engine.worker.session import Session
 from supervisor.master.model.counts import MOST_QUEUES, OTHER, OUTCOMES, Histogram, MasterCounts
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
 from supervisor.master.processes.scaling import Scaling
 from supervisor.master.processes.zygotes import Zygotes
 from supervisor.master.redis.backlog import Backlog
-from supervisor.master.redis.concerns_watch import ConcernsWatch
+from supervisor.master.redis.concerns_watch import together
+from supervisor.master.redis.sides import Sides
 from supervisor.master.report.state import STATES, State
 from supervisor.master.report.status import version
 from supervisor.ops.events import Events
@@ -170,20 +170,20 @@ class ProcessMetrics:
 class MasterMetrics:
     """The master's state and its own use of the machine."""
 
-    def __init__(self, state: State, session: Session) -> None:
+    def __init__(self, state: State, sides: Sides) -> None:
         self._state = state
-        self._session = session
+        self._sides = sides
         self._began_unix = clock.unix()
 
     def samples(self) -> Mapping[str, _Samples]:
-        state, session, word = self._state, self._session, self._state.word
+        state, session, word = self._state, self._sides.first.session, self._state.word
         used = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "leasehold_state": [((name,), name == word) for name in STATES],
             "leasehold_ready": _one(state.can_lease),
             "leasehold_paused": _one(state.is_paused),
             "leasehold_drain_left_seconds": _one(state.left_s or 0.0),
-            "leasehold_redis_connected": _one(session.connected),
+            "leasehold_redis_connected": _one(self._sides.connected),
             "leasehold_start_time_seconds": _one(self._began_unix),
             "leasehold_master_memory_bytes": _one(_resident_bytes()),
             "leasehold_master_cpu_seconds_total": _one(used.ru_utime + used.ru_stime),
@@ -217,13 +217,13 @@ class QueueMetrics:
 
 
 class ConcernMetrics:
-    """The concerns of the namespace. Queues without concern have no sample."""
+    """The concerns of the namespace, of all its shards together. Queues without concern have no sample."""
 
-    def __init__(self, watch: ConcernsWatch) -> None:
-        self._watch = watch
+    def __init__(self, sides: Sides) -> None:
+        self._sides = sides
 
     def samples(self) -> Mapping[str, _Samples]:
-        found = self._watch.current
+        found = together([side.concerns.current for side in self._sides])
         if found is None:
             return {name: [] for name in (*_OF_CONCERNS, *_OF_SERVER)}
         queues = list(found.queues.items())[:MOST_QUEUES]

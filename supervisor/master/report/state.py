@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from supervisor.engine.worker.session import Session
 from supervisor.master.drain import Drain
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import Phase
 from supervisor.master.processes.zygotes import Zygotes
+from supervisor.master.redis.sides import Sides
 
 #: The words for a master that can lease jobs.
 _LEASING: Final = ("serving", "reloading")
@@ -19,9 +19,9 @@ STATES: Final = (
 
 
 class State:
-    def __init__(self, drain: Drain, session: Session, zygotes: Zygotes, admission: Admission, slots: Slots) -> None:
+    def __init__(self, drain: Drain, sides: Sides, zygotes: Zygotes, admission: Admission, slots: Slots) -> None:
         self._drain = drain
-        self._session = session
+        self._sides = sides
         self._zygotes = zygotes
         self._admission = admission
         self._slots = slots
@@ -34,7 +34,7 @@ class State:
             return str(phase.value)
         if not self._zygotes.ready:
             return "booting"
-        if not self._session.connected:
+        if not self._sides.connected:
             return "redis-away"
         if self._admission.paused:
             return "paused"

@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any, Final
 
 from supervisor import clock
-from supervisor.engine.worker.session import Session
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.counts import MasterCounts
@@ -20,6 +19,7 @@ from supervisor.master.model.states import ChildState
 from supervisor.master.processes.scaling import Scaling
 from supervisor.master.processes.zygotes import Zygotes
 from supervisor.master.redis.backlog import Backlog
+from supervisor.master.redis.sides import Sides
 from supervisor.master.report.state import State
 from supervisor.master.requests.stack_dump import describe
 from supervisor.ops.events import Events
@@ -68,7 +68,7 @@ class Status:
     def __init__(
         self,
         state: State,
-        session: Session,
+        sides: Sides,
         slots: Slots,
         zygotes: Zygotes,
         scaling: Scaling,
@@ -76,7 +76,7 @@ class Status:
         jobs: JobStatus,
     ) -> None:
         self._state = state
-        self._session = session
+        self._sides = sides
         self._slots = slots
         self._zygotes = zygotes
         self._scaling = scaling
@@ -86,7 +86,7 @@ class Status:
 
     def status(self) -> dict[str, Any]:
         """Return plain JSON."""
-        state, session = self._state, self._session
+        state, sides, session = self._state, self._sides, self._sides.first.session
         children = list(self._slots)
         return {
             "worker": session.worker,
@@ -107,7 +107,9 @@ class Status:
             "queues": list(session.serving.patterns),
             "order": session.serving.order,
             "redis": {
-                "connected": session.connected,
+                "connected": sides.connected,
+                "shards": len(sides),
+                "shards_away": sides.away,
                 "url": session.url,
                 "server": session.server,
                 **self._jobs.redis,

@@ -16,7 +16,6 @@ from supervisor.master.model.signals import By
 from supervisor.master.model.slots import Slots
 from supervisor.master.processes.process_manager import ProcessManager
 from supervisor.master.processes.scaling import Scaling
-from supervisor.master.redis.leasing import Leasing
 from supervisor.master.redis.own_acts import OwnActs
 from supervisor.ops.events import Events
 
@@ -33,16 +32,17 @@ class Controls:
         processes: ProcessManager,
         scaling: Scaling,
         placing: Placing,
-        leasing: Leasing,
+        lease_soon: Callable[[], None],
         slots: Slots,
         own_acts: OwnActs,
         events: Events,
     ) -> None:
+        """`lease_soon()` has the supervisor lease as soon as a child can take a job."""
         self._drain = drain
         self._processes = processes
         self._scaling = scaling
         self._placing = placing
-        self._leasing = leasing
+        self._lease_soon = lease_soon
         self._slots = slots
         self._own_acts = own_acts
         self._events = events
@@ -90,7 +90,7 @@ class Controls:
         self._check_serving()
         if not self._placing.resume():
             return "nothing: it is not paused"
-        self._leasing.lease_soon()
+        self._lease_soon()
         self._own_acts.note("resume", by)
         self._events.emit("master.resumed", **by.fields)
         return "starts jobs again"

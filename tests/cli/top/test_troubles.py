@@ -52,6 +52,8 @@ def test_nothing_is_wrong_with_served_queues_and_full_limits():
          "supervisor w-1: has refused the new code, and works with the old one"),
         (of_supervisor(state="paused"), "supervisor w-1: is paused: it starts no jobs"),
         (of_supervisor(state="redis-away"), "supervisor w-1: does not reach Redis"),
+        (of_supervisor(state="redis-away", redis={"shards": 16, "shards_away": [3, 7]}),
+         "supervisor w-1: does not reach Redis in shards 3, 7 of 16"),
         (of_supervisor(longest_turn_s=1.5), "supervisor w-1: is short of processor time: a turn of its loop took 1.5s"),
         (of_supervisor(redis={"exchange_ms": 300.0}),
          "supervisor w-1: gets slow answers from Redis: an exchange takes 300ms"),

@@ -90,6 +90,18 @@ def test_tokens_of_two_shards_differ(run, namespace):
     assert len(set(tokens)) == 6
 
 
+def test_tokens_of_an_emptied_shard_go_on_above_those_that_a_worker_has_seen(server, run, namespace):
+    run(dividing.divide(4), Namespace(namespace))
+    place = of(namespace, 3)
+    run(put("a"), place)
+    [lease] = run(leasing.lease("w", ["q"]), place).leases
+    server.redis.delete(*server.redis.keys(f"{{{namespace}#3}}:*"))
+    run(leasing.resume("v", 1, [], highest=lease.token), place)
+    run(put("b"), place)
+    [after] = run(leasing.lease("v", ["q"]), place).leases
+    assert after.token == lease.token + 1
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_shard_gives_no_token_of_the_next_one(run, namespace, server, count):
     run(dividing.divide(4), Namespace(namespace))

@@ -14,7 +14,7 @@ from supervisor.master.jobs.child_choice import ChildChoice
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.held_lease import HeldLease
-from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.ledgers import Ledgers
 from supervisor.master.model.pace import Pace
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
@@ -33,10 +33,11 @@ class Pool:
 
     def __init__(self, processes: int, jobs_per_child: int, ahead_s: float) -> None:
         self.slots = Slots(processes, jobs_per_child)
-        self.ledger = Ledger()
+        self.ledgers = Ledgers()
+        self.ledger = self.ledgers.by_shard[0]
         self.timers = Timers()
         self.pace = Pace()
-        self.admission = Admission(self.slots, self.ledger, Budget(0), self.timers)
+        self.admission = Admission(self.slots, self.ledgers, Budget(0), self.timers)
         self.choice = ChildChoice(self.slots, self.admission, self.pace, ahead_s)
         self.capacity = Capacity(self.slots, self.admission, self.pace, ahead_s)
 

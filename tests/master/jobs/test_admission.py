@@ -7,7 +7,7 @@ import pytest
 from supervisor import clock
 from supervisor.engine.model.outcomes import Released
 from supervisor.master.jobs.admission import FIND_ROOM, Admission, Stop
-from supervisor.master.model import ledger
+from supervisor.master.model import ledgers
 from tests.parts import held_of
 
 
@@ -26,7 +26,7 @@ def test_each_stop_is_named(pool, begin, stop):
 
 
 def test_too_many_unsettled_outcomes_stop_jobs(pool, monkeypatch):
-    monkeypatch.setattr(ledger, "MOST_WAITING", 1)
+    monkeypatch.setattr(ledgers, "MOST_WAITING", 1)
     pool = pool()
     for token in (1, 2):
         held = held_of(token)

@@ -206,7 +206,7 @@ def test_a_job_without_room_goes_back_and_stops_leases(desk):
     first, _held = running(desk, 1, 1, "large")
     second = desk.child(growing(1))
     (held,) = desk.give(lease_of(2, "large"))
-    assert (len(second.sent), list(desk.ledger.ready)) == (0, [held])
+    assert (len(second.sent), list(desk.ledgers.ready)) == (0, [held])
     assert desk.capacity.to_lease() == (0, 0)
     desk.keep_time(desk.timers.at(HAND_BACK))
     (outcome,) = desk.outcomes()
@@ -397,7 +397,7 @@ def test_a_job_put_off_is_named_and_the_next_one_starts(desk):
     (warning,) = desk.events("master.warned")
     assert "large j2 does not start here: it may need 80 MB" in warning["message"]
     assert "it is tried again in 10 s" in warning["message"]
-    assert not desk.ledger.ready
+    assert not desk.ledgers.ready
     (other,) = desk.give(lease_of(3, "small"))
     assert second.running is other
 

@@ -100,14 +100,13 @@ def test_jobs_lost_together_start_nowhere(desk):
 
 def test_a_lost_job_without_a_child_is_dropped(desk):
     desk = desk(processes="1")
-    held = desk.ledger
     desk.child(never_reading)
     (first,) = desk.give(lease_of(1))
     child = desk.slots.get(1)
     child.take_back()
-    held.ready.append(first)
+    desk.ledgers.ready.append(first)
     desk.answers.lost([(first, "lease-lost")])
-    assert (list(held.ready), len(held)) == ([], 0)
+    assert (list(desk.ledgers.ready), len(desk.ledger)) == ([], 0)
 
 
 def test_each_cancelled_job_is_said_also_without_a_child(desk):

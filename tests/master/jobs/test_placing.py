@@ -31,7 +31,7 @@ def test_only_a_start_that_happens_is_reported(desk):
     desk.placing.place(reports_starts=True)
     desk.starts.finish()
     assert (reported, len(first.sent + second.sent)) == ([1], 1)
-    assert [held.lease.token for held in desk.ledger.ready] == [2]
+    assert [held.lease.token for held in desk.ledgers.ready] == [2]
 
 
 def test_job_received_while_others_are_taken_back_counts_as_started(desk):
@@ -55,7 +55,7 @@ def test_child_that_is_to_retire_leaves_when_its_waiting_jobs_are_taken_back(des
     child.sent.popleft()
     child.retire("worn")
     desk.placing.withdraw(child)
-    assert (child.state, len(desk.ledger.ready)) == (ChildState.LEAVING, 1)
+    assert (child.state, len(desk.ledgers.ready)) == (ChildState.LEAVING, 1)
 
 
 def test_a_klass_without_a_handler_goes_back_with_a_delay(desk):
@@ -93,7 +93,7 @@ def test_busy_child_that_shuts_its_job_socket_is_killed(desk):
     await_readable(child.output.fd)
     desk.give(lease_of(2), lease_of(3), starting=0)
     assert (child.state, len(desk.events("child.killed"))) == (ChildState.DOOMED, 1)
-    assert [held.lease.token for held in desk.ledger.ready] == [2, 3]
+    assert [held.lease.token for held in desk.ledgers.ready] == [2, 3]
     desk.reap(child)
     assert summary(desk.outcomes()) == [(Died, 1)]
 
@@ -108,7 +108,7 @@ def test_child_that_answers_jobs_without_receiving_them_is_killed(desk):
     desk = desk(processes="2")
     first, second = desk.child(guess), desk.child(holding)
     token = 0
-    while second.running is None and not desk.ledger.ready:
+    while second.running is None and not desk.ledgers.ready:
         token += 1
         desk.give(lease_of(token, raw=b"x" * 16_000))
         if first.sent:
@@ -160,7 +160,7 @@ def test_a_child_that_cuts_its_jobs_is_killed(desk):
     assert len(child.sent) == 3
     desk.placing.withdraw(child)
     assert (child.state, len(desk.events("child.killed"))) == (ChildState.DOOMED, 1)
-    assert [held.lease.token for held in desk.ledger.ready] == [2, 3]
+    assert [held.lease.token for held in desk.ledgers.ready] == [2, 3]
     desk.reap(child)
     assert [outcome.lease.token for outcome in desk.outcomes()] == [1]
 
@@ -203,7 +203,7 @@ def test_no_job_waits_behind_a_persistent_one(desk):
     desk.give(lease_of(1, persistent=True))
     desk.give(lease_of(2))
     assert [held.lease.token for held in child.sent] == [1]
-    assert [held.lease.token for held in desk.ledger.ready] == [2]
+    assert [held.lease.token for held in desk.ledgers.ready] == [2]
 
 
 # behind a job that takes longer than expected

@@ -96,7 +96,7 @@ def test_a_worn_child_finishes_the_jobs_sent_ahead(desk):
     assert [outcome.lease.token for outcome in desk.outcomes()] == list(range(1, 11))
     assert len(desk.events("child.recycled")) == 1
     (late,) = desk.give(lease_of(11))
-    assert list(desk.ledger.ready) == [late]
+    assert list(desk.ledgers.ready) == [late]
 
 
 def test_a_child_that_keeps_memory_leaves_after_its_job(desk):

@@ -121,7 +121,7 @@ def test_full_child_and_ordinary_jobs_wait(shared):
     desk.give(lease_of(11), **SHARED)
     desk.give(lease_of(12))
     assert len(child.sent) == 10
-    assert [held.lease.token for held in desk.ledger.ready] == [11, 12]
+    assert [held.lease.token for held in desk.ledgers.ready] == [11, 12]
     assert not desk.admission.may_lease_beside
 
 
@@ -227,7 +227,7 @@ def test_unreceived_jobs_of_a_dead_child_are_ready_again(shared):
     desk.interrupter.kill(child, "a test")
     desk.reap(child)
     assert summary(desk.outcomes()) == [(Died, 1)]
-    assert [held.lease.token for held in desk.ledger.ready] == [2, 3]
+    assert [held.lease.token for held in desk.ledgers.ready] == [2, 3]
 
 
 def test_suspects_run_with_suspects_only_and_half_as_many(desk):
@@ -236,7 +236,7 @@ def test_suspects_run_with_suspects_only_and_half_as_many(desk):
     desk.suspects.add(["j1", "j3", "j4"], 2)
     desk.give(*map(lease_of, (1, 2, 3, 4, 5)), **SHARED)
     assert [held.lease.token for held in child.sent] == [1, 3]
-    assert [held.lease.token for held in desk.ledger.ready] == [2, 4, 5]
+    assert [held.lease.token for held in desk.ledgers.ready] == [2, 4, 5]
 
 
 def test_job_whose_child_has_died_runs_alone(desk):

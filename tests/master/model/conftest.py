@@ -5,7 +5,7 @@ import os
 import pytest
 
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.ledgers import Ledgers
 from supervisor.master.model.states import ChildState
 from tests.parts import Ends, Process, held_of
 
@@ -36,8 +36,13 @@ def child():
 
 
 @pytest.fixture
-def ledger():
-    return Ledger()
+def ledgers():
+    return Ledgers()
+
+
+@pytest.fixture
+def ledger(ledgers):
+    return ledgers.by_shard[0]
 
 
 def add(ledger, *tokens):

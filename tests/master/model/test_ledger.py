@@ -55,25 +55,25 @@ def test_end_during_an_exchange_waits_for_the_next(ledger):
     assert [outcome.lease for outcome in ledger.settle_next(10)] == [second.lease]
 
 
-def test_outcome_that_is_to_be_sent_again_goes_first_with_the_next_exchange(ledger):
+def test_outcome_that_is_to_be_sent_again_goes_first_with_the_next_exchange(ledgers, ledger):
     first, second = add(ledger, 1, 2)
     first.weight_bytes = MOST_BYTES + 1
     ledger.end(first, Completed(first.lease, data="x"))
     ledger.settle_next(10)
     ledger.end(second, Completed(second.lease))
     ledger.settle_again(*ledger.settled())
-    assert (ledger.find(1), len(ledger), ledger.is_laden) == (first, 2, True)
+    assert (ledger.find(1), len(ledger), ledgers.are_laden) == (first, 2, True)
     assert ledger.settle_next(1) == [first.outcome]
     ledger.settled()
-    assert (len(ledger), ledger.is_laden) == (1, False)
+    assert (len(ledger), ledgers.are_laden) == (1, False)
 
 
-def test_lost_lease_is_neither_renewed_nor_sent_nor_counted(ledger):
+def test_lost_lease_is_neither_renewed_nor_sent_nor_counted(ledgers, ledger):
     lost, kept = add(ledger, 1, 2)
-    ledger.ready.extend([lost, kept])
-    ledger.lose(lost, "cancelled")
-    ledger.lose(lost, "cancelled")
-    assert (lost.lost_reason, list(ledger.ready), ledger.leases, len(ledger)) == ("cancelled", [kept], [kept.lease], 1)
+    ledgers.ready.extend([lost, kept])
+    ledgers.lose(lost, "cancelled")
+    ledgers.lose(lost, "cancelled")
+    assert (lost.lost_reason, list(ledgers.ready), ledger.leases, len(ledger)) == ("cancelled", [kept], [kept.lease], 1)
 
 
 def test_outcome_of_a_lost_lease_is_sent_to_be_refused(ledger):
@@ -175,25 +175,25 @@ def test_smallest_refused_outcome_is_tried_first(ledger):
         ledger.settled()
 
 
-def test_ledger_is_laden_while_much_waits_to_be_settled(ledger):
+def test_ledger_is_laden_while_much_waits_to_be_settled(ledgers, ledger):
     many, large = add(ledger, *range(MOST_WAITING + 1)), add(ledger, *range(-3, 0))
     for held in many[1:]:
         end(ledger, held)
-    assert not ledger.is_laden
+    assert not ledgers.are_laden
     end(ledger, many[0])
-    assert ledger.is_laden
+    assert ledgers.are_laden
     while ledger.has_ended:
         settle(ledger)
         ledger.settled()
-    assert not ledger.is_laden
+    assert not ledgers.are_laden
     for held in large:
         end(ledger, held, weight_bytes=MOST_BYTES // 2)
-    assert ledger.is_laden
+    assert ledgers.are_laden
     settle(ledger)
-    assert ledger.is_laden, "what is settling is still here"
+    assert ledgers.are_laden, "what is settling is still here"
     for held in ledger.settled():
         ledger.end_again(held, Released(held.lease))
-    assert not ledger.is_laden
+    assert not ledgers.are_laden
 
 
 def test_no_outcome_is_for_an_exchange_while_others_are_settling(ledger):

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.model.budget import Budget
-from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.ledgers import Ledgers
 from supervisor.master.model.slots import Slots
 from supervisor.master.processes.poison_detector import PoisonDetector
 from supervisor.master.timers import Timers
@@ -18,7 +18,7 @@ def running(*tokens):
 
 
 def new_detector():
-    admission = Admission(Slots(4, 1), Ledger(), Budget(0), Timers())
+    admission = Admission(Slots(4, 1), Ledgers(), Budget(0), Timers())
     return admission, PoisonDetector(admission)
 
 

@@ -10,7 +10,7 @@ import pytest
 from supervisor import clock
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.model.budget import Budget
-from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.ledgers import Ledgers
 from supervisor.master.model.reload_log import Reloads
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ZygoteState
@@ -75,7 +75,7 @@ class PlayedZygotes:
 class Pool:
     def __init__(self, events, watch, files=()):
         self.zygotes = zygotes = PlayedZygotes()
-        self.admission = Admission(Slots(2, 1), Ledger(), Budget(0), Timers())
+        self.admission = Admission(Slots(2, 1), Ledgers(), Budget(0), Timers())
         children = SimpleNamespace(
             failure=None, on_takeover=zygotes.on_takeover, is_pool_filled_by=lambda _zygote: True
         )  # fmt: skip

@@ -142,3 +142,36 @@ def test_old_figures_are_not_fresh(now):
     assert told.is_fresh
     now.at += 2
     assert not told.is_fresh
+
+
+def test_depths_of_all_shards_are_added_up(now):
+    told = backlog("pool", most=4)
+    told.divide(2)
+    told.on_looked({"q": depths(ready=5, oldest_s=1.0), "only": depths(ready=1)}, "w")
+    assert told.take_to_say() is None  # the other shard has not answered
+    told.on_looked({"q": depths(ready=6, running=4, oldest_s=9.0)}, "w", shard=1)
+    assert (told.depths["q"].ready, told.depths["q"].oldest_s, told.depths["only"].ready) == (11, 9.0, 1)
+    assert told.take_to_say().supervisors == 4
+
+
+def test_answer_waits_for_all_shards(now):
+    quiet, answered = backlog(), []
+    quiet.divide(2)
+    quiet.look(answered.append)
+    assert [quiet.take_look(now.at, False, shard) for shard in (0, 1)] == [True, True]
+    quiet.on_looked({}, "w", shard=1)
+    assert answered == []
+    quiet.on_looked({}, "w")
+    assert answered == [now.at]
+
+
+def test_figures_are_as_old_as_those_of_the_shard_that_is_away(now):
+    quiet = backlog()
+    quiet.divide(2)
+    for shard in (0, 1):
+        quiet.on_looked({}, "w", shard)
+    now.at += FRESH_S - 1
+    quiet.on_looked({}, "w")
+    assert quiet.is_fresh
+    now.at += 1
+    assert not quiet.is_fresh

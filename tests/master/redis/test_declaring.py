@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from supervisor.engine.model.shards import shard_of
 from supervisor.engine.worker.identity import Identity
 from supervisor.master.redis.declaring import Declaring
 
@@ -69,3 +70,32 @@ def test_many_declarations_go_in_batches(demand, declaring):
     demand.klasses = {f"k{number}": 1 for number in range(250)}
     demand.recurrences = {klass: {"every": 60} for klass in demand.klasses}
     assert len(declaring.parts(0.0)) == 3
+
+
+def test_recurring_job_is_told_to_the_shard_of_its_jid(demand, declaring):
+    events, home = declaring._events, shard_of("b", 4)
+    demand.klasses, demand.recurrences = {"a": 1, "b": 1}, {"b": {"every": 60, "queue": "q"}}
+    for shard in range(4):
+        [part] = Declaring(Identity(), demand, events, shard, lambda: 4).parts(0.0)
+        assert part.command.args[1] == ("a" if shard == home else "a\nb")
+        assert (len(part.command.args) > 3) == (shard == home)
+
+
+def test_recurring_job_moves_with_the_division(demand, declaring):
+    shards = 1
+    first = Declaring(Identity(), demand, declaring._events, 0, lambda: shards)
+    demand.klasses, demand.recurrences = {"b": 1}, {"b": {"every": 60, "queue": "q"}}
+    [part] = first.parts(0.0)
+    assert part.command.args[1] == ""
+    assert first.parts(0.0) == ()
+    shards = 4
+    [part] = first.parts(0.0)
+    assert part.command.args[1] == ("" if shard_of("b", 4) == 0 else "b")
+
+
+def test_recurring_job_whose_limit_may_lie_elsewhere_is_left_out(demand, declaring):
+    demand.klasses, demand.recurrences = {"b": 1}, {"b": {"every": 60, "limit": "api"}}
+    [part] = Declaring(Identity(), demand, declaring._events, shard_of("b", 4), lambda: 4).parts(0.0)
+    assert len(part.command.args) == 3
+    [said] = declaring._events.told
+    assert "the limit api may lie in different shards" in said

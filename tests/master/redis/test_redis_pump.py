@@ -117,8 +117,7 @@ def test_start_whose_report_was_lost_is_reported_by_the_next_connection(played, 
 
     monkeypatch.setattr(master.session.pipeline, "send_aside", lose)
     live.queue("q").put("k", jid="a")
-    with pytest.raises(LinkLost):
-        running(master)
+    running(master)
     (child,) = master.desk.slots
     assert (len(lost), len(child.sent), live.job("a").started) == (1, 1, False)
     monkeypatch.undo()
@@ -260,8 +259,7 @@ def test_new_name_is_told_once_though_the_connection_is_lost_meanwhile(played, l
 
     monkeypatch.setattr(master.session.pipeline, call, lose_once)
     live.deregister(old)
-    with pytest.raises(LinkLost, match="cut"):
-        master.turn_until(lambda: False)
+    master.turn_until(lambda: losses)
     master.lose_connection()
     master.turn_until(lambda: master.is_waiting)
     (event,) = master.desk.events("worker.deregistered")
@@ -355,15 +353,15 @@ def test_request_is_answered(played, live):
 
 def test_freed_slots_of_limits_are_refilled_while_others_wait(played):
     master = played()
-    demand, ledger = master.demand, master.desk.ledger
+    demand, ledger, ready = master.demand, master.desk.ledger, master.desk.ledgers.ready
     first, second = held_of(1), held_of(2)
     first.lease.limited = True
     for held in (first, second):
         ledger.add(held)
-    ledger.ready.append(second)
-    assert demand.for_freed_slots() is None
+    ready.append(second)
+    assert demand.for_freed_slots(ledger) is None
     ledger.end(first, Completed(first.lease))
-    wanted = demand.for_freed_slots()
+    wanted = demand.for_freed_slots(ledger)
     assert (wanted.count, wanted.ahead) == (1, True)
-    ledger.ready.clear()
-    assert demand.for_freed_slots() is None  # the usual lease asks for them
+    ready.clear()
+    assert demand.for_freed_slots(ledger) is None  # the usual lease asks for them
