@@ -44,13 +44,14 @@ class Intake:
     def ready_count(self) -> int:
         return len(self._ledgers.ready)
 
-    def accept(self, grant: Grant, handlers: Mapping[str, HandlerSettings], are_first: bool = False) -> None:
-        """Enter granted leases, all of one shard, in its ledger. `Placing.place` is to follow.
+    def accept(
+        self, grant: Grant, handlers: Mapping[str, HandlerSettings], are_first: bool = False, shard: int = 0
+    ) -> None:
+        """Enter leases that a shard has granted in its ledger. `Placing.place` is to follow.
 
         `are_first`: the jobs go before those that are ready already.
         """
         before = self.ready_count
-        shard = self._ledgers.shard_of(grant.leases[0].token) if grant.leases else 0
         ledger, is_divided = self._ledgers.by_shard[shard], self._ledgers.is_divided
         self._admission.granted(grant.leases, handlers)
         if self._look_at_code is not None:

@@ -61,7 +61,7 @@ class Grants:
         self._counts.granted += len(grant.leases)
         self._backlog.move(self._shard)
         self._events.emit("lease.granted", count=len(grant.leases))
-        self._intake.accept(grant, handlers, wanted.ahead)
+        self._intake.accept(grant, handlers, wanted.ahead, self._shard)
         if self._cut_off.on_granted(grant.leases, handlers, granted.confirmation):
             self._renewing.renew_if_old(clock.boottime() - granted.confirmation.sent_at)
         if granted.late:
