@@ -74,7 +74,7 @@ def test_interruption_for_which_the_kernel_has_no_memory_comes_a_moment_later(de
     desk = desk(processes="1")
     child = desk.child(noting(("cancelled",)))
     (held,) = desk.give(lease_of(1))
-    desk.turn(lambda: held.checkpoint is not None)
+    desk.turn(lambda: held.reports.checkpoint is not None)
     desk.ledger.reports.take_checkpoints()
     monkeypatch.setattr(child.talk, "_ours", Sender(child.talk._ours, 2))
     desk.answers.lost([(held, "cancelled")])
