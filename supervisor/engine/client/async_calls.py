@@ -111,8 +111,12 @@ class AsyncCalls:
 
     async def follow_each(self, build: Callable[[], Steps[T]], join: Callable[[list[T]], T]) -> T:
         """Run a call of several commands in each shard by itself. `join` makes one result of theirs."""
-        results = [await calls.follow(build()) for calls in await self.of_each_shard()]
-        return results[0] if len(results) == 1 else join(results)
+
+        async def work() -> T:
+            results = [await calls.follow(build()) for calls in await self.of_each_shard()]
+            return results[0] if len(results) == 1 else join(results)
+
+        return await self.shards.again(work)
 
     async def of_each_shard(self) -> "list[AsyncCalls]":
         """Return calls that go to one shard, whatever their routes: for each shard."""
@@ -198,9 +202,9 @@ class AsyncCalls:
         Each answer says whether anything was done, or is a jid: of another job that holds the unique key, or that under
         which the job was put, to lie in one shard with what it is tied to.
         """
-        if (await self._wanted(durable)) is None and self.shards.is_one:
+        if (only := self.shards.only) is not None and (await self._wanted(durable)) is None:
             try:
-                return await self.shards.first.run(putting.put(jobs, now=self.clock()))
+                return await only.run(putting.put(jobs, now=self.clock()))
             except OtherShards:
                 pass  # nothing was put
         sent = await self._put([jobs], durable)

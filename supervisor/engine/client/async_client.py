@@ -202,7 +202,7 @@ class AsyncClient:
         reads 16 more jobs than are wanted, and those may not start now. The next call goes on behind them.
         """
         wanted = Queues(queues, order)
-        deadline_at, woken = times.monotonic() + checked_wait_s("block", block), False
+        deadline_at, woken = times.monotonic() + checked_wait_s("block", block), None
         ttl_s = None if ttl is None else checked_seconds("ttl", ttl)
         while True:
             names = await self._resolve(wanted)
@@ -210,8 +210,9 @@ class AsyncClient:
             if names:
                 weights = wanted.weights(names)
                 grant = await self._calls.call(
-                    leasing.lease, worker, names, count, ttl_s=ttl_s, order=order, weights=weights, woken=woken
-                )
+                    leasing.lease, worker, names, count, ttl_s=ttl_s, order=order, weights=weights,
+                    woken=woken is not None, first_shard=woken,
+                )  # fmt: skip
             left_s = deadline_at - times.monotonic()
             if await self._put_due(grant) and not grant.leases:
                 continue
@@ -220,7 +221,7 @@ class AsyncClient:
             wait_s = pause_s(grant, left_s, self._store.longest_wait_s)
             if wait_s > 0:
                 # A pattern has no wake-up key of its own; its name stands for the queues that do not exist yet.
-                woken = await self._store.pop(_wakeups_of(names or wanted.patterns), wait_s) is not None
+                woken = await self._store.pop_any(_wakeups_of(names or wanted.patterns), wait_s)
 
     async def _put_due(self, grant: Grant) -> bool:
         """Put the cron jobs that a lease has found due, and return whether there were any."""
@@ -268,10 +269,15 @@ class AsyncClient:
         Puts due recurring jobs and drops what was kept too long, too. Returns how many jobs it took. Masters sweep by
         themselves.
         """
-        left = checked_int("count", count, 1, MOST)
-        for calls in await self._calls.of_each_shard():
-            left -= await self._sweep(calls, left) if left else 0
-        return count - left
+        checked_int("count", count, 1, MOST)
+
+        async def work() -> int:
+            left = count
+            for calls in await self._calls.of_each_shard():
+                left -= await self._sweep(calls, left) if left else 0
+            return count - left
+
+        return await self._calls.shards.again(work)
 
     async def _sweep(self, calls: AsyncCalls, count: int) -> int:
         """Take up to `count` jobs in one shard. Returns how many."""
@@ -363,7 +369,7 @@ class AsyncClient:
             left_s = deadline_at - times.monotonic()
             if left_s <= 0:
                 raise TimeoutError(f"job {jid} has not ended within {longest_s:g} s")
-            await self._store.pop(lambda shard: [shard.ended(jid)], min(left_s, self._store.longest_wait_s), of=jid)
+            await self._store.pop_of(jid, lambda shard: [shard.ended(jid)], min(left_s, self._store.longest_wait_s))
 
     async def completed(self, offset: int = 0, count: int = 25) -> list[AsyncJob]:
         """Return completed jobs, newest first."""
@@ -568,13 +574,17 @@ class AsyncClient:
         `repair` mends them, and each violation says how. A hundred keys take a round trip. A check that is broken off
         leaves its repairs in place.
         """
-        found: list[Violation] = []
-        for calls in await self._calls.of_each_shard():
-            walk = Check(calls.namespace.prefix, repair, calls.clock)
-            for step in walk.steps():
-                walk.answered(await calls.run(step))
-            found += walk.violations
-        return found
+
+        async def work() -> list[Violation]:
+            found: list[Violation] = []
+            for calls in await self._calls.of_each_shard():
+                walk = Check(calls.namespace.prefix, repair, calls.clock)
+                for step in walk.steps():
+                    walk.answered(await calls.run(step))
+                found += walk.violations
+            return found
+
+        return await self._calls.shards.again(work)
 
     def events(
         self, queue: str | None = None, jid: str | None = None, worker: str | None = None, tracked: bool = False

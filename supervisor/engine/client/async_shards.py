@@ -5,9 +5,11 @@ refused because the client knew another number: that has changed nothing.
 """
 
 import asyncio  # async only
+import threading
+from collections.abc import Awaitable, Callable, Sequence  # async only
 
-# sync only: import threading
-from collections.abc import Callable, Sequence
+# sync only: from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from supervisor import clock
@@ -15,6 +17,7 @@ from supervisor.engine.client.async_store import AsyncStore
 from supervisor.engine.client.connection import T
 from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.job_stream import AsyncJobStream, StreamReading
+from supervisor.engine.client.known_shards import KnownShards
 from supervisor.engine.client.put_batches import BatchAnswer, most_under_way
 from supervisor.engine.client.sharded_puts import Sent, ShardedPuts
 from supervisor.engine.commands import dividing, putting, waits
@@ -23,10 +26,10 @@ from supervisor.engine.commands.command import Command
 from supervisor.engine.commands.steps import Walk
 from supervisor.engine.commands.waits import Followed
 from supervisor.engine.model.bounds import MOST
-from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
+from supervisor.engine.model.errors import LayoutError, LeaseholdError, StoreUnavailable
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.new_jobs import NewJob
-from supervisor.engine.model.shards import OtherShards, ShardCount, shard_of
+from supervisor.engine.model.shards import MOST_SHARDS, OtherShards, ShardCount, shard_of
 
 #: A call waits for so long while the jobs of the namespace are being moved.
 _MOVING_S: Final = 10.0
@@ -36,25 +39,25 @@ _TURN_S: Final = 0.25
 
 
 class AsyncShards:
-    """`number` of shards is 1 until a shard says otherwise: then a namespace without shards costs no question."""
+    """There is one shard until it says otherwise: then a namespace without shards costs no question."""
 
     def __init__(self, store_of: Callable[[Namespace], AsyncStore], namespace: Namespace) -> None:
         """`store_of` returns a store for a shard, without connecting."""
         self._store_of = store_of
         self._name = namespace.name
-        self._count = ShardCount()
-        self._is_known = False  # a shard has said how many there are
-        self._stores = [store_of(namespace)]
+        self._known = KnownShards(ShardCount(), [store_of(namespace)], False)
+        self._learning = threading.Lock()  # threads may share a client; nothing is awaited meanwhile
 
     @property
-    def is_one(self) -> bool:
-        """True unless a shard has told that there are several."""
-        return self._count.number == 1
+    def only(self) -> AsyncStore | None:
+        """The store of the only shard. None: a shard has told that there are several."""
+        known = self._known
+        return known.stores[0] if known.number == 1 else None
 
     @property
     def first(self) -> AsyncStore:
         """The store of the first shard, which is the only one of most namespaces."""
-        return self._stores[0]
+        return self._known.stores[0]
 
     @property
     def poll_s(self) -> float:
@@ -66,16 +69,38 @@ class AsyncShards:
 
     # how many there are
 
-    async def places(self) -> Sequence[Namespace]:
-        """Return all shards, after asking how many they are if that is not known."""
-        until_at = clock.monotonic() + _MOVING_S
-        while not self._is_known:
+    async def places(self, again: bool = False) -> Sequence[Namespace]:
+        """Return all shards, after asking how many they are if that is not known, or is asked `again`."""
+        return [store.namespace for store in (await self._surely(again)).stores]
+
+    async def _surely(self, again: bool = False) -> KnownShards[AsyncStore]:
+        until_at, is_asked = clock.monotonic() + _MOVING_S, False
+        while not self._known.is_sure or (again and not is_asked):
+            known = self._known
             try:
-                await self.first.run(dividing.guests(()))  # whatever is asked, another number is refused
-                self._is_known = True
+                await self._ask(known.stores[0])
+                is_asked = True
+                with self._learning:
+                    if self._known is known:
+                        self._known = replace(known, is_sure=True)
             except OtherShards as other:
+                is_asked = other.count is not None
                 await self._learn(other, until_at)
-        return [store.namespace for store in self._stores[: self._count.number]]
+        return self._known
+
+    async def _ask(self, first: AsyncStore) -> None:
+        """Ask the first shard for anything, because it refuses another number. Raises OtherShards, also for the next.
+
+        That one knows if the mark of the first is lost. If neither does, there is one shard.
+        """
+        try:
+            await first.run(dividing.guests(()))
+        except LayoutError:
+            second = self._store_of(Namespace(self._name, 1, MOST_SHARDS + 1))  # no namespace has so many
+            try:
+                await second.run(dividing.guests(()))
+            finally:
+                await second.close()
 
     async def _learn(self, other: OtherShards, until_at: float) -> None:
         """Take the number of shards from a refusal. Raises it if that is not told until then: jobs are being moved."""
@@ -85,13 +110,24 @@ class AsyncShards:
             await asyncio.sleep(_PAUSE_S)  # async only
             # sync only: threading.Event().wait(_PAUSE_S)
             return
-        self._count, self._is_known = other.count, True
-        for shard in range(other.count.number):
-            place = Namespace(self._name, shard, other.count.number)
-            if shard < len(self._stores):
-                self._stores[shard].namespace = place
-            else:
-                self._stores.append(self._store_of(place))
+        with self._learning:
+            known = self._known
+            if known.is_sure and known.count == other.count:
+                return  # another call has learned it
+            places = [Namespace(self._name, shard, other.count.number) for shard in range(other.count.number)]
+            kept = [store.at(place) for store, place in zip(known.stores, places, strict=False)]
+            stores = [*kept, *(self._store_of(place) for place in places[len(kept) :])]
+            self._known = KnownShards(other.count, stores, True)
+
+    # sync only: def again(self, work: Callable[[], T]) -> T:
+    async def again(self, work: Callable[[], Awaitable[T]]) -> T:  # async only
+        """Do what goes to shards by itself, anew if one has refused the number that was known."""
+        until_at = clock.monotonic() + _MOVING_S
+        while True:
+            try:
+                return await work()
+            except OtherShards as other:
+                await self._learn(other, until_at)
 
     # commands
 
@@ -99,37 +135,49 @@ class AsyncShards:
         """Run a command where its route says. Raises StoreUnavailable (nothing changed) or OutcomeUnknown."""
         until_at = 0.0
         while True:
+            known = self._known
             try:
-                if self._count.number == 1:
-                    return await self.first.run(command)
-                return await self._routed(command)
+                if known.number == 1:
+                    return await known.stores[0].run(command)
+                return await self._routed(known, command)
             except OtherShards as other:
                 until_at = until_at or clock.monotonic() + _MOVING_S
                 await self._learn(other, until_at)
 
-    async def _routed(self, command: Command[T]) -> T:
+    async def _routed(self, known: KnownShards[AsyncStore], command: Command[T]) -> T:
         if command.route is None:
             raise LeaseholdError(
                 f"{command.script.name} is not possible in a namespace of several shards, of which this one has"
-                f" {self._count.number}"
+                f" {known.number}"
             )
-        asking = command.route(command, self._count.number)
+        asking = command.route(command, known.number)
         answers: Any = None
         refusal: LeaseholdError | None = None
         try:
             while True:
                 asked = asking.throw(refusal) if refusal else asking.send(answers)
                 try:
-                    answers, refusal = await self._each(asked), None
+                    answers, refusal = await self._each(known, asked), None
                 except LeaseholdError as error:
                     refusal = error
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
 
-    async def _each(self, asked: Sequence[tuple[int, Command[Any]]]) -> list[Any]:
-        runs = (self._stores[shard].run(command) for shard, command in asked)
+    async def _each(self, known: KnownShards[AsyncStore], asked: Sequence[tuple[int, Command[Any]]]) -> list[Any]:
+        runs = (self._patiently(known.stores[shard], command) for shard, command in asked)
         return list(await asyncio.gather(*runs))  # async only
         # sync only: return list(runs)
+
+    async def _patiently(self, store: AsyncStore, command: Command[T]) -> T:
+        """Run a part of a call, and wait while jobs of this shard are being moved: the other parts may be done."""
+        until_at = clock.monotonic() + _MOVING_S
+        while True:
+            try:
+                return await store.run(command)
+            except OtherShards as other:
+                if other.count is not None:
+                    raise
+                await self._learn(other, until_at)
 
     async def check_is_one(self, what: str) -> None:
         """Raise LeaseholdError if the namespace has several shards. `what`: the thing that needs one, as a subject."""
@@ -139,8 +187,7 @@ class AsyncShards:
 
     async def at(self, shard: int) -> AsyncStore:
         """Return the store of one shard, whose commands take no route."""
-        await self.places()
-        return self._stores[shard]
+        return (await self._surely()).stores[shard]
 
     async def walk(self, call: Walk[T]) -> T:
         """Run a call that names the shard of each command, whatever their number is now."""
@@ -164,13 +211,16 @@ class AsyncShards:
         self, batches: Sequence[Sequence[NewJob]], now: Callable[[], float | None], wanted: Acknowledgement | None
     ) -> Sent:
         """Put batches of jobs, each into its shard. `wanted`: which replicas must have each; None: none must."""
-        if self._count.number == 1:
-            answers = await self._put_at(self.first, batches, now, wanted)
-            if not isinstance(answers[0], OtherShards):
+        puts = ShardedPuts(batches)
+        only = self.only
+        if only is not None:
+            answers = await self._put_at(only, batches, now, wanted)
+            if not any(isinstance(answer, OtherShards) for answer in answers):
                 return Sent(batches, answers)
-            # The first batch goes alone: if it is refused, no other was sent.
-            await self._learn(answers[0], clock.monotonic() + _MOVING_S)
-        return await self._put_apart(ShardedPuts(batches), now, wanted)
+            puts.take_all(answers)
+            assert puts.refusal is not None
+            await self._learn(puts.refusal, clock.monotonic() + _MOVING_S)
+        return await self._put_apart(puts, now, wanted)
 
     async def _put_apart(
         self, puts: ShardedPuts, now: Callable[[], float | None], wanted: Acknowledgement | None
@@ -178,23 +228,23 @@ class AsyncShards:
         """Put jobs into their shards, one after the other. What one refuses for the number of shards is placed anew."""
         until_at = clock.monotonic() + _MOVING_S
         while puts.left and not puts.has_failed:
-            await self.places()
-            guests = await self._guests_among(puts.left)
-            for part in puts.divide(guests, self._count.number):
-                has_failed = puts.has_failed
-                part.take([] if has_failed else await self._put_at(self._stores[part.shard], part.batches, now, wanted))
+            known = await self._surely()
+            guests = await self._guests_among(known, puts.left)
+            for part in puts.divide(guests, known.number):
+                stops = puts.has_failed
+                part.take([] if stops else await self._put_at(known.stores[part.shard], part.batches, now, wanted))
             if puts.refusal is not None:
                 await self._learn(puts.refusal, until_at)
         return puts.sent()
 
-    async def _guests_among(self, jobs: Sequence[NewJob]) -> frozenset[str]:
+    async def _guests_among(self, known: KnownShards[AsyncStore], jobs: Sequence[NewJob]) -> frozenset[str]:
         """Return the jids of those jobs that must go to the first shard, where something of theirs is a guest."""
-        things = {job.jid: things for job in jobs if (things := job.things)} if self._count.has_guests else {}
+        things = {job.jid: things for job in jobs if (things := job.things)} if known.count.has_guests else {}
         asked = sorted({thing for each in things.values() for thing in each})
         found: set[tuple[str, str]] = set()
-        for first in range(0, len(asked), MOST):
-            part = asked[first : first + MOST]
-            answers = await self.first.run(dividing.guests(part))
+        for first in range(0, len(asked), MOST // 2):
+            part = asked[first : first + MOST // 2]
+            answers = await self._patiently(known.stores[0], dividing.guests(part))
             found.update(thing for thing, guests in zip(part, answers, strict=True) if guests)
         return frozenset(jid for jid, each in things.items() if found.intersection(each))
 
@@ -224,31 +274,33 @@ class AsyncShards:
         store = self.first
         return await store.pop(keys_of(store.namespace), min(seconds, self.longest_wait_s))
 
-    async def pop(self, keys_of: Callable[[Namespace], Sequence[str]], seconds: float, of: str = "") -> bytes | None:
-        """Wait until something comes into one of the lists, at most so long, and take it. Raises StoreUnavailable.
+    async def pop_of(self, jid: str, keys_of: Callable[[Namespace], Sequence[str]], seconds: float) -> bytes | None:
+        """Wait as `pop_first` does, in the shard of a job."""
+        known = self._known
+        store = known.stores[shard_of(jid, known.number)]
+        most_s = seconds if known.number == 1 else min(seconds, 1.0)  # a guest is told in the first shard
+        return await store.pop(keys_of(store.namespace), most_s)
 
-        `keys_of` returns the lists in a shard. `of`: only in the shard of this jid; else in all, one after the other.
+    async def pop_any(self, keys_of: Callable[[Namespace], Sequence[str]], seconds: float) -> int | None:
+        """Wait until something comes into one of the lists of any shard, at most so long, and take it.
+
+        Return that shard. One shard after the other is looked at.
         """
-        stores = self._stores
-        if of:
-            stores = [self._stores[shard_of(of, self._count.number)]]
-        if len(stores) == 1:
-            most_s = seconds if self._count.number == 1 else min(seconds, 1.0)  # a guest is told in the first shard
-            return await stores[0].pop(keys_of(stores[0].namespace), most_s)
-        end_at = clock.monotonic() + seconds
+        stores, end_at = self._known.stores, clock.monotonic() + seconds
         while True:
-            for store in stores:
+            for shard, store in enumerate(stores):
                 left_s = max(end_at - clock.monotonic(), 0.0)
-                popped = await store.pop(keys_of(store.namespace), min(left_s, _TURN_S))
-                if popped is not None or left_s <= 0:
-                    return popped
+                turn_s = left_s if len(stores) == 1 else min(left_s, _TURN_S)
+                if await store.pop(keys_of(store.namespace), turn_s) is not None:
+                    return shard
+                if left_s <= 0 or len(stores) == 1:
+                    return None
 
     def beside(self) -> "AsyncShards":  # async only
         """Return shards with connections of their own, for another event loop."""  # async only
-        own = AsyncShards(self._store_of, self.first.namespace)  # async only
-        own._stores[0] = self.first.beside(self.first.namespace)  # async only
-        own._count, own._is_known = self._count, self._is_known  # async only
-        own._stores += [store.beside(store.namespace) for store in self._stores[1:]]  # async only
+        own, known = AsyncShards(self._store_of, self.first.namespace), self._known  # async only
+        stores = [store.beside(store.namespace) for store in known.stores]  # async only
+        own._known = replace(known, stores=stores)  # async only
         return own  # async only
 
     def events(self, wanted: EventFilter) -> AsyncEventStream:
@@ -256,22 +308,23 @@ class AsyncShards:
 
         async def places() -> Sequence[Namespace]:
             try:
-                return await self.places()
+                return await self.places(again=True)
             except StoreUnavailable:  # an account may be allowed to listen alone; a lost server shows at once
-                return [store.namespace for store in self._stores]
+                return [store.namespace for store in self._known.stores]
 
         return self.first.events(wanted, places)
 
     def stream(self, reading: StreamReading) -> AsyncJobStream:
         """Return a reader of a job's stream, which makes its own connection."""
-        found = self._stores[:1]
+        found = [self.first]
 
         async def follow(jid: str) -> Followed | None:
             until_at = clock.monotonic() + _MOVING_S
             while True:
+                known = self._known
                 try:
-                    for shard in dict.fromkeys((shard_of(jid, self._count.number), 0)):
-                        found[0] = self._stores[shard]
+                    for shard in dict.fromkeys((shard_of(jid, known.number), 0)):
+                        found[0] = known.stores[shard]
                         reading.place = found[0].namespace
                         followed: Followed | None = await found[0].run(waits.follow(jid))
                         if followed is not None:
@@ -284,5 +337,5 @@ class AsyncShards:
 
     async def close(self) -> None:
         """Close all connections. A later call connects again."""
-        for store in self._stores:
+        for store in self._known.stores:
             await store.close()

@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from copy import copy
 from typing import Any, NamedTuple
 
 import redis as redis_py
@@ -255,6 +256,13 @@ class AsyncStore:
     def pool(self) -> Any:
         """The pool for the running loop."""
         return self._pool_here()
+
+    def at(self, namespace: Namespace) -> "AsyncStore":
+        """Return a store for another name of the shard, which takes over the connections of this one."""
+        other = copy(self)
+        other.namespace = namespace
+        self._line = None  # a call that is under way has its line
+        return other
 
     def beside(self, namespace: Namespace) -> "AsyncStore":
         """Return a store with connections of its own, for another event loop or another shard on the same server."""

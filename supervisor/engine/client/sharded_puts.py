@@ -50,6 +50,7 @@ class ShardedPuts:
 
     def __init__(self, batches: Sequence[Sequence[NewJob]]) -> None:
         jobs = (job for batch in batches for job in batch)
+        self._given = batches
         self._left = [_Placed(place, job) for place, job in enumerate(jobs)]
         self._batches: list[list[_Placed]] = []
         self._answers: list[BatchAnswer | None] = []
@@ -77,6 +78,11 @@ class ShardedPuts:
         batches = [*self._batches, *([self._left] if self._left else [])]
         order = [place for batch in batches for place, _ in batch]
         return Sent([[job for _, job in batch] for batch in batches], self._answers, order)
+
+    def take_all(self, answers: Sequence[BatchAnswer]) -> None:
+        """Take the answers to the batches that were given, all of which went to one shard."""
+        left, self._left = iter(self._left), []
+        self.take([[next(left) for _ in batch] for batch in self._given], answers)
 
     def take(self, batches: Sequence[Sequence[_Placed]], answers: Sequence[BatchAnswer]) -> None:
         """Take the answers of one shard. What it has refused for their number, and what was behind, is left."""

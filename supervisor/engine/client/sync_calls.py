@@ -112,8 +112,12 @@ class Calls:
 
     def follow_each(self, build: Callable[[], Steps[T]], join: Callable[[list[T]], T]) -> T:
         """Run a call of several commands in each shard by itself. `join` makes one result of theirs."""
-        results = [calls.follow(build()) for calls in self.of_each_shard()]
-        return results[0] if len(results) == 1 else join(results)
+
+        def work() -> T:
+            results = [calls.follow(build()) for calls in self.of_each_shard()]
+            return results[0] if len(results) == 1 else join(results)
+
+        return self.shards.again(work)
 
     def of_each_shard(self) -> "list[Calls]":
         """Return calls that go to one shard, whatever their routes: for each shard."""
@@ -190,9 +194,9 @@ class Calls:
         Each answer says whether anything was done, or is a jid: of another job that holds the unique key, or that under
         which the job was put, to lie in one shard with what it is tied to.
         """
-        if (self._wanted(durable)) is None and self.shards.is_one:
+        if (only := self.shards.only) is not None and (self._wanted(durable)) is None:
             try:
-                return self.shards.first.run(putting.put(jobs, now=self.clock()))
+                return only.run(putting.put(jobs, now=self.clock()))
             except OtherShards:
                 pass  # nothing was put
         sent = self._put([jobs], durable)

@@ -200,7 +200,7 @@ class Client:
         reads 16 more jobs than are wanted, and those may not start now. The next call goes on behind them.
         """
         wanted = Queues(queues, order)
-        deadline_at, woken = times.monotonic() + checked_wait_s("block", block), False
+        deadline_at, woken = times.monotonic() + checked_wait_s("block", block), None
         ttl_s = None if ttl is None else checked_seconds("ttl", ttl)
         while True:
             names = self._resolve(wanted)
@@ -208,8 +208,9 @@ class Client:
             if names:
                 weights = wanted.weights(names)
                 grant = self._calls.call(
-                    leasing.lease, worker, names, count, ttl_s=ttl_s, order=order, weights=weights, woken=woken
-                )
+                    leasing.lease, worker, names, count, ttl_s=ttl_s, order=order, weights=weights,
+                    woken=woken is not None, first_shard=woken,
+                )  # fmt: skip
             left_s = deadline_at - times.monotonic()
             if self._put_due(grant) and not grant.leases:
                 continue
@@ -218,7 +219,7 @@ class Client:
             wait_s = pause_s(grant, left_s, self._store.longest_wait_s)
             if wait_s > 0:
                 # A pattern has no wake-up key of its own; its name stands for the queues that do not exist yet.
-                woken = self._store.pop(_wakeups_of(names or wanted.patterns), wait_s) is not None
+                woken = self._store.pop_any(_wakeups_of(names or wanted.patterns), wait_s)
 
     def _put_due(self, grant: Grant) -> bool:
         """Put the cron jobs that a lease has found due, and return whether there were any."""
@@ -256,10 +257,15 @@ class Client:
         Puts due recurring jobs and drops what was kept too long, too. Returns how many jobs it took. Masters sweep by
         themselves.
         """
-        left = checked_int("count", count, 1, MOST)
-        for calls in self._calls.of_each_shard():
-            left -= self._sweep(calls, left) if left else 0
-        return count - left
+        checked_int("count", count, 1, MOST)
+
+        def work() -> int:
+            left = count
+            for calls in self._calls.of_each_shard():
+                left -= self._sweep(calls, left) if left else 0
+            return count - left
+
+        return self._calls.shards.again(work)
 
     def _sweep(self, calls: Calls, count: int) -> int:
         """Take up to `count` jobs in one shard. Returns how many."""
@@ -350,7 +356,7 @@ class Client:
             left_s = deadline_at - times.monotonic()
             if left_s <= 0:
                 raise TimeoutError(f"job {jid} has not ended within {longest_s:g} s")
-            self._store.pop(lambda shard: [shard.ended(jid)], min(left_s, self._store.longest_wait_s), of=jid)
+            self._store.pop_of(jid, lambda shard: [shard.ended(jid)], min(left_s, self._store.longest_wait_s))
 
     def completed(self, offset: int = 0, count: int = 25) -> list[Job]:
         """Return completed jobs, newest first."""
@@ -553,13 +559,17 @@ class Client:
         `repair` mends them, and each violation says how. A hundred keys take a round trip. A check that is broken off
         leaves its repairs in place.
         """
-        found: list[Violation] = []
-        for calls in self._calls.of_each_shard():
-            walk = Check(calls.namespace.prefix, repair, calls.clock)
-            for step in walk.steps():
-                walk.answered(calls.run(step))
-            found += walk.violations
-        return found
+
+        def work() -> list[Violation]:
+            found: list[Violation] = []
+            for calls in self._calls.of_each_shard():
+                walk = Check(calls.namespace.prefix, repair, calls.clock)
+                for step in walk.steps():
+                    walk.answered(calls.run(step))
+                found += walk.violations
+            return found
+
+        return self._calls.shards.again(work)
 
     def events(
         self, queue: str | None = None, jid: str | None = None, worker: str | None = None, tracked: bool = False

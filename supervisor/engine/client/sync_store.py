@@ -179,6 +179,10 @@ class Store:
     def pool(self) -> Any:
         return self._pool
 
+    def at(self, namespace: Namespace) -> "Store":
+        """Return a store for another name of the shard, which has the same pool."""
+        return Store(self._pool, self._shown, namespace, self.poll_s)
+
     def events(self, wanted: EventFilter, places: Callable[[], Sequence[Namespace]]) -> EventStream:
         """Return a stream of the events of some shards, which makes its own connection."""
         return EventStream(self._pool, self._shown, wanted, places)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 
 from supervisor.engine.commands.command import Command, checked_page, now_ms
-from supervisor.engine.commands.routes import Asking, Route, checked_end, home, page_of
+from supervisor.engine.commands.routes import Asking, Route, checked_end, home
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import BY_BYTES
 from supervisor.engine.model.keys import checked_name
@@ -61,7 +61,7 @@ def _once_each(offset: int, count: int, build: Callable[[int, int], Command[list
         for act in (act for part in answers for act in part):
             same = (act.actor, act.act, act.kind, act.names, act.queue, act.value, round(act.at_unix / _SAME_S))
             acts.setdefault(same if act.kind in _REPEATED else (*same, id(act)), act)
-        return page_of(list(acts.values()), offset, count, lambda act: act.at_unix, newest_first=True)
+        return sorted(acts.values(), key=lambda act: -act.at_unix)[offset : offset + count]
 
     return ask
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from supervisor.engine.commands import job_changes
+from supervisor.engine.commands import dividing, job_changes
 from supervisor.engine.commands.command import Command, checked_by, checked_page, now_ms, parse_by
-from supervisor.engine.commands.routes import Asking, Route, checked_end, is_none, is_nothing, page_of, to
+from supervisor.engine.commands.routes import FIRST, Asking, Route, checked_end, is_none, is_nothing, page_of, to
 from supervisor.engine.commands.steps import Steps, Told, ignored
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
@@ -144,7 +144,7 @@ def cancelled(
 def paused(batch_id: str, by: str | None = None, *, now: float | None = None) -> Command[bool]:
     """Pause a batch. Answers False if it was paused. Redis answers an error beginning with REFUSED if there is none."""
     args = now_ms(now), batch_id, "1", checked_by(by), ""
-    return Command(scripts.BATCHPAUSE, args, lambda reply: bool(reply[0]), route=to(batch_id))
+    return Command(scripts.BATCHPAUSE, args, lambda reply: bool(reply[0]), route=_where_it_is(batch_id))
 
 
 def resumed(
@@ -152,7 +152,18 @@ def resumed(
 ) -> Command[tuple[bool, int]]:
     """Let a batch go on, in up to 1,000 queues. Answers if it was paused, and the `rank` of the next call, or 0."""
     args = now_ms(now), batch_id, "", checked_by(by), "" if rank is None else rank
-    return Command(scripts.BATCHPAUSE, args, lambda reply: (bool(reply[0]), reply[1]), route=to(batch_id))
+    return Command(scripts.BATCHPAUSE, args, lambda reply: (bool(reply[0]), reply[1]), route=_where_it_is(batch_id))
+
+
+def _where_it_is(batch_id: str) -> Route:
+    """Return the route to the shard that has a batch, which may be a guest of the first one."""
+
+    def ask(command: Command[Any], shards: int) -> Asking[Any]:
+        [[is_guest]] = yield [(FIRST, dividing.guests([("batch", batch_id)]))]
+        [answer] = yield [(FIRST if is_guest else shard_of(batch_id, shards), command)]
+        return answer
+
+    return ask
 
 
 def look(
@@ -187,8 +198,7 @@ def listed(offset: int = 0, count: int = 25, *, now: float | None = None) -> Com
         command = listed(0, checked_end(offset, count), now=now)
         answers: list[Listed] = yield [(shard, command) for shard in range(shards)]
         counts = BatchCounts(*(sum(numbers) for numbers in zip(*(answer.counts for answer in answers), strict=True)))
-        rows = [row for answer in answers for row in answer.rows]
-        return Listed(counts, page_of(rows, offset, count, _rank))
+        return Listed(counts, page_of([answer.rows for answer in answers], offset, count, _rank))
 
     return Command(scripts.BATCHES, args, parse, route=ask)
 

@@ -3,7 +3,7 @@
 Runs in applications and commands. Must not conclude anything from them: engine/why does.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from supervisor.engine.commands.audit import Act, act_of
@@ -62,12 +62,21 @@ def of_job(jid: str, *, now: float | None = None) -> Command[Facts]:
 def of_queue(queue: str, *, now: float | None = None) -> Command[Facts]:
     """Read the facts about a queue."""
     args = now_ms(now), "", checked_name("queue", queue)
-    return Command(scripts.WHY, args, lambda reply: _parse(None, reply), route=everywhere(_fullest))
+    return Command(scripts.WHY, args, lambda reply: _parse(None, reply), route=everywhere(_of_all))
 
 
-def _fullest(answers: list[Facts]) -> Facts:
-    """Return the facts of the shard in which most jobs of the queue wait: they stand for the others."""
-    return max(answers, key=lambda found: found.count("waiting"))
+#: Numbers of jobs of a queue, and of its late recurrences.
+_SIZES: Final = (
+    "front", "waiting", "in_paused_lanes", "running", "stalled", "scheduled", "due", "depends", "parked", "freed",
+    "apart", "entries", "late",
+)  # fmt: skip
+
+
+def _of_all(answers: list[Facts]) -> Facts:
+    """Return the numbers of all shards, and the other facts of the one that has most jobs of the queue."""
+    fullest = max(answers, key=lambda found: sum(map(found.count, _SIZES)))
+    sums = {name: sum(found.count(name) for found in answers) for name in _SIZES}
+    return replace(fullest, told=fullest.told | {name: number for name, number in sums.items() if number})
 
 
 def _parse(jid: str | None, reply: list[Any]) -> Facts:

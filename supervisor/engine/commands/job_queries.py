@@ -189,8 +189,8 @@ def _paged(
     def ask(_command: Command[Any], shards: int) -> Asking[tuple[int, list[JobRecord]]]:
         command = build(0, checked_end(offset, count))
         answers = yield [(shard, command) for shard in range(shards)]
-        rows = [record for _, records in answers for record in records]
-        return sum(total for total, _ in answers), page_of(rows, offset, count, key, newest_first)
+        lists = [records for _, records in answers]
+        return sum(total for total, _ in answers), page_of(lists, offset, count, key, newest_first)
 
     return ask
 
@@ -207,7 +207,7 @@ def tagged(
 ) -> Command[tuple[int, list[JobRecord]]]:
     """Read how many jobs have a tag, and up to `count` (0 to 1,000) of them, oldest tagged first."""
     args = now_ms(now), checked_name("tag", tag), *checked_page(offset, count)
-    route = _paged(offset, count, lambda first, most: tagged(tag, first, most, now=now), _turn)
+    route = _paged(offset, count, lambda first, most: tagged(tag, first, most, now=now), lambda record: record.put_unix)
     return Command(scripts.TAGGED, args, _parse_page, route=route)
 
 
@@ -215,7 +215,8 @@ def tags(offset: int = 0, count: int = 25) -> Command[dict[str, int]]:
     """Read up to `count` (0 to 1,000) tags with their numbers of jobs, most used first."""
 
     def ask(_command: Command[Any], shards: int) -> Asking[dict[str, int]]:
-        command = tags(0, checked_end(offset, count))
+        checked_end(offset, count)
+        command = tags(0, MOST)  # a tag that is rare in one shard may be frequent in all
         answers = yield [(shard, command) for shard in range(shards)]
         rows = sorted(summed(answers).items(), key=lambda row: -row[1])
         return dict(rows[offset : offset + count])
@@ -227,8 +228,8 @@ def tracked(offset: int = 0, count: int = MOST, *, now: float | None = None) -> 
     """Read up to `count` (0 to 1,000) of the tracked jobs, the last tracked first."""
 
     def join(answers: list[Tracked[JobRecord]]) -> Tracked[JobRecord]:
-        found = [record for answer in answers for record in answer.jobs]
-        return Tracked(found, [jid for answer in answers for jid in answer.expired])
+        found = page_of([answer.jobs for answer in answers], 0, count, lambda record: -record.put_unix)
+        return Tracked(found, [jid for answer in answers for jid in answer.expired][:count])
 
     return Command(scripts.TRACKED, (now_ms(now), *checked_page(offset, count)), _parse_tracked, route=everywhere(join))
 

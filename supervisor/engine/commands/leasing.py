@@ -115,6 +115,7 @@ def lease(
     woken: bool = False,
     waited: bool = False,
     once: Sequence[str] = (),
+    first_shard: int | None = None,
     now: float | None = None,
 ) -> Command[Grant]:
     """Lease up to `count` (0 to 1,000) jobs of the queues, in one of queue_order.ORDERS.
@@ -123,7 +124,7 @@ def lease(
     number of a forgotten worker gets an error beginning with DEREGISTERED. `takeover`: jobs of lost workers may be
     taken. `weights` are 1 by default. `woken`: a wake-up key has called. `waited`: the lease is sent behind a wait for
     a wake-up key, so other exchanges may have higher numbers. `once`: klasses whose jobs become at-most-once with this
-    lease, unless they were put with at_most_once=False.
+    lease, unless they were put with at_most_once=False. `first_shard`: of several, whose wake-up key has called.
     """
     checked_int("count", count, 0, MOST)
     starts = count if starting is None else checked_int("starting", starting, 0)
@@ -139,7 +140,7 @@ def lease(
         tuple(args),
         lambda reply: _parse_grant(worker, starts, reply),
         lambda prefix, reply: LeftOut(prefix, worker, reply),
-        partial(_shard_by_shard, count, partial(
+        partial(_shard_by_shard, count, first_shard, partial(
             lease, worker, queues, ttl_s=ttl_s, number=number, takeover=takeover, order=order, weights=weights,
             woken=woken, once=once, now=now,
         )),
@@ -147,10 +148,14 @@ def lease(
 
 
 def _shard_by_shard(
-    count: int, build: Callable[[int], Command[Grant]], _command: Command[Grant], shards: int
+    count: int,
+    first_shard: int | None,
+    build: Callable[[int], Command[Grant]],
+    _command: Command[Grant],
+    shards: int,
 ) -> Asking[Grant]:
-    """Lease from one shard after the other, beginning with any, until there are enough jobs."""
-    first, grants = random.randrange(shards), list[Grant]()
+    """Lease from one shard after the other until there are enough jobs, from the one that has called on, or any."""
+    first, grants = random.randrange(shards) if first_shard is None else first_shard % shards, list[Grant]()
     left = count
     for shard in (*range(first, shards), *range(first)):
         try:
@@ -163,10 +168,10 @@ def _shard_by_shard(
         left -= len(grant.leases)
         if left <= 0 < count:
             break
-    next_at = [one.next_at_unix for one in grants if one.next_at_unix is not None]
+    pauses_s = [one.next_at_unix - one.now_unix for one in grants if one.next_at_unix is not None]
     return replace(
-        grants[0],
-        next_at_unix=min(next_at, default=None) if left > 0 else None,
+        grants[0],  # shards on other servers have other clocks
+        next_at_unix=grants[0].now_unix + min(pauses_s) if pauses_s and left > 0 else None,
         leases=concatenated([one.leases for one in grants]),
         due=concatenated([one.due for one in grants]),
         unreadable=concatenated([one.unreadable for one in grants]),

@@ -4,6 +4,8 @@ Must not do I/O. A route is asked only in a namespace of several shards. A comma
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from heapq import merge
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from supervisor.engine.model.bounds import MOST
@@ -153,7 +155,7 @@ def paged(
     def ask(_command: "Command[Any]", shards: int) -> Asking[list[V]]:
         command = build(0, checked_end(offset, count))
         answers = yield [(shard, command) for shard in range(shards)]
-        return page_of([row for rows in answers for row in rows], offset, count, key, newest_first)
+        return page_of(answers, offset, count, key, newest_first)
 
     return ask
 
@@ -167,9 +169,14 @@ def checked_end(offset: int, count: int) -> int:
     return offset + count
 
 
-def page_of(rows: Sequence[V], offset: int, count: int, key: Callable[[V], Any], newest_first: bool = False) -> list[V]:
-    """Return a page of the rows of all shards, sorted by a key."""
-    return sorted(rows, key=key, reverse=newest_first)[offset : offset + count]
+def page_of(
+    lists: Iterable[Iterable[V]], offset: int, count: int, key: Callable[[V], Any], newest_first: bool = False
+) -> list[V]:
+    """Return a page of the lists of all shards. Each keeps its own order, and its next row goes by the key.
+
+    So a longer beginning of each list has the same pages.
+    """
+    return list(islice(merge(*lists, key=key, reverse=newest_first), offset, offset + count))
 
 
 def in_turn(parts: Callable[[int], Iterable[tuple[int, "Command[T]"]]], join: Callable[[list[T]], T]) -> Route:

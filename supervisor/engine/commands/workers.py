@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from supervisor.engine.commands.command import Command, checked_by, checked_page, checked_queues, now_ms, parse_names
-from supervisor.engine.commands.routes import Asking, checked_end, everywhere, home, joined, page_of, united
+from supervisor.engine.commands.routes import Asking, checked_end, everywhere, home, joined, united
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import checked_name
@@ -125,7 +125,8 @@ def read(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Com
         command = read(0, checked_end(offset, count), now=now)
         answers: list[list[WorkerInfo]] = yield [(shard, command) for shard in range(shards)]
         by_name = joined(_in_all)([{one.name: one for one in answer} for answer in answers])
-        return page_of(list(by_name.values()), offset, count, lambda one: one.seen_unix, newest_first=True)
+        rows = sorted(by_name.values(), key=lambda one: -one.seen_unix)
+        return rows[offset : offset + count]
 
     return Command(scripts.WORKERS, (now_ms(now), *checked_page(offset, count)), _parse_workers, route=ask)
 

@@ -19,7 +19,7 @@ from supervisor.engine.model.cron_times import (
 from supervisor.engine.model.jobs import DEFAULT_RETRIES, limits_in
 from supervisor.engine.model.keys import NAME_BYTES, checked_name
 from supervisor.engine.model.new_jobs import checked_options, claim_on, new_jid, ties_of
-from supervisor.engine.model.shards import tied_jid
+from supervisor.engine.model.shards import key_of, tied_jid
 from supervisor.engine.model.validation import UNSET, Duration, checked_int, duration_ms, to_data, to_new_data
 
 MISSED: Final = ("all", "once", "skip")
@@ -177,7 +177,10 @@ class NewRecurrence:
 
         Raises ValueError if there is none.
         """
-        return replace(self, jid=tied_jid(self.jid, self.is_own_jid, ties_of(self.fields, self.queue), _JID_BYTES))
+        jid = tied_jid(self.jid, self.is_own_jid, ties_of(self.fields, self.queue), _JID_BYTES)
+        if ("{" in jid or "}" in jid) and f"{{{key_of(jid)}}}" not in jid:
+            raise ValueError(f"jid must have braces around a part of it only, or none, in several shards: {jid!r}")
+        return replace(self, jid=jid)
 
     @property
     def arguments(self) -> tuple[str | bytes | int, ...]:

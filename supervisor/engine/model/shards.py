@@ -6,7 +6,7 @@ follows from its token. What must be one atomic step has one key, and so lies in
 """
 
 import re
-from binascii import crc_hqx
+from binascii import crc32, crc_hqx
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -25,13 +25,15 @@ def key_of(name: str) -> str:
     """Return from what the shard of a jid, a limit, a unique key or a batch follows.
 
     Redis does the same with its keys: what stands between the first pair of braces, if anything does, else all of it.
+    What no jid has room for, or cannot stand between braces, is stood for by 13 characters.
     """
     first = name.find("{")
-    if first >= 0:
-        last = name.find("}", first + 1)
-        if last > first + 1:
-            return name[first + 1 : last]
-    return name
+    last = name.find("}", first + 1) if first >= 0 else -1
+    key = name[first + 1 : last] if last > first + 1 else name
+    raw = key.encode()
+    if len(raw) <= KEY_BYTES and "{" not in key and "}" not in key:
+        return key
+    return f"~{crc32(raw):08x}{crc_hqx(raw, 0):04x}"
 
 
 def shard_of(name: str, shards: int) -> int:

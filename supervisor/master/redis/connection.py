@@ -8,7 +8,9 @@ The first shard says how many there are. The master begins as if it was the only
 later, when the jobs of a namespace were moved from one shard to several.
 """
 
+import math
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from supervisor import clock
 from supervisor.engine.commands.leasing import ResumeResult
@@ -24,6 +26,9 @@ from supervisor.master.redis.redis_pump import RedisPump
 from supervisor.master.redis.resuming import Resuming
 from supervisor.master.redis.speaker import Speaker
 from supervisor.ops.events import Events
+
+#: While jobs are being moved, the log says so once in this time.
+_MOVING_S: Final = 600.0
 
 
 class Connection:
@@ -50,7 +55,7 @@ class Connection:
         self._events = events
         self._on_divided = on_divided
         self._knows_shards = session.shards > 1
-        self._is_moving = False  # jobs are being moved from this shard to others
+        self._moving_at = -math.inf  # when the log has said that jobs are being moved from this shard to others
         self._is_away = False  # Redis was there, and was lost
         self.failure: Exit | None = None  # why Redis could not be used at the start
 
@@ -77,7 +82,7 @@ class Connection:
             self._on_failed(lost)
             return
         if not self._knows_shards and self._session.shards > 1:
-            self._knows_shards, self._is_moving = True, False
+            self._knows_shards = True
             try:
                 self._on_divided(self._session.shards, is_first)
             except ValueError as refused:
@@ -140,8 +145,9 @@ class Connection:
 
     def _say_moving(self) -> None:
         """Jobs are being moved, so this shard leases none. What runs goes on."""
-        if not self._is_moving:
-            self._is_moving = True
+        now_at = clock.monotonic()
+        if now_at - self._moving_at >= _MOVING_S:
+            self._moving_at = now_at
             self._events.emit("shards.moving")
 
     def follow_name(self) -> None:

@@ -1,24 +1,26 @@
 """Tells a shard which recurring jobs the handlers declare, once for each release of the code. Runs in the master.
 
-No I/O. A recurring job lies in the shard of its jid, so all others are told that its klass does not recur there.
+No I/O. A recurring job lies in the shard of its jid, and no other is told of it: a guest in the first one stays there.
 The release that was told last decides, so nothing is told again later. A Redis that has forgotten the worker may have
 lost its data: it is told only of what no release has declared there.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from supervisor import clock
 from supervisor.engine.commands import recurrences
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.recurring import Declared, declared
 from supervisor.engine.model.shards import shard_of
-from supervisor.engine.worker.exchange import Part
+from supervisor.engine.worker.exchange import Part, Refused
 from supervisor.engine.worker.identity import Identity
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.speaker import Speaker
 from supervisor.ops.events import Events
+
+_AGAIN_S: Final = 1.0
 
 
 class _Release(NamedTuple):
@@ -40,11 +42,12 @@ class Declaring(Speaker):
         self._seen: Collection[str] = ()  # the klasses at the last look
         self._told = _Release(frozenset(), {})
         self._told_by = ""  # the worker's name then
+        self._again_at = 0.0
 
     def parts(self, now_at: float) -> Sequence[Part]:
         klasses, worker, shards = self._demand.klasses, self._identity.name, self._shards()
         is_same_worker = worker == self._told_by and shards == self._told.shards
-        if (klasses is self._seen and is_same_worker) or not klasses:
+        if (klasses is self._seen and is_same_worker) or not klasses or now_at < self._again_at:
             return ()
         self._seen = klasses
         here = {
@@ -52,7 +55,8 @@ class Declaring(Speaker):
             for klass, declaration in self._demand.recurrences.items()
             if shard_of(klass, shards) == self._shard
         }
-        release = _Release(frozenset(klasses), here, shards)
+        elsewhere = self._demand.recurrences.keys() - here.keys()
+        release = _Release(frozenset(klasses) - elsewhere, here, shards)
         is_same_release = release == self._told
         if is_same_release and is_same_worker:
             return ()  # another zygote with the same code
@@ -65,7 +69,8 @@ class Declaring(Speaker):
             plain, list(self._checked(release.recurrences, release.shards)), only_missing
         )
         lost = partial(self._on_lost, release if only_missing else _Release(frozenset(), {}))
-        return [Part(command, self._on_declared, {"REFUSED": self._on_refused}, lost=lost) for command in commands]
+        refused: dict[str, Refused] = {"REFUSED": self._on_refused, "SHARDED": partial(self._on_moving, lost)}
+        return [Part(command, self._on_declared, refused, lost=lost) for command in commands]
 
     def _checked(self, recurrences: Mapping[str, dict[str, Any]], shards: int) -> Iterator[Declared]:
         """Leave out what cannot be put, like one of several shards whose jobs have their limit in another one."""
@@ -85,6 +90,11 @@ class Declaring(Speaker):
 
     def _on_refused(self, message: str) -> None:
         self._events.warn(f"recurring jobs that handlers declare are not put: {message}")
+
+    def _on_moving(self, lost: Callable[[], None], _message: str) -> None:
+        """Jobs of this shard are being moved."""
+        self._again_at = clock.monotonic() + _AGAIN_S
+        lost()
 
     def _on_lost(self, told: _Release) -> None:
         self._told, self._told_by = told, ""

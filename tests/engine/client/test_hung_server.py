@@ -58,7 +58,7 @@ async def put(client):
 
 
 async def pop(client):
-    await client._store.pop(lambda _shard: ["empty"], 600)
+    await client._store.pop_any(lambda _shard: ["empty"], 600)
 
 
 async def read_events(client):

@@ -1,6 +1,7 @@
 """A client in a namespace of several shards: every call answers as in one."""
 
 import asyncio
+import json
 import threading
 
 import pytest
@@ -9,7 +10,7 @@ from supervisor import AsyncClient, Client
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import bulk, choices, dividing
 from supervisor.engine.commands.choices import Choice
-from supervisor.engine.model.errors import DependencyError, LeaseholdError
+from supervisor.engine.model.errors import DependencyError, LayoutError, LeaseholdError
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.outcomes import Completed, Failed
 from supervisor.engine.model.shards import key_of, shard_of
@@ -376,6 +377,29 @@ def test_call_waits_while_jobs_are_being_moved(client, server, namespace, monkey
     with pytest.raises(LeaseholdError, match="what was left in the first shard is being moved"):
         client.queue("q").put("k", jid=guest)
     server.redis.set(config, "3/4")
+
+
+def test_check_restores_the_lost_mark_of_the_first_shard(client, server, namespace):
+    put_all(client)
+    mark = f"{{{namespace}}}:config"
+    server.redis.delete(mark)
+    with Client(server.url, namespace) as other:
+        with pytest.raises(LayoutError, match="lost the mark"):
+            other.queues()
+        assert {(found.kind, found.repaired is None) for found in other.check()} == {("lost-mark", True)}
+        assert {found.kind for found in other.check(repair=True)} == {"lost-mark"}
+        assert other.check() == []
+    assert server.redis.get(mark) == b"3/4"
+
+
+@pytest.mark.parametrize("tie", [{"limit": "smtp"}, {"unique": True}, {"depends": ["none"]}])
+def test_pushed_entry_that_is_tied_to_other_shards_fails(client, server, namespace, tie):
+    server.redis.lpush(f"{{{namespace}}}:in:q", json.dumps({"klass": "k", "jid": "plain", "unique": False}))
+    server.redis.lpush(f"{{{namespace}}}:in:q", json.dumps({"klass": "k", **tie}))
+    assert [lease.jid for lease in client.queue("q").lease("w", 10)] == ["plain"]
+    _, [failed] = client.failed("broken")
+    refusal = f"{next(iter(tie))} may be in another of the namespace's shards: put it by a client"
+    assert refusal in failed.failure["message"]
 
 
 def test_guest_is_found_and_what_is_tied_to_it_goes_there(client, server, namespace):

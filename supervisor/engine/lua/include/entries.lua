@@ -5,6 +5,7 @@
 --- @include stage
 --- @include retention
 --- @include exact
+--- @include layout
 -- Bytes. A call takes several entries of up to MOST_BYTES together. Decoding one of MOST_DECODED takes 50 ms.
 local MOST_BYTES, MOST_DECODED = 524288, 1048576
 local LATER = "later" -- the job that an entry would replace is being leased by this call
@@ -188,6 +189,9 @@ local function put(queue, entry, jid)
   klass = is_name(found.klass) and found.klass
   local given, options = arguments_of(found)
   if not given then return nil, options, klass end
+  local tie = layout.shards and (options.limit and "limit" or options.unique and options.unique ~= "" and "unique"
+    or options.depends and options.depends ~= "" and "depends")
+  if tie then return nil, tie .. " may be in another of the namespace's shards: put it by a client", klass end
   if moves.given[given.jid] then return LATER end
   local due = tonumber(given.at) or given.delay and now + given.delay
   local answer, refusal = stage.put("put", queue, given.jid or jid or fresh_jid(), klass, "entry", entry, due, options)
