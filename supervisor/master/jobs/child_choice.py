@@ -1,6 +1,6 @@
 """Says which child gets a job. Runs in the master. Does no I/O."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Final
 
 from supervisor import clock
@@ -29,13 +29,14 @@ class ChildChoice:
         self._pace = pace
         self._ahead_s = ahead_s
 
-    def choose(self, held: HeldLease) -> ChildHandle | None:
+    def choose(self, held: HeldLease, full: Collection[ChildHandle] = ()) -> ChildHandle | None:
         """Return the child that may have the job now: an idle one, else the busy one that is free soonest, or None.
 
-        A job that runs beside others goes to an idle child, else to the shared one that has the fewest jobs.
+        A job that runs beside others goes to an idle child, else to the shared one that has the fewest jobs and is not
+        one of `full`.
         """
         if held.settings.shares_child:
-            return self._choose_shared(held)
+            return self._choose_shared(held, full)
         busy = 0
         idle: ChildHandle | None = None
         soonest: ChildHandle | None = None
@@ -59,7 +60,7 @@ class ChildChoice:
             return None
         return soonest if self._fits(held, soonest) else None
 
-    def _choose_shared(self, held: HeldLease) -> ChildHandle | None:
+    def _choose_shared(self, held: HeldLease, full: Collection[ChildHandle]) -> ChildHandle | None:
         busy = 0
         idle: ChildHandle | None = None
         fewest: ChildHandle | None = None
@@ -68,7 +69,8 @@ class ChildChoice:
             if child.sent:
                 busy += takes_a_process(child)
                 is_alike = trust_domain is None or child.trust_domain == trust_domain
-                if is_alike and _may_join(held, child) and (fewest is None or len(child.sent) < len(fewest.sent)):
+                has_fewer = fewest is None or len(child.sent) < len(fewest.sent)
+                if has_fewer and is_alike and child not in full and _may_join(held, child):
                     fewest = child
             elif child.state is ChildState.IDLE and child.retire_reason is None:
                 idle = child if trust_domain is None else _better(trust_domain, idle, child)
@@ -119,8 +121,15 @@ class ChildChoice:
         lease, estimate_s = held.lease, held.estimate_s
         if estimate_s is None or child.jobs.estimated_s + estimate_s > self._ahead_s or not may_go_ahead(lease):
             return False
-        packet_bytes = min(held.payload_bytes, INLINE_PAYLOAD_BYTES) + _HEAD_BYTES + _TAG_BYTES * len(lease.tags)
-        return child.jobs.charged_bytes + charge(packet_bytes) <= child.jobs.room_bytes
+        return has_room(held, child)
+
+
+def has_room(held: HeldLease, child: ChildHandle) -> bool:
+    """Return whether the job's packet fits into the socket, even if the child has received none of its jobs."""
+    lease = held.lease
+    body_bytes = held.payload_bytes + held.replay_bytes + len(lease.raw_saved or b"")
+    packet_bytes = min(body_bytes, INLINE_PAYLOAD_BYTES) + _HEAD_BYTES + _TAG_BYTES * len(lease.tags)
+    return child.jobs.charged_bytes + charge(packet_bytes) <= child.jobs.room_bytes
 
 
 def _may_join(held: HeldLease, child: ChildHandle) -> bool:

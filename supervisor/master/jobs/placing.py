@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Final
 
 from supervisor.master.jobs.admission import Admission, Stop
-from supervisor.master.jobs.child_choice import RUN_S, ChildChoice
+from supervisor.master.jobs.child_choice import RUN_S, ChildChoice, has_room
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.jobs.room import RoomMaker
 from supervisor.master.jobs.start_reports import StartReports
@@ -98,10 +98,11 @@ class Placing:
         """Send ready jobs until one finds no child or no room. Returns whether any was sent."""
         ready, has_sent = self._ledgers.ready, False
         child, run_s, most = None, 0.0, 0
+        full = set[ChildHandle]()  # shared children that do not read, because their loops are blocked
         while ready:
             held = ready[0]
             if child is None or run_s <= 0 or len(child.sent) >= most or not self._choice.goes_on(child, held):
-                child = self._choice.choose(held)
+                child = self._choice.choose(held, full)
                 run_s, most = (RUN_S, self._choice.most_at(child)) if child is not None and child.sent else (0.0, 0)
             if child is None:
                 self._room.make_child(ready)
@@ -116,9 +117,11 @@ class Placing:
             try:
                 child.send(held)
             except (BrokenPipeError, PermissionError, BlockingIOError) as error:
-                if isinstance(error, BlockingIOError) and child.shared is not None and child.sent:
-                    break  # its loop is blocked, so that it does not read
-                self._interrupter.kill(child, _WHY_KILLED[type(error)])
+                is_blocked = isinstance(error, BlockingIOError) and child.shared is not None and bool(child.sent)
+                if is_blocked and not has_room(held, child):
+                    full.add(child)
+                else:
+                    self._interrupter.kill(child, _WHY_KILLED[type(error)])
                 child = None
                 continue
             except OSError as error:  # the master's open files, or the kernel's memory, are used up

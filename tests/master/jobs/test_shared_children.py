@@ -67,6 +67,21 @@ def shared(desk):
     return make
 
 
+def busy_and_deaf(ends):
+    """Take one job, and no other."""
+    ends.talk.send(messages.pack_ready())
+    ends.next_job()
+    rest()
+
+
+def guessing(ends):
+    """Keep one job, and complete others that stay in the socket."""
+    ends.talk.send(messages.pack_ready())
+    ends.next_job()
+    while True:
+        ends.say(Verb.COMPLETED, int.from_bytes(ends.talk.recv(8)), b"1")
+
+
 def received(child, count):
     until(lambda: kernel.unread_bytes(child.jobs.child_fd) <= 0 and len(child.sent) == count)
 
@@ -130,6 +145,29 @@ def test_jobs_go_to_the_child_with_the_fewest(desk):
     first, second = desk.child(resting), desk.child(resting)
     desk.give(*map(lease_of, range(1, 6)), **SHARED)
     assert sorted([len(first.sent), len(second.sent)]) == [2, 3]
+
+
+def test_child_that_does_not_read_holds_up_no_job_of_others(desk):
+    desk = desk(processes="2")
+    blocked, other = desk.child(busy_and_deaf), desk.child(resting)
+    for token in range(1, 61):
+        desk.give(lease_of(token, raw=b"x" * 16_000), concurrency=30)
+        until(lambda: kernel.unread_bytes(other.jobs.child_fd) <= 0)
+    assert (blocked.state, len(other.sent)) == (ChildState.BUSY, 30)
+    assert 20 < len(blocked.sent) < 30
+
+
+def test_shared_child_that_answers_jobs_without_receiving_them_is_killed(shared):
+    desk, child, _held = shared(guessing, 1)
+    token = 1
+    while child.state is ChildState.BUSY and not desk.ledgers.ready:
+        token += 1
+        desk.give(lease_of(token, raw=b"x" * 16_000), **SHARED)
+        if len(child.sent) > 1:
+            child.talk.send(token.to_bytes(8))
+            desk.turn(lambda: len(child.sent) == 1)
+    assert child.state is ChildState.DOOMED
+    assert token > 10
 
 
 def test_each_job_has_a_time_limit_of_its_own(shared):
