@@ -22,7 +22,7 @@ MOST_BYTES: Final = 64 * 2**20
 #: The pause after a Redis whose memory is full has refused outcomes. Each refusal doubles it.
 _FULL_S: Final = 1.0
 _LONGEST_FULL_S: Final = 5.0
-#: With more waiting outcomes of all shards, or more data than MOST_BYTES, no further job starts.
+#: With more waiting outcomes, or more data than MOST_BYTES, no further job starts. `Ledgers` has the rule for shards.
 MOST_WAITING: Final = 1000
 
 

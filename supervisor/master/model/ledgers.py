@@ -4,10 +4,14 @@ Runs in the master. No I/O. A lease belongs to the shard that has granted it, as
 """
 
 from collections import deque
+from typing import Final
 
 from supervisor.engine.model.shards import shard_of_token
 from supervisor.master.model.held_lease import HeldLease
 from supervisor.master.model.ledger import MOST_BYTES, MOST_WAITING, Ledger
+
+#: With more data of the outcomes of all shards, no further job starts.
+_MOST_BYTES_TOGETHER: Final = 4 * MOST_BYTES
 
 
 class Ledgers:
@@ -46,17 +50,20 @@ class Ledgers:
 
     @property
     def are_laden(self) -> bool:
-        """True if so much waits to be settled that no further job may start."""
-        unsettled_bytes = waiting = 0
-        for ledger in self.by_shard:
-            unsettled_bytes += ledger.unsettled_bytes
-            waiting += ledger.waiting
-        return unsettled_bytes > MOST_BYTES or waiting > MOST_WAITING
+        """True if so much waits to be settled that no further job may start: at each shard, or of all together."""
+        if not self.is_divided:
+            return _has_more(self.by_shard[0], MOST_WAITING, MOST_BYTES)
+        if sum(ledger.unsettled_bytes for ledger in self.by_shard) > _MOST_BYTES_TOGETHER:
+            return True
+        return all(map(self.hold_back, self.by_shard))
 
     def hold_back(self, ledger: Ledger) -> bool:
-        """Return whether no job is leased from this shard, because it alone has half of what may wait.
+        """Return whether no job is leased from this shard, because half of what may wait of a plain namespace does.
 
-        A shard whose Redis is full or away thus leaves room to the others.
+        Shards whose Redis is full or away thus leave room to the others.
         """
-        is_half = ledger.unsettled_bytes > MOST_BYTES // 2 or ledger.waiting > MOST_WAITING // 2
-        return is_half and self.is_divided
+        return self.is_divided and _has_more(ledger, MOST_WAITING // 2, MOST_BYTES // 2)
+
+
+def _has_more(ledger: Ledger, most: int, most_bytes: int) -> bool:
+    return ledger.waiting > most or ledger.unsettled_bytes > most_bytes

@@ -83,11 +83,12 @@ class Settling(TimedSpeaker):
 
     def _on_full(self, _message: str) -> None:
         waiting = self._ledger.refused_for_memory(clock.monotonic())
+        share, what = (2, "job of this shard is leased") if self._ledgers.is_divided else (1, "job starts")
         self._events.emit_throttled(
             "redis.failed",
             "the memory of Redis is full: completions with jobs to put or large data wait, and are tried again until"
             " they get in; their leases go on;"
-            f" above {MOST_WAITING} of them, or {MOST_BYTES >> 20} MB, no further job starts",
+            f" above {MOST_WAITING // share} of them, or {(MOST_BYTES >> 20) // share} MB, no further {what}",
             waiting=waiting,
         )
 

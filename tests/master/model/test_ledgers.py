@@ -4,6 +4,7 @@ import pytest
 
 from supervisor.engine.model.outcomes import Completed
 from supervisor.master.model import ledgers as module
+from supervisor.master.model.ledger import MOST_BYTES
 from tests.parts import held_of
 
 FIRST = [shard * 2**45 for shard in range(4)]
@@ -58,12 +59,25 @@ def test_what_is_held_stays_where_it_was_leased(ledgers):
     assert ledgers.is_divided and ledgers.find(held.lease.token) is held
 
 
-def test_outcomes_of_all_shards_together_stop_jobs(divided, monkeypatch):
+def test_outcomes_of_some_shards_stop_no_jobs_of_others(divided, monkeypatch):
     monkeypatch.setattr(module, "MOST_WAITING", 4)
-    for number, shard in enumerate((0, 1, 2, 3)):
-        hold(divided, shard, number, ends=True)
+    for number in range(30):
+        for shard in (0, 1, 3):
+            hold(divided, shard, number, ends=True)
     assert not divided.are_laden
-    hold(divided, 1, 9, ends=True)
+    for number in range(3):
+        hold(divided, 2, number, ends=True)
+    assert divided.are_laden
+
+
+def test_data_of_all_shards_together_stop_jobs(divided):
+    held = hold(divided, 1)
+    held.weight_bytes = 4 * MOST_BYTES
+    divided.by_shard[1].end(held, Completed(held.lease))
+    assert not divided.are_laden
+    held = hold(divided, 2)
+    held.weight_bytes = 1
+    divided.by_shard[2].end(held, Completed(held.lease))
     assert divided.are_laden
 
 
