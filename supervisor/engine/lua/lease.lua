@@ -36,8 +36,8 @@
 --           A number below the worker's last one, or behind a wait below that of its last resume, gets no job: it
 --           comes from a dead connection.
 --           If an entry of another program raises an error, the entry fails and this call gives no job.
--- Errors    DEREGISTERED if a worker that had a number is unknown; REFUSED for a token of 2^52 or more, or of the next shard. WRONGTYPE for a
---           foreign key of ours. Nothing has changed then.
+-- Errors    DEREGISTERED if a worker that had a number is unknown; REFUSED for a token of 2^52 or more, or of the
+--           next shard. WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
 --- @include this_layout
 --- @include clock

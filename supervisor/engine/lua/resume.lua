@@ -55,8 +55,8 @@ for _, jid in ipairs(redis.call("ZRANGE", held, 0, -1)) do
 end
 
 -- Leases refuse a damaged counter, and a check repairs it.
-local last = string.match(layout.token or digits(layout.first_token or 0), "^%d+$")
-if last and tonumber(last) < highest then raise("token", highest - tonumber(last)) end
+local last = layout.first_token or tonumber(string.match(layout.token or "0", "^%d+$"))
+if last and last < highest then raise("token", highest - last) end
 
 if not last_number then note_course("INCRBY", "u32", 96, 1) end
 set_fields({ exchange, "number", number, "since", number })

@@ -102,6 +102,26 @@ def test_tokens_of_an_emptied_shard_go_on_above_those_that_a_worker_has_seen(ser
     assert after.token == lease.token + 1
 
 
+@pytest.mark.parametrize("counter", [0, 7, 3 * 2**45 - 1])
+def test_tokens_of_a_counter_below_the_range_begin_with_the_range(run, namespace, server, counter):
+    run(dividing.divide(4), Namespace(namespace))
+    place = of(namespace, 3)
+    for jid in "ab":
+        run(put(jid), place)
+    server.redis.set(f"{place.prefix}token", counter)
+    tokens = [run(leasing.lease("w", ["q"]), place).leases[0].token for _ in "ab"]
+    assert tokens == [3 * 2**45 + 1, 3 * 2**45 + 2]
+
+
+def test_worker_raises_a_counter_below_the_range_to_what_it_has_seen(run, namespace, server):
+    run(dividing.divide(4), Namespace(namespace))
+    place = of(namespace, 3)
+    run(put(), place)
+    server.redis.set(f"{place.prefix}token", 7)
+    run(leasing.resume("v", 1, [], highest=3 * 2**45 + 5), place)
+    assert int(server.redis.get(f"{place.prefix}token")) == 3 * 2**45 + 5
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_shard_gives_no_token_of_the_next_one(run, namespace, server, count):
     run(dividing.divide(4), Namespace(namespace))

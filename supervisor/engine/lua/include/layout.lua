@@ -44,7 +44,9 @@ end
 if layout.shards then
   local first = (tonumber(string.match(P, "#(%d+)}:$")) or 0) * 2 ^ 45
   layout.last_token = first + 2 ^ 45 - 1
-  if not layout.token then layout.first_token = first end
+  --   A counter below the range was set by hand, or comes from another namespace.
+  local token = not layout.token and -1 or tonumber(string.match(layout.token, "^%-?%d+$"))
+  if token and token < first then layout.first_token = first end
 end
 
 -- Return the mark of this namespace, as it is to be.

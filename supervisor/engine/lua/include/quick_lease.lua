@@ -10,7 +10,7 @@
 local function quick_lease()
   local token = tonumber(string.match(layout.token or "", "^%d+$")) -- missing or foreign: the rest tells
   if not is_quick or ARGV[8] ~= "strict" and #ARGV > 13 then return nil end
-  if not token or token >= (layout.last_token or 2 ^ 51) - 1000 then return nil end
+  if not token or layout.first_token or token >= (layout.last_token or 2 ^ 51) - 1000 then return nil end
   local call, worker, number, count = redis.call, ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
   local starting, ttl, takeover = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == "1"
   local has_options, exchange, request_number = layout.has_options, P .. "worker:" .. worker, 0
