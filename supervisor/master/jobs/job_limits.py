@@ -24,6 +24,8 @@ from supervisor.messages import TIMEOUT
 
 #: Time between the signal that writes a child's Python stacks and its kill.
 _STACKS_S: Final = 0.1
+#: The start of a job that was expected to be short is reported after this time at the latest.
+_REPORT_S: Final = 0.02
 #: A packet for which there was no room is sent again after this time.
 _FLUSH_S: Final = 0.002
 #: A handler is told this share of its time limit before the limit, but at most the term grace before.
@@ -68,15 +70,14 @@ class JobLimits:
         if run is None:
             self._timers.cancel(key)
             return
-        self._timers.set(key, self._beside_due_at(run), partial(self._attend_beside, child, token))
+        self._timers.set(key, self._run_due_at(run), partial(self._attend_beside, child, token))
         if run.held.fence is not None:
             self._cut_off.look_now()
 
     def _attend_beside(self, child: ChildHandle, token: int, now_at: float) -> None:
         run = child.run_of(token)
-        if run is not None and now_at >= self._beside_due_at(run):
-            if not run.held.start_reported and now_at >= self._overrun_at(run.held):
-                self._placing.on_overrun(child, run.held)
+        if run is not None and now_at >= self._run_due_at(run):
+            self._report_start(run.held, now_at)
             kill_at = run.end_plan.kill_at
             if kill_at is not None and now_at >= kill_at:
                 self._kill_for(child, run, now_at)
@@ -103,12 +104,18 @@ class JobLimits:
         """Return when the job has taken longer than jobs that others may wait for."""
         return running.started_at + self._config.dispatch_ahead_s
 
-    def _beside_due_at(self, run: JobRun) -> float:
-        due_at = self._run_due_at(run)
-        return due_at if run.held.start_reported else min(due_at, self._overrun_at(run.held))
+    def _report_at(self, running: HeldLease) -> float:
+        """Return when Redis must be told of the job's start. Infinity: it knows."""
+        if running.start_reported:
+            return math.inf
+        return running.started_at + min(_REPORT_S, self._config.dispatch_ahead_s)
+
+    def _report_start(self, running: HeldLease, now_at: float) -> None:
+        if now_at >= self._report_at(running):
+            self._placing.report_start(running)
 
     def _run_due_at(self, run: JobRun) -> float:
-        return min(run.notices.repeat_at, run.end_plan.kill_at or self._limit_at(run))
+        return min(run.notices.repeat_at, run.end_plan.kill_at or self._limit_at(run), self._report_at(run.held))
 
     def _due_at(self, child: ChildHandle, running: HeldLease | None) -> float:
         if child.state is ChildState.GONE:
@@ -145,8 +152,10 @@ class JobLimits:
 
     def _attend_job(self, child: ChildHandle, running: HeldLease, now_at: float) -> None:
         only = child.only
-        if only is not None and not child.overran and now_at >= self._overrun_at(running):
-            self._placing.on_overrun(child, running)
+        if only is not None:
+            self._report_start(running, now_at)
+            if not child.overran and now_at >= self._overrun_at(running):
+                self._placing.on_overrun(child)
         if now_at >= child.end_plan.stop_at:
             self._interrupter.on_patience_over(child)
         if only is not None:

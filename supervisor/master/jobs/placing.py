@@ -150,12 +150,12 @@ class Placing:
         """Hand all ready jobs back to their queues, uncounted."""
         self._unstarted.hand_back()
 
-    def on_overrun(self, child: ChildHandle, running: HeldLease) -> None:
-        """The running job takes longer than expected: report its start, and let no job wait behind it."""
-        if not running.start_reported:
-            self._ledgers.by_shard[running.shard].reports.add_start(running)
-        if child.shared is not None:
-            return  # its other jobs run, too
+    def report_start(self, running: HeldLease) -> None:
+        """The running job was expected to be short, and its start was not reported."""
+        self._ledgers.by_shard[running.shard].reports.add_start(running)
+
+    def on_overrun(self, child: ChildHandle) -> None:
+        """The running job takes longer than expected: let no job wait behind it."""
         child.overran = True
         if len(child.sent) > 1:
             self.withdraw(child)

@@ -17,6 +17,7 @@ from supervisor.master.jobs.unstarted import HAND_BACK
 from supervisor.master.model import memory
 from supervisor.master.model.states import ChildState
 from supervisor.messages import TIMEOUT, Notice, Verb
+from tests.master.jobs.conftest import QUICK_S
 from tests.parts import await_readable, lease_of, never_reading, rest, until
 
 MB = 2**20
@@ -517,6 +518,28 @@ def test_a_time_limit_of_0_is_none(desk):
     (held,) = desk.give(lease_of(1, timeout_ms=0))
     desk.keep_time(held.started_at + 10**8)
     assert (child.end_plan.kill_at, child.overran) == (None, True)
+
+
+@pytest.mark.parametrize("ahead", ["10s", "20ms"])
+def test_start_of_an_overlong_short_job_is_reported_after_20_ms(desk, ahead):
+    desk = desk(processes="1", dispatch_ahead=ahead)
+    desk.pace.learn("k", QUICK_S)
+    desk.child(never_reading)
+    first, _second = desk.give(lease_of(1), lease_of(2), starting=0)
+    desk.keep_time(first.started_at + 0.019)
+    assert desk.ledger.reports.take_starts() == []
+    desk.keep_time(first.started_at + 0.021)
+    assert desk.ledger.reports.take_starts() == [first.lease]
+
+
+def test_jobs_are_taken_back_no_sooner_than_dispatch_ahead(desk):
+    desk = desk(processes="1", dispatch_ahead="10s")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(never_reading)
+    first, _second = desk.give(lease_of(1), lease_of(2), starting=0)
+    for ran_s in (0.021, 9.0):
+        desk.keep_time(first.started_at + ran_s)
+        assert (child.overran, len(child.sent)) == (False, 2)
 
 
 def test_a_job_that_ends_in_the_last_instant_is_not_killed(desk):
