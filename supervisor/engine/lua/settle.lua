@@ -221,6 +221,7 @@ function verbs.suspend(rec, at)
   else
     moves.to_scheduled(rec, over)
     rec.waits_for = name
+    place(P .. "workers-seen", worker, now) -- layout 1 knows no such wait: a way back that has begun must learn of it
   end
   return "1"
 end

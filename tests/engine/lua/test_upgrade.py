@@ -333,6 +333,17 @@ def wait_for_a_signal(client):
     calls_of(client).call(workers.deregister, "w", own=True)
 
 
+def test_wait_that_begins_after_the_look_stops_the_way_back(new):
+    new.queue("q").put("k", jid="a")
+    calls = calls_of(new)
+    [lease] = calls.run(leasing.lease("w", ["q"], now=NOW)).leases
+    look = calls.run(upgrade.look(now=LATER))
+    assert (look.living, look.waits) == ([], 0)
+    assert calls.run(settling.settle("w", [Suspended(lease, "approval", None)], now=LATER + 1)) == [True]
+    assert [each.name for each in calls.run(upgrade.begin_back(look.now_unix, now=LATER + 2))] == ["w"]
+    assert layout_of(new) == upgrade.THIS
+
+
 def open_a_batch(client):
     with client.batch("import") as batch:
         batch.put("q", "k", jid="a")
