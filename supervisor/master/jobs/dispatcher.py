@@ -102,7 +102,7 @@ class Dispatcher:
 
         What the child said still counts. Jobs that it never received go to other children. The job that remains was in
         its hands, and has died with it; a shared child had several. If the kernel lacks the memory to take jobs back,
-        several remain here too, of which only the first one has certainly started.
+        several remain here too, of which most probably only the first one has started.
         """
         self.on_spoke(child)
         if child.state in (ChildState.IDLE, ChildState.BUSY):

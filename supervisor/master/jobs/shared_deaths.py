@@ -49,6 +49,9 @@ class SharedDeaths:
 
 
 def _uncounted(held: HeldLease) -> Released:
-    """An at-most-once job has started, so it must not start again."""
+    """An at-most-once job may have started, so it must not start again.
+
+    So it fails even if it still lay in the child's socket, where the kernel lacked the memory to take it back.
+    """
     once = held.lease.at_most_once
     return Released(held.lease, started=once, reason=CHILD_DIED if once else None)
