@@ -1043,6 +1043,41 @@ def test_rq_job_follows_when_its_parents_end_in_one_call(client, to_rq, dependen
     assert client.doors.take("rq").count == 1
 
 
+def take_until_idle(client):
+    """Take all that comes without another end. Return how many that were."""
+    taken = [client.doors.take("rq", 1000)]
+    while taken[-1].has_more:
+        taken.append(client.doors.take("rq", 1000))
+    return sum(each.count for each in taken)
+
+
+def test_all_rq_jobs_follow_when_the_last_of_many_common_parents_has_ended(client, server, to_rq, foreign):
+    parents, ids = [f"parent-{number}" for number in range(300)], [f"child-{number}" for number in range(500)]
+    to_rq({"parent-0": call_of("k")})
+    for parent in parents[1:]:
+        server.redis.hset(f"{foreign}:job:{parent}", "status", "finished")
+    to_rq({id: call_of("k") for id in ids}, to_list=False, status="deferred")
+    server.redis.zadd(f"{foreign}:deferred:default", dict.fromkeys(ids, 1))
+    server.redis.sadd(f"{foreign}:job:parent-0:dependents", *ids)
+    for id in ids:
+        server.redis.sadd(f"{foreign}:job::{id}:dependencies", *parents)
+    assert take_until_idle(client) == 1
+    leases(client)[0].complete()
+    assert take_until_idle(client) == len(ids)
+    assert not server.redis.exists(f"{foreign}:deferred:default")
+
+
+def test_rq_job_follows_when_many_of_its_many_parents_end_in_one_call(client, server, to_rq, dependent, foreign):
+    last, ended = [f"last-{number}" for number in range(40)], [f"ended-{number}" for number in range(2960)]
+    to_rq({id: call_of("k") for id in last})
+    for id in ended:
+        server.redis.hset(f"{foreign}:job:{id}", "status", "finished")
+    dependent("waits", *last, *ended)
+    assert take_until_idle(client) == 40
+    client.settle([Completed(lease) for lease in leases(client)])
+    assert take_until_idle(client) == 1
+
+
 def test_fewer_rq_jobs_end_at_once_where_many_wait_for_each(client, server, to_rq, foreign, clock):
     ids = [f"parent-{number}" for number in range(200)]
     to_rq({id: call_of("k") for id in ids})
