@@ -1043,6 +1043,15 @@ def test_rq_job_follows_when_its_parents_end_in_one_call(client, to_rq, dependen
     assert client.doors.take("rq").count == 1
 
 
+def test_rq_job_without_a_queue_holds_up_no_end(client, server, to_rq, dependent, foreign):
+    to_rq({"first": call_of("k")})
+    dependent("nowhere", "first")
+    server.redis.hdel(f"{foreign}:job:nowhere", "origin")
+    client.doors.take("rq")
+    assert [lease.complete() for lease in leases(client)] == [True]
+    assert client.doors.take("rq").count == 0
+
+
 def take_until_idle(client):
     """Take all that comes without another end. Return how many that were."""
     taken = [client.doors.take("rq", 1000)]

@@ -82,7 +82,8 @@ local function release(prefix, id, has_failed)
   local status, queue, allows_failures, at_front, ttl_s =
     unpack(redis.pcall("HMGET", job, "status", "origin", "allow_dependency_failures", "enqueue_at_front", "ttl"))
   allows_failures = allows_failures == "1"
-  if status ~= "deferred" or has_failed and not allows_failures or not is_free(prefix, id, allows_failures) then
+  if status ~= "deferred" or type(queue) ~= "string" or has_failed and not allows_failures
+    or not is_free(prefix, id, allows_failures) then
     return false
   end
   local list = prefix .. ":queue:" .. queue
