@@ -7,7 +7,7 @@ nothing else of the other program.
 import argparse
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -69,8 +69,9 @@ def run(args: argparse.Namespace) -> int:
         found = calls_of(client).follow(survey(program))
         if not found.queues:
             raise Refusal(f"there is no queue of {program} in this database")
-        rows = [_row(program, each) for each in found.queues]
-        known = {key: door for door in client.doors.list() for key in door.lists}
+        doors = client.doors.list()
+        rows = [_row(program, each, doors) for each in found.queues]
+        known = {key: door for door in doors for key in door.lists}
         wanted = [row for row in rows if row["list"] not in known and _why_left_out(program, row) is None]
         if args.apply:
             _add_doors(client, program, wanted)
@@ -95,9 +96,9 @@ def _split(url: str) -> tuple[str, str]:
     return program, f"{own or 'redis'}://{rest}"
 
 
-def _row(program: str, queue: ForeignQueue) -> dict[str, Any]:
+def _row(program: str, queue: ForeignQueue, doors: Sequence["Door"]) -> dict[str, Any]:
     format, door = _FORMATS[program], f"{program}-{queue.queue}"
-    why_not = _why_no_door(format, door, queue)
+    why_not = _why_no_door(format, door, queue, doors)
     return {
         "queue": queue.queue,
         "list": queue.list,
@@ -111,12 +112,13 @@ def _row(program: str, queue: ForeignQueue) -> dict[str, Any]:
     }
 
 
-def _why_no_door(format: str, door: str, queue: ForeignQueue) -> str | None:
+def _why_no_door(format: str, door: str, queue: ForeignQueue, doors: Sequence["Door"]) -> str | None:
     try:
         checked_door(door, format, queue.list, queue.queue, None, None)
     except ValueError as error:
         return str(error)
-    return None
+    others = (each.list for each in doors if each.name == door and each.list != queue.list)
+    return next((f"door {door} leads from {other} already" for other in others), None)
 
 
 def _why_left_out(program: str, row: dict[str, Any]) -> str | None:

@@ -146,6 +146,20 @@ def test_queue_whose_name_no_door_can_have_holds_up_no_other(adopt, redis, other
         assert [door.name for door in client.doors.list()] == ["sidekiq-b"]
 
 
+def test_door_that_leads_from_elsewhere_is_not_replaced(adopt, redis, other, namespace):
+    from supervisor import Client
+
+    redis.sadd("queues", "low", "mail")
+    with Client(f"unix://{other[0]}", namespace) as client:
+        client.doors.add("sidekiq-low", format="sidekiq", source="other:queue:low", queue="mine")
+        said = adopt("sidekiq", "--apply")
+        assert said.code == 0 and "door sidekiq-mail leads from queue:mail" in said.err
+        assert "queue low: it can have no door of this name: door sidekiq-low leads from other:queue:low" in said.out
+        assert rows(adopt("sidekiq", "--json"))["low"]["door"] is None
+        doors = {door.name: (door.list, door.queue) for door in client.doors.list()}
+    assert doors == {"sidekiq-low": ("other:queue:low", "mine"), "sidekiq-mail": ("queue:mail", "mail")}
+
+
 def test_jobs_of_rq_are_shown_with_what_would_not_work(adopt, redis):
     redis.sadd("rq:queues", "rq:queue:default")
     jobs = {
