@@ -88,7 +88,7 @@ def test_a_proxy_names_those_who_may_act(visiting, filled):
 def test_a_door_is_recorded_with_its_list_and_leads_to_no_key_of_the_namespace(namespace, filled, operator):
     door = {"name": "d", "format": "celery", "queue": "mail"}
     refused = ask(operator, act_of("add_door"), "operator", {**door, "source": f"{{{namespace}}}:audit"})
-    assert refused.status_code == 400 and "is a list of Leasehold's own" in refused.text
+    assert refused.status_code == 400 and "lies in the namespace" in refused.text
     ask(operator, act_of("add_door"), "operator", {**door, "source": "celery"})
     [act] = filled.audit("d")
     assert (act.act, act.actor, act.value) == ("add", "login:operator-1", "celery")

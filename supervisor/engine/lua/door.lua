@@ -13,7 +13,7 @@
 -- ARGV[5]   name of the actor; "" = unknown
 --
 -- Returns   1, or 0 if nothing has changed.
--- Errors    REFUSED if the list has another type, is one of ours or lies on another server of a cluster, if this
+-- Errors    REFUSED if the list has another type, lies in the namespace or on another server of a cluster, if this
 --           account may not change it or read the items of its ids, if another door has it, or if there are 100 doors;
 --           WRONGTYPE for a foreign key of ours; nothing has changed then.
 
@@ -22,11 +22,6 @@
 --- @include stage
 --- @include acts
 local MOST, key = 100, P .. "doors"
--- First words of the names of our own lists, and what stands for all of them.
-local OWN = {
-  answer = true, asks = true, audit = true, bell = true, desired = true, ended = true, history = true, ["in"] = true,
-  mail = true, starts = true, throttled = true, ["*"] = true,
-}
 local name, text, list = ARGV[2], ARGV[3], ARGV[4]
 
 local function refuse_if(condition, why)
@@ -37,8 +32,7 @@ local had = redis.call("HGET", key, name) or ""
 if had == text then return 0 end
 if had ~= "" then drop(P .. "doorlists:" .. name) end
 if text ~= "" then
-  local word = string.sub(list, 1, #P) == P and string.match(list, "^[^:]*", #P + 1)
-  refuse_if(word and OWN[word], list .. " is a list of Leasehold's own, and of no other program")
+  refuse_if(string.sub(list, 1, #P) == P, list .. " lies in the namespace, and is of no other program")
   local found = redis.pcall("TYPE", list)
   refuse_if(found.err, "a door to " .. list .. " is impossible: both must lie on one server, without Cluster, and this"
     .. " account needs the right to it")

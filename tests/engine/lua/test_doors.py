@@ -107,12 +107,15 @@ def test_a_door_in_a_cluster_is_refused(namespace, tmp_path):
 
 @pytest.mark.parametrize(
     ("format", "source"),
-    [("celery", ":in:q"), ("celery", ":mail:w"), ("client-lists", ":in"), ("client-lists", ""), ("celery", ":audit")],
-)
-def test_a_door_to_a_list_of_leasehold_itself_is_refused(client, namespace, format, source):
+    [
+        ("celery", ":in:q"), ("celery", ":unheard"), ("client-lists", ":in"), ("client-lists", ""),
+        ("rq-json", ":queue:default"), ("rwq", ""),
+    ],
+)  # fmt: skip
+def test_a_door_to_a_key_of_the_namespace_is_refused(client, namespace, format, source):
     client.acting_as("kim").queue("q").pause()
     acts = client.audit()
-    with pytest.raises(LeaseholdError, match="is a list of Leasehold's own"):
+    with pytest.raises(LeaseholdError, match="lies in the namespace"):
         client.doors.add("own", format=format, source=f"{{{namespace}}}{source}", queue="q", klass="k")
     assert client.doors.list() == [] and client.audit() == acts
 

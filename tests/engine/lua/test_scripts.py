@@ -51,6 +51,7 @@ from supervisor.engine.commands.command import Command
 from supervisor.engine.model import scripts
 from supervisor.engine.model.chunks import to_chunk
 from supervisor.engine.model.cron_times import DueCron
+from supervisor.engine.model.doors import checked_door
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.new_jobs import new_job
@@ -708,9 +709,13 @@ def in_layout_1(stage: Stage, command: Command[Any], *, scored: bool = False) ->
 
 
 def door(stage: Stage, format: str, *entries: str) -> str:
-    """Add a door to a list in the namespace, into which its producer has put these entries, and return its name."""
+    """Leave a door to a list into which its producer has put these entries, and return its name.
+
+    The list lies in the namespace, where its reads and writes are seen. doors.add refuses that.
+    """
     run, source = stage.client._store.run, f"{stage.client._store.first.namespace.prefix}foreign"
-    stage.client.doors.add("d", format=format, source=source, queue="fresh", klass="k")
+    lists = "\t".join(checked_door("d", format, source, "fresh", "k", None).lists)
+    run(Raw(scripts.DOORS, ("HSET", "doors", "d", "\n".join((format, lists, source, "fresh", "k"))), int))
     for entry in entries:
         run(Raw(scripts.DOORS, ("LPUSH", "foreign:queue" if format == "rwq" else "foreign", entry), int))
         run(Raw(scripts.DOORS, ("SET", f"foreign:item:{entry}", "data"), bytes))
