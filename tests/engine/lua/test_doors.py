@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import os
 import traceback
 import zlib
 
@@ -321,6 +322,16 @@ def test_an_id_of_a_living_job_that_came_otherwise_is_broken(client, rwq):
     client.doors.take("rwq")
     assert "living job that did not come by this door" in broken(client)[b"1"]
     assert client.job("1").klass == "own"
+
+
+def test_a_take_reads_only_so_much_for_items_of_living_jobs(client, server, rwq, foreign):
+    for number in range(20):
+        rwq(f"item-{number}", b"x" * 100_000)
+    while client.doors.take("rwq", 100).count:
+        pass
+    server.redis.lpush(f"{foreign}:queue", *(f"item-{number}" for number in range(20)))
+    taken = client.doors.take("rwq", 100)
+    assert 1 <= taken.count <= 10 and taken.has_more
 
 
 def test_a_long_id_is_hashed_and_kept(client, server, rwq, foreign):
@@ -1134,6 +1145,12 @@ def test_rq_job_that_only_rq_can_run_is_broken_with_a_reason(client, to_rq):
     assert {id.decode() for id in said} == set(refused)
     for id, why in said.items():
         assert refused[id.decode()][2] in why
+
+
+def test_a_take_reads_only_so_much_for_broken_rq_jobs(client, to_rq):
+    to_rq({f"job-{number}": b"no JSON" + os.urandom(100_000) for number in range(20)})
+    taken = client.doors.take("rq", 100)
+    assert 1 <= taken.count <= 10 and taken.has_more
 
 
 def test_arguments_of_an_rq_job_that_inflate_without_end_are_no_data(client, to_rq):

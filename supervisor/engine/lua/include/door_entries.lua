@@ -14,7 +14,7 @@ local MOST_META = 512 -- bytes of an id that a result has
 -- As how many bytes an entry counts beside its own, also if it is only looked at, and one to decode or to digest: by
 -- the time that they take.
 local ENTRY_COST, DUE_COST, DECODE_COST, DIGEST_COST = 1024, 256, 8, 12
-local READ, GONE = {}, {}
+local READ, GONE = {}, { cost = 0 }
 local read_bytes = 0 -- by this call, of all doors
 local put_jid = nil -- of the entry that is being put, as soon as it is known
 
@@ -24,10 +24,10 @@ local function whole_text(value)
   return value == value and string.format("%.0f", math.max(-EXACT, math.min(math.floor(value), EXACT))) or nil
 end
 
--- Each returns what an entry says: id, data, and what else it has; or nil, and why it is invalid. GONE: nothing is
--- there any more. `told`: what the end of its job needs to know, if it is not the id. `meta`: what else its result has.
--- `cost`: as how many bytes it counts, if not as those of its data. Numbers are as the entry says them, `due` in unix
--- ms.
+-- Each returns what an entry says: id, data, and what else it has; or nil, why it is invalid, and as how many bytes it
+-- counts beside its own. GONE: nothing is there any more. `told`: what the end of its job needs to know, if it is not
+-- the id. `meta`: what else its result has. `cost`: as how many bytes it counts, if not as those of its data. Numbers
+-- are as the entry says them, `due` in unix ms.
 
 -- redis-work-queue drops an id without an item, too.
 function READ.rwq(door, id)
@@ -189,8 +189,8 @@ READ["client-lists"] = function(_, entry)
 end
 
 READ["rq-json"] = function(door, id)
-  local said, why = rq_entries.read(door.source, id)
-  return said == false and GONE or said, why
+  local said, why, cost = rq_entries.read(door.source, id)
+  return said == false and GONE or said, why, cost
 end
 
 -- Each writes what the format's own worker writes when it takes an entry, as far as others look at it.
@@ -224,7 +224,8 @@ end
 
 -- Put the job of an entry. Return true, or false if nothing was to be done; or nil, why not, and the klass.
 local function put(door, entry)
-  local said, why = READ[door.format](door, entry)
+  local said, why, cost = READ[door.format](door, entry)
+  read_bytes = read_bytes + (said and (said.cost or #said.data) or cost or 0)
   if not said then return nil, why end
   if said == GONE then return false end
   local klass, id = klass_of(door, said), said.id
@@ -249,7 +250,6 @@ local function put(door, entry)
   rec = read_job(jid)
   rec.door, rec.failures, rec.meta = mark .. (said.told or id or ""), said.failures, said.meta
   if NOTE[door.format] then NOTE[door.format](door, id) end
-  read_bytes = read_bytes + (said.cost or #said.data)
   return true
 end
 

@@ -32,26 +32,26 @@ end
 
 function rq_entries.key_of(source, id) return string.match(source, "^(.-):queue:") .. ":job:" .. id end
 
--- Return what an entry says, as door_entries has it; nil and why not for an invalid one; false if there is no such job,
--- whose id RQ's worker drops, too. One that has ended was put back by a scheduler of RQ which has read it before.
+-- Return what an entry says, as door_entries has it; nil, why not, and as how many bytes it counts for an invalid one;
+-- false if there is no such job, whose id RQ's worker drops, too. One that has ended was put back by a scheduler of RQ which has read it before.
 function rq_entries.read(source, id)
   if #id > entries.MOST_DECODED then return nil, "its id is too large: " .. #id .. " bytes" end
   local key = rq_entries.key_of(source, id)
   local size = redis.pcall("HSTRLEN", key, "data")
   if type(size) ~= "number" then return nil, "the key of its job holds no hash" end
   if size > entries.MOST_DECODED then return nil, "it is too large: " .. size .. " bytes" end
-  local data = size > 0 and redis.call("HGET", key, "data")
   local found = redis.call("HMGET", key, unpack(FIELDS))
-  if not data or found[1] == "finished" or found[1] == "canceled" then return false end
+  if size == 0 or found[1] == "finished" or found[1] == "canceled" then return false end
   local why = why_of_workers(unpack(found, 4))
   if why then return nil, why end
+  local data, cost = redis.call("HGET", key, "data"), size + COST
   local klass = name_of(data)
-  if not klass then return nil, "its data are no JSON: it needs RQ's JSON serializer" end
+  if not klass then return nil, "its data are no JSON: it needs RQ's JSON serializer", cost end
   local options, timeout_s, retries, left_ms = {}, tonumber(found[2]), tonumber(found[3]), redis.call("PTTL", key)
   if timeout_s then options.timeout = math.max(timeout_s, 0) * 1000 end
   if retries then options.retries = math.max(retries, 0) end
   if left_ms > 0 then options.expires = left_ms end
-  return { id = id, data = data, kind = "rq", klass = klass, options = options, cost = #data + COST }
+  return { id = id, data = data, kind = "rq", klass = klass, options = options, cost = cost }
 end
 
 -- Return up to `most` jobs of the schedule that are due, and its key. A scheduler of RQ moves them itself.
