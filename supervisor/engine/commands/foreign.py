@@ -33,6 +33,14 @@ _BETWEEN: Final = "\x06\x16"  # in Celery's bindings
 _OF_WORKERS: Final = re.compile(r"celeryev(\..*)?|.*\.pidbox")  # where Celery's workers tell each other what they do
 _PICKLE: Final = "it is pickled, which is never loaded"
 _CALLBACKS: Final = "callbacks, chains and chords are for Celery's own worker"
+_NO_BODY: Final = "it has no body in base64"
+#: How the JSON of a body of Celery ends that has none of these, as PLAIN_ENDS in lua/include/door_entries.lua.
+_PLAIN_ENDS: Final = (
+    b'"callbacks": null, "errbacks": null, "chain": null, "chord": null}]',
+    b'"callbacks":null,"errbacks":null,"chain":null,"chord":null}]',
+    b", {}]",
+    b",{}]",
+)
 _HOOKS: Final = "callbacks and webhooks are for RQ's own worker"
 #: Fields of a job of RQ that only its own worker heeds, and why a door does not take it.
 _OF_RQ_WORKERS: Final = {
@@ -222,11 +230,15 @@ def _celery_entry(entry: bytes) -> _Said:
         return _Said(name, "its content is not JSON")
     if headers.get("compression"):
         return _Said(name, "it is compressed")
+    properties = found.get("properties")
+    if not isinstance(properties, dict) or properties.get("body_encoding") != "base64":
+        return _Said(name, _NO_BODY)
     try:
-        _args, _kwargs, embed = orjson.loads(base64.b64decode(found["body"], validate=True))
+        body = base64.b64decode(found["body"], validate=True)
+        _args, _kwargs, _embed = orjson.loads(body)
     except (KeyError, TypeError, ValueError):
-        return _Said(name, "it has no body in base64")
-    return _Said(name, _CALLBACKS if not isinstance(embed, dict) or any(embed.values()) else None)
+        return _Said(name, _NO_BODY)
+    return _Said(name, None if body.endswith(_PLAIN_ENDS) else _CALLBACKS)
 
 
 def _sidekiq_entry(entry: bytes) -> _Said:

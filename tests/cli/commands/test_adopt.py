@@ -101,6 +101,27 @@ def test_queues_of_celery_are_shown_with_what_would_not_work(adopt, redis):
     assert {key: redis.dump(key) for key in redis.keys("*")} == before
 
 
+def test_tasks_of_celery_are_judged_as_the_door_does(adopt, redis, other, namespace):
+    from supervisor import Client
+
+    def told(name, embed, encoding="base64"):
+        body = base64.b64encode(json.dumps([[], {}, embed], separators=(",", ":")).encode()).decode()
+        headers, properties = {"task": name, "id": name}, {"body_encoding": encoding}
+        return json.dumps({
+            "body": body, "content-type": "application/json", "headers": headers, "properties": properties,
+        })  # fmt: skip
+
+    swapped = dict(reversed(NONE.items()))
+    redis.lpush("celery", told("all", NONE), told("empty", {}), told("swapped", swapped), told("plain", {}, "none"))
+    found = rows(adopt("celery", "--json"))["celery"]
+    assert found["would_run"] == {"all": 1, "empty": 1}
+    with Client(f"unix://{other[0]}", namespace) as client:
+        client.doors.add("celery", format="celery", source="celery", queue="celery")
+        client.doors.take("celery")
+        assert {lease.jid for lease in client.queue("celery").lease("w", 9)} == set(found["would_run"])
+        assert client.failed() == {"broken": sum(found["problems"].values())}
+
+
 def test_doors_are_added_when_that_is_wanted(adopt, redis, other, namespace):
     from supervisor import Client
 

@@ -679,6 +679,17 @@ def test_the_arguments_of_a_celery_task_are_the_data(client, to_celery, args, kw
     assert client.job("t-1").is_call is is_call
 
 
+@pytest.mark.parametrize("space", ["", " "])
+def test_task_with_an_empty_object_of_callbacks_runs(client, to_celery, space):
+    arguments = {f"t-{number}": ["x" * number] for number in range(3)}
+    for jid, args in arguments.items():
+        body = json.dumps([args, {}, {}], separators=(f",{space}", ":"))
+        message = json.loads(celery(jid)) | {"body": base64.b64encode(body.encode()).decode()}
+        to_celery(json.dumps(message))
+    client.doors.take("celery")
+    assert {lease.jid: lease.data for lease in leases(client)} == arguments
+
+
 def ends_of_celery(client, server, foreign):
     to = f"{foreign}-t"
     return to, lambda end: json.loads(server.redis.get(f"celery-task-meta-{to}-{end}"))

@@ -79,8 +79,8 @@ function READ.sidekiq(_, entry)
   }
 end
 
--- How the base64 of a body ends that has neither callbacks nor chain nor chord: with spaces in its JSON or without, for
--- each place of its first byte.
+-- How the base64 of a body ends that has neither callbacks nor chain nor chord, as Celery writes it, and celery.node,
+-- which has an empty object there: with spaces in its JSON or without, for each place of its first byte.
 local PLAIN_ENDS = {
   "ImNhbGxiYWNrcyI6IG51bGwsICJlcnJiYWNrcyI6IG51bGwsICJjaGFpbiI6IG51bGwsICJjaG9yZCI6IG51bGx9XQ==",
   "YWxsYmFja3MiOiBudWxsLCAiZXJyYmFja3MiOiBudWxsLCAiY2hhaW4iOiBudWxsLCAiY2hvcmQiOiBudWxsfV0=",
@@ -88,6 +88,7 @@ local PLAIN_ENDS = {
   "ImNhbGxiYWNrcyI6bnVsbCwiZXJyYmFja3MiOm51bGwsImNoYWluIjpudWxsLCJjaG9yZCI6bnVsbH1d",
   "YWxsYmFja3MiOm51bGwsImVycmJhY2tzIjpudWxsLCJjaGFpbiI6bnVsbCwiY2hvcmQiOm51bGx9XQ==",
   "Y2FsbGJhY2tzIjpudWxsLCJlcnJiYWNrcyI6bnVsbCwiY2hhaW4iOm51bGwsImNob3JkIjpudWxsfV0=",
+  "wge31d", "sIHt9XQ==", "LCB7fV0=", "se31d", "LHt9XQ==", "x7fV0=",
 }
 
 local function is_plain_task(body)
