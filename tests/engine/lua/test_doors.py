@@ -454,10 +454,12 @@ def test_a_worqr_task_ends_with_its_event_and_its_unique_key(client, server, to_
         channel.get_message(timeout=5)
         held = leases(client)
         assert [lease.data for lease in held] == [task.encode() for task in tasks]
-        for lease in held:
+        held[0].complete({"sent": ["ü"]})
+        for lease in held[1:]:
             lease.complete()
         said = [json.loads(channel.get_message(timeout=5)["data"]) for _ in tasks]
-    assert said == [{"workerId": "w", "task": task} for task in tasks]
+    first, *others = [{"workerId": "w", "task": task} for task in tasks]
+    assert said == [first | {"result": {"sent": ["ü"]}}, *others]
     assert list(server.redis.scan_iter(f"{foreign}:*")) == []
 
 

@@ -87,13 +87,14 @@ function ends.hworker(rec, state, name, id)
 end
 
 -- The end of a process frees the key of a unique task. A large one is not published: that would take too long.
-function ends.worqr(rec, state, list, digest)
+function ends.worqr(rec, state, list, digest, said)
   local prefix, queue = string.match(list, "^(.*):queues:(.*)$")
   if digest ~= "" then foreign("UNLINK", prefix .. ":uniqueTasks:" .. digest) end
   if state ~= "complete" or (tonumber(rec.size) or 0) > moves.MOST_TOLD then return end
   local _, worker = owner_of(rec)
-  local task = data_of(rec.jid) or ""
-  foreign("PUBLISH", prefix .. "_" .. queue .. "_done", cjson.encode({ workerId = worker, task = task }))
+  local done = cjson.encode({ workerId = worker, task = data_of(rec.jid) or "" })
+  if said ~= "" then done = string.sub(done, 1, -2) .. ',"result":' .. said .. "}" end
+  foreign("PUBLISH", prefix .. "_" .. queue .. "_done", done)
 end
 
 local function count(key, by)
