@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     with connect(args) as client:
         found = calls_of(client).follow(survey(program))
         if not found.queues:
-            raise Refusal(f"there is no queue of {program} in this database")
+            raise Refusal("; ".join([f"there is no queue of {program} in this database", *found.notes]))
         doors = client.doors.list()
         rows = [_row(program, each, doors) for each in found.queues]
         known = {key: door for door in doors for key in door.lists}

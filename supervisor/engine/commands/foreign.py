@@ -107,7 +107,7 @@ def _celery() -> Steps[ForeignSystem]:
     names: set[str] = set()
     cursor = 0
     for _ in range(_MOST_PAGES):
-        cursor, keys = yield _raw("SCAN", cursor, "MATCH", "_kombu.binding.*", "COUNT", 1000)
+        cursor, keys = yield _raw("SCAN", cursor, "MATCH", "_kombu.binding.*", "COUNT", 1000, "TYPE", "set")
         cursor = int(cursor)
         for key in keys[:MOST_QUEUES]:
             names |= {member.rpartition(_BETWEEN)[2] for member in (yield from _members(key))}
@@ -119,26 +119,23 @@ def _celery() -> Steps[ForeignSystem]:
     for name in first:
         lists = [each.format(name) for each in FORMATS["celery"].lists]
         queues.append((yield from _queue(name, lists, _celery_entry)))
-    if unacked := (yield _raw("HLEN", "unacked")):
-        notes.append(f"messages of Celery {_HELD}: {unacked}")
+    notes += yield from _noted([("unacked", "hash")], f"messages of Celery {_HELD}")
     return ForeignSystem(queues, notes)
 
 
 def _sidekiq() -> Steps[ForeignSystem]:
-    queues, (first, notes) = [], _first((yield from _members("queues")))
+    queues, (first, notes) = [], (yield from _registered("queues"))
     for name in first:
         queues.append((yield from _queue(name, [f"queue:{name}"], _sidekiq_entry)))
     for name, of_doors in (("schedule", _WHEN_DUE), ("retry", _WHEN_DUE), ("dead", _DEAD)):
-        if count := (yield _raw("ZCARD", name)):
-            notes.append(f"jobs in Sidekiq's set {name}, {of_doors}: {count}")
+        notes += yield from _noted([(name, "zset")], f"jobs in Sidekiq's set {name}, {of_doors}")
     return ForeignSystem(queues, notes)
 
 
 def _rq() -> Steps[ForeignSystem]:
-    queues, (first, notes) = [], _first((yield from _members("rq:queues")))
-    elsewhere: Counter[str] = Counter()
-    for key in first:
-        name = key.removeprefix("rq:queue:")
+    queues, (first, notes) = [], (yield from _registered("rq:queues"))
+    names = [key.removeprefix("rq:queue:") for key in first]
+    for name, key in zip(names, first, strict=True):
         if why := (yield from _why_not(key, "list")):
             queues.append(_counted(name, key, 0, [_Said(None, why)]))
             continue
@@ -151,10 +148,28 @@ def _rq() -> Steps[ForeignSystem]:
             else:
                 said.append(_rq_job(*(yield _raw("HMGET", job, "data", *_OF_RQ_WORKERS))))
         queues.append(_counted(name, key, waiting, said))
-        elsewhere["scheduled jobs, which a door takes when they are due"] += yield _raw("ZCARD", f"rq:scheduled:{name}")
-        elsewhere[f"jobs of RQ {_HELD}"] += yield _raw("ZCARD", f"rq:wip:{name}")
-    notes += [f"{what}: {count}" for what, count in elsewhere.items() if count]
+    scheduled = [(f"rq:scheduled:{name}", "zset") for name in names]
+    notes += yield from _noted(scheduled, "scheduled jobs, which a door takes when they are due")
+    notes += yield from _noted([(f"rq:wip:{name}", "zset") for name in names], f"jobs of RQ {_HELD}")
     return ForeignSystem(queues, notes)
+
+
+def _registered(key: str) -> Steps[tuple[list[str], list[str]]]:
+    """Return the queues that a set names, those that are looked at, and notes."""
+    if why := (yield from _why_not(key, "set")):
+        return [], [why]
+    return _first((yield from _members(key)))
+
+
+def _noted(keys: Iterable[tuple[str, str]], what: str) -> Steps[list[str]]:
+    """Return notes on how much lies in keys of some types together, and on those of another type."""
+    notes, total = [], 0
+    for key, wanted in keys:
+        if why := (yield from _why_not(key, wanted)):
+            notes.append(why)
+        else:
+            total += yield _raw("HLEN" if wanted == "hash" else "ZCARD", key)
+    return [*notes, f"{what}: {total}"] if total else notes
 
 
 def _members(key: bytes | str) -> Steps[list[str]]:

@@ -249,10 +249,25 @@ def test_key_of_another_type_holds_up_no_other_queue(adopt, redis):
     assert found["mail"]["problems"] == {}
 
 
+@pytest.mark.parametrize(
+    ("program", "keys"),
+    [("celery", ["unacked"]), ("sidekiq", ["schedule", "retry"]), ("rq", ["rq:wip:a", "rq:scheduled:a"])],
+)
+def test_key_of_another_type_elsewhere_is_told_beside_the_queues(adopt, redis, program, keys):
+    redis.lpush("celery", message("shop.add"))
+    redis.sadd("queues", "a")
+    redis.sadd("rq:queues", "rq:queue:a")
+    redis.mset(dict.fromkeys([*keys, "_kombu.binding.mail"], "x"))
+    said = adopt(program)
+    assert said.code == 0 and "--apply adds 1 door" in said.out
+    for key in keys:
+        assert f"elsewhere: the key {key} is a string, and no" in said.out
+
+
 def test_keys_of_another_type_are_told_in_one_sentence(adopt, redis):
     redis.set("queues", "no set")
     said = adopt("sidekiq")
-    assert said.code == 69 and said.err.count("\n") == 1 and "WRONGTYPE" in said.err
+    assert said.code == 1 and said.err.count("\n") == 1 and "the key queues is a string, and no set" in said.err
 
 
 @pytest.fixture
