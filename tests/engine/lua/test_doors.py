@@ -1103,6 +1103,13 @@ def test_all_rq_jobs_follow_when_the_last_of_many_common_parents_has_ended(clien
     assert not server.redis.exists(f"{foreign}:deferred:default")
 
 
+def test_rq_job_with_more_parents_than_a_call_looks_at_stays_deferred(client, server, to_rq, dependent, foreign):
+    dependent("waits", *range(10_001))
+    assert not client.doors.take("rq").has_more
+    server.redis.srem(f"{foreign}:job::waits:dependencies", 0)
+    assert client.doors.take("rq").has_more
+
+
 def test_rq_job_follows_when_many_of_its_many_parents_end_in_one_call(client, server, to_rq, dependent, foreign):
     last, ended = [f"last-{number}" for number in range(40)], [f"ended-{number}" for number in range(2960)]
     to_rq({id: call_of("k") for id in last})

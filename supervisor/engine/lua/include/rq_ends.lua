@@ -4,8 +4,8 @@
 local RESULT_S, FAILURE_S = 500, 31536000 -- for which RQ keeps a result and a failure, if the job does not say
 local SUCCESSFUL, FAILED = 1, 2 -- kinds of results
 local MOST_RESULTS = 10 -- of one job
-local MOST_DEPENDENTS, MOST_PARENTS = 1000, 100000 -- that one end releases, and that one call looks at for that
-local MOST_DEFERRED, MOST_OF_DEFERRED = 100, 5000 -- that one take looks at again, and their parents
+local MOST_DEPENDENTS, MOST_PARENTS = 1000, 10000 -- that one end releases, and that one call looks at for that
+local MOST_DEFERRED, MOST_OF_DEFERRED = 100, 2000 -- that one take looks at again, and their parents
 local ENCODED_COST, DEPENDENT_COST, PARENT_COST = 4, 48, 8 -- as how many bytes each counts, by the time that it takes
 local DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 local PLAIN = { b = "\b", f = "\f", n = "\n", r = "\r", t = "\t" }
