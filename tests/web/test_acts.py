@@ -104,6 +104,47 @@ def test_every_act_is_recorded_with_the_login(filled, operator):
     ]
 
 
+#: Puts are work, and so is all that other roles may do. The record has what an act on many jobs does, not its steering.
+UNRECORDED = {"put", "wait", "start_bulk", "stop_bulk"}
+RECORDED = {
+    "bulk": {"do": "cancel", "queue": "mail"}, "marked": {"do": "cancel", "jids": ["second"]},
+    "deregister": {"worker": "w-1"}, "delete_lane": {"queue": "mail", "lane": "acme", "confirm": "acme"},
+    "depend": {"jid": "child", "jids": ["second"]}, "undepend": {"jid": "child", "jids": ["first"]},
+    "forget_queue": {"queue": "empty"}, "limit": {"key": "new", "running": 3}, "release": {"jid": "runs"},
+    "recur": {"queue": "mail", "klass": "k", "every": 60}, "update_recurrence": {"jid": "daily", "klass": "k"},
+    "unrecur": {"jid": "daily"}, "remove_door": {"name": "d"}, "retry": {"jid": "broken"},
+    "set_option": {"option": "heartbeat-mail", "value": "60"}, "unset_option": {"option": "paused-quiet"},
+    "unpause_queue": {"queue": "quiet"}, "untag": {"jid": "first", "tags": ["vip"]}, "untrack": {"jid": "second"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        act for act in ACTS
+        if "operator" in act.roles and act.name not in UNRECORDED
+        and not act.name.endswith("_supervisor") and act.name != "serve"  # in test_requests_reach_a_supervisor
+    ],
+    ids=lambda act: act.name,
+)  # fmt: skip
+def test_the_record_has_a_line_of_each_act(filled, operator, act):
+    filled.track("second")
+    filled.doors.add("d", format="sidekiq", source="queue:d", queue="mail")
+    filled.queue("empty").put("k", jid="e")
+    filled.cancel("e")
+    if act.name.startswith(("unpause", "resume")):
+        filled.queue("mail").lane("acme").pause()
+        filled.batch("import").pause()
+    answer = ask(operator, act, "operator", RECORDED.get(act.name))
+    assert answer.status_code == 200, answer.text
+    if "act" in answer.json():
+        ended(operator, answer.json()["act"])
+    if act.name == "bulk":
+        ask(operator, act_of("start_bulk"), "operator", {"act": answer.json()["act"]})
+        ended(operator, answer.json()["act"])
+    assert filled.audit()[0].actor == "login:operator-1"
+
+
 @pytest.mark.parametrize(
     ("name", "fields", "shown"),
     [

@@ -35,7 +35,7 @@ def add(subparsers: Subparsers) -> None:
     add_json(parser, "a list of what is wrong, and how it was mended")
     add_connection(parser)
     parser = subparsers.add_parser("sweep", description="Take jobs from lost workers, now.", epilog=SWEEP_EXAMPLES)
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -25,7 +25,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("jid", metavar="JID")
     parser.add_argument("message", metavar="MESSAGE", help="the line")
     parser.add_argument("--data", metavar="JSON", help="data to store with the line")
-    add_connection(parser)
+    add_connection(parser, acts=True)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -284,7 +284,7 @@ class AsyncClient:
         left, offset = count, 0
         while True:
             most = min(left, SWEPT)
-            swept = await calls.call(maintenance.sweep, most, offset=offset)
+            swept = await calls.act(maintenance.sweep, most, offset=offset)
             await calls.spawn(swept.due, swept.now_unix)
             left -= swept.taken
             if swept.taken < most:
@@ -434,7 +434,7 @@ class AsyncClient:
 
     async def log(self, jid: str, message: str, data: Any = None) -> None:
         """Write a line into a job's history. Raises JobNotFound."""
-        found(jid, await self._calls.call(job_changes.log, jid, message, data))
+        found(jid, await self._calls.act(job_changes.log, jid, message, data))
 
     async def track(self, jid: str) -> bool:
         """Track a job. Returns False if it was tracked already. Raises JobNotFound."""

@@ -272,7 +272,7 @@ class Client:
         left, offset = count, 0
         while True:
             most = min(left, SWEPT)
-            swept = calls.call(maintenance.sweep, most, offset=offset)
+            swept = calls.act(maintenance.sweep, most, offset=offset)
             calls.spawn(swept.due, swept.now_unix)
             left -= swept.taken
             if swept.taken < most:
@@ -421,7 +421,7 @@ class Client:
 
     def log(self, jid: str, message: str, data: Any = None) -> None:
         """Write a line into a job's history. Raises JobNotFound."""
-        found(jid, self._calls.call(job_changes.log, jid, message, data))
+        found(jid, self._calls.act(job_changes.log, jid, message, data))
 
     def track(self, jid: str) -> bool:
         """Track a job. Returns False if it was tracked already. Raises JobNotFound."""

@@ -25,9 +25,9 @@ class Act:
 
     `actor` is what the caller said of itself, None if it said nothing; of a signal its name and sender. `kind` tells
     what `names` are: job, recurrence, queue, lane, limit, option, worker, batch or door; the first 20 of `number`. No
-    name stands for all queues. For a queue, a lane or a batch whose jobs were deleted `number` counts these. `queue` is
-    that of a lane, or where jobs went. `value` is what was set or asked for. The same act within a minute of the last
-    is the same entry.
+    name stands for all queues. For a queue, a lane or a batch whose jobs were deleted, and for a sweep, `number` counts
+    jobs. `queue` is that of a lane, or where jobs went. `value` is what was set or asked for. The same act within a
+    minute of the last is the same entry.
     """
 
     at_unix: float

@@ -201,15 +201,17 @@ def untrack(jid: str, *, by: str | None = None, now: float | None = None) -> Com
     return Command(scripts.TRACK, args, bool, route=to(jid, is_nothing))
 
 
-def log(jid: str, message: str, data: object = None, *, now: float | None = None) -> Command[bool]:
-    """Add a line to a job's history. Answers False if there is no such job."""
+def log(
+    jid: str, message: str, data: object = None, *, by: str | None = None, now: float | None = None
+) -> Command[bool]:
+    """Add a line to a job's history. Answers False if there is no such job. `by` names who asks."""
     line = {"what": "log", "message": checked_text("message", message)}
     if data is not None:
         line["data"] = data  # type: ignore[assignment]  # to_json raises for other values
     text = to_json("data", line)
     if len(text) > LOG_BYTES:
         raise ValueError(f"message and data must have at most {LOG_BYTES} bytes as JSON, not {len(text)}")
-    args = now_ms(now), checked_name("jid", jid), text
+    args = now_ms(now), checked_name("jid", jid), checked_by(by), text
     return Command(scripts.LOG, args, bool, route=to(jid, is_nothing))
 
 

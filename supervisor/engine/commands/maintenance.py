@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from supervisor.engine.commands.command import Command, now_ms
+from supervisor.engine.commands.command import Command, checked_by, now_ms
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.cron_times import DueCron, parse_due
@@ -67,15 +67,17 @@ def sweep(
     offset: int = 0,
     worker: str | None = None,
     queues: Sequence[str] = (),
+    by: str | None = None,
     now: float | None = None,
 ) -> Command[Swept]:
     """Do maintenance on 200 queues, from `offset` on.
 
     Takes up to `count` (1 to 1,000) jobs from workers lost for longer than the grace (if `takeover`), puts due
     recurrences, and drops what has outlived its retention. The `worker` counts as seen. Its `queues` are not forgotten.
+    `by` names who asks, None for a worker.
     """
     args = now_ms(now), checked_int("count", count, 1, MOST), "1" if takeover else "", offset, worker or ""
-    return Command(scripts.SWEEP, (*args, *queues[:MOST]), _parse_swept)
+    return Command(scripts.SWEEP, (*args, checked_by(by), *queues[:MOST]), _parse_swept)
 
 
 def _parse_swept(reply: list[Any]) -> Swept:

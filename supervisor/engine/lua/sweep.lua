@@ -12,7 +12,8 @@
 -- ARGV[3]   "1" if jobs of lost workers may be taken
 -- ARGV[4]   offset: number of queues to skip; 0, or what the last call returned
 -- ARGV[5]   worker that sweeps, which counts as seen if it numbers its exchanges; "" = none
--- ARGV[6..] queues that this worker serves by name, at most 1,000; they are not forgotten
+-- ARGV[6]   name of the actor; "" = unknown, or a worker's own sweep
+-- ARGV[7..] queues that this worker serves by name, at most 1,000; they are not forgotten
 --
 -- Returns   array: now in ms, how many jobs were taken from their workers, the offset to go on with (0 = all is done,
 --           also the ends of jobs of which dependents had not been told, the results to release, the ends of batches,
@@ -27,6 +28,7 @@
 --- @include queues
 --- @include batches
 --- @include depths
+--- @include acts
 --- @rest
 local count, takeover, offset, worker = tonumber(ARGV[2]), ARGV[3] == "1", tonumber(ARGV[4]), ARGV[5]
 local VISITED = 200 -- 10 ms, while Redis does nothing else
@@ -127,7 +129,7 @@ batches.prune()
 forget_workers()
 forget_days("days", "stats", setting("stats-history"))
 forget_days("histograms", "histogram", setting("histogram-history"))
-if offset == 0 then queues.keep({ unpack(ARGV, 6) }) end
+if offset == 0 then queues.keep({ unpack(ARGV, 7) }) end
 local has_more_ends = edges.last_end() > 0 and kin.propagate_ends()
 batches.evaluate() -- before an idle queue goes into which a callback is put
 -- Done last, because forgetting a queue changes the offsets of those behind it.
@@ -137,5 +139,6 @@ if layout.state ~= "new" then
   note_course("INCRBY", "u32", 0, offset == 0 and 1 or 0, "INCRBY", "i64", 128, waiting,
     "SET", "i64", 192, layout.token or 0)
 end
+if ARGV[6] ~= "" then acts.note(ARGV[6], "sweep", "queue", {}, "", "", swept) end -- of jobs that it took
 commit()
 return { now, swept, more and math.max(offset + passed, 1) or 0, due_crons }
