@@ -12,10 +12,11 @@ from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.commands import leasing
 from supervisor.engine.commands.leasing import Renewal
-from supervisor.web import Loopback, app
+from supervisor.web import Loopback, app, poller
 from supervisor.web.pages.table import BAR, PAGES
 from tests.cli.top.parts import status
 from tests.engine.played import PlayedWorker
+from tests.lengths import SOON_S
 from tests.web.conftest import HOSTILE, tags, words
 
 #: Each page with what it asks for.
@@ -102,6 +103,27 @@ def test_a_supervisor_shows_the_sandbox_of_its_handlers(server, namespace, visit
         text = words(visitor.page(f"/supervisor?worker={worker.name}"))
         assert "Sandbox basic, strict landlock on seccomp unavailable: because" in text
         assert "basic, strict" in words(visitor.page("/supervisors"))
+    worker.close()
+
+
+def test_a_supervisor_that_falls_silent_is_told_so(server, namespace, visitor, monkeypatch):
+    monkeypatch.setattr(poller, "_FRESH_S", 0.0)
+    monkeypatch.setattr(poller, "_SHOWN_S", 0.0)
+    monkeypatch.setattr(poller, "_SOON_S", SOON_S)
+    worker = PlayedWorker(server.url, namespace, lambda _: status())
+    page = f"/supervisor?worker={worker.name}"
+    with worker.listening():
+        assert "processes are busy" in words(visitor.page(page))
+    monkeypatch.setattr(poller, "_PATIENCE_S", 0.01)
+    assert f"Why: worker {worker.name} has not answered in time" in words(visitor.page(page))
+    worker.close()
+
+
+def test_a_supervisor_that_may_still_answer_is_being_asked(server, namespace, visitor, monkeypatch):
+    monkeypatch.setattr(poller, "_PATIENCE_S", 3600.0)
+    worker = PlayedWorker(server.url, namespace).start()
+    shown = visitor.json(f"/supervisors/{worker.name}")
+    assert shown["why"].startswith(f"worker {worker.name} is being asked; it was last seen at")
     worker.close()
 
 

@@ -251,6 +251,11 @@ class Model:
         known = self._supervisors.get(worker)
         return known.status if known else None
 
+    def answer(self, worker: str) -> Status | None:
+        """Return the supervisor's last status, None if it has not answered since."""
+        known = self._supervisors.get(worker)
+        return known.status if known and not known.silent else None
+
     def head(self) -> Totals:
         snapshot = self.snapshot
         queues = list(snapshot.queues.values()) if snapshot else []
@@ -260,7 +265,7 @@ class Model:
         for status in known:
             deaths.update({str(why): int(number(count)) for why, count in _object(status.get("deaths")).items()})
         return Totals(
-            supervisors=len(self._supervisors) + len(self._unheard()),
+            supervisors=len(self._supervisors) + len(self.unheard()),
             silent=sum(each.silent for each in self._supervisors.values()),
             busy=sum(int(number(status.get("busy"))) for status in known),
             processes=sum(int(number(status["processes"].get("now"))) for status in known),
@@ -279,7 +284,7 @@ class Model:
             ),
         )
 
-    def _unheard(self) -> list[str]:
+    def unheard(self) -> list[str]:
         """Return the supervisors that were asked for the first time, and may still answer."""
         return [name for name in (self.snapshot.asked if self.snapshot else ()) if name not in self._supervisors]
 
@@ -367,7 +372,7 @@ class Model:
         """Return the supervisors by name, then the workers that cannot be steered from here."""
         rows = [self._supervisor_row(name, known) for name, known in sorted(self._supervisors.items())]
         others = [worker for worker in (self.snapshot.workers if self.snapshot else ()) if self._is_other(worker)]
-        unheard = self._unheard()
+        unheard = self.unheard()
         return rows + [
             _other_row(worker, "asked" if worker.name in unheard else "client")
             for worker in sorted(others, key=lambda worker: worker.name)

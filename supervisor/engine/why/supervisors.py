@@ -26,29 +26,32 @@ _FACTS: Final = (
 )  # fmt: skip
 
 
-def conclude_worker(held: WorkerJobs, answer: Any, *, is_asked: bool = True) -> Why:
+def conclude_worker(held: WorkerJobs, answer: Any, *, is_asked: bool = True, may_answer: bool = False) -> Why:
     """Return all that is wrong with a worker, the gravest first, or that it serves.
 
-    `answer`: its status, None if it has not answered. `is_asked`: it takes questions, as supervisors do.
+    `answer`: its status, None if it has not answered. `is_asked`: it takes questions, as supervisors do. `may_answer`:
+    it still has time to answer.
     """
     facts: dict[str, Any] = {"worker": held.name, "running": len(held.running), "stalled": len(held.stalled)}
     if held.seen_unix is not None:
         facts["seen_unix"] = held.seen_unix
     if not isinstance(answer, Mapping) or "processes" not in answer:
-        return Why(*_silent(held, is_asked), facts)
+        return Why(*_silent(held, is_asked, may_answer), facts)
     facts |= {name: answer[name] for name in _FACTS if answer.get(name) is not None}
     found = [reason for rule in _RULES if (reason := rule(answer)) is not None]
     found = found or [_serves(answer)]
     return Why(found[0][0], f"worker {held.name} {'; it '.join(words for _, words in found)}", facts)
 
 
-def _silent(held: WorkerJobs, is_asked: bool) -> Reason:
+def _silent(held: WorkerJobs, is_asked: bool, may_answer: bool) -> Reason:
     if held.seen_unix is None:
         return "no-worker", f"there is no worker {held.name}: it has left, or was never there"
     holds = f"it was last seen at {moment(held.seen_unix)}, and holds {counted(len(held.running), 'job')}"
     lost = f", beside {len(held.stalled):,} whose leases have ended" if held.stalled else ""
     if not is_asked:
         return "unasked", f"worker {held.name} takes no questions, as supervisors do; {holds}{lost}"
+    if may_answer:
+        return "worker-asked", f"worker {held.name} is being asked; {holds}{lost}"
     return "worker-silent", f"worker {held.name} has not answered in time; {holds}{lost}"
 
 

@@ -78,9 +78,10 @@ async def read_supervisor(site: Site, asked: Parameters) -> dict[str, Any]:
         raise Missing(f"there is no supervisor {name}")
     status, seen = model.status(name) or {}, model.snapshot
     is_asked = seen is not None and (name in seen.status or name in seen.asked)
+    why = conclude_worker(held, model.answer(name), is_asked=is_asked, may_answer=name in model.unheard())
     return {
         "worker": name,
-        "why": conclude_worker(held, status or None, is_asked=is_asked).sentence,
+        "why": why.sentence,
         "now": row_dict(row) if row else None,
         "children": [row_dict(child) for child in model.rows(Pane.CHILDREN, name)],
         "status": status,
