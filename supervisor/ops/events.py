@@ -131,6 +131,7 @@ class Events:
         self._dropped_count = 0
         self._dropped_bytes = 0
         self._dropped_before = 0  # those that a log.dropped line has reported
+        self.dropped_at: float | None = None  # the last one (monotonic s)
         self.counts = dict.fromkeys(EVENTS, 0)  # events so far, whatever the level
 
     def set_worker(self, worker: str) -> None:
@@ -180,6 +181,7 @@ class Events:
         if self._dropped_count or self._bytes + len(line) > BUFFER_BYTES:
             self._dropped_count += 1
             self._dropped_bytes += len(line)
+            self.dropped_at = clock.monotonic()
             return
         self._lines.append(line)
         self._bytes += len(line)
@@ -228,6 +230,7 @@ class Events:
         except OSError:  # EPIPE, EIO, ENOSPC …: the lines are lost, and there is no other place to report it
             self._dropped_count += len(self._lines)
             self._dropped_bytes += self._bytes
+            self.dropped_at = clock.monotonic()
             self._lines.clear()
             self._bytes = 0
         self._write_at_bytes = self._bytes + WRITE_BYTES

@@ -17,7 +17,7 @@ Status = Mapping[str, Any]
 
 #: As for the alert LeaseholdLoopSlow.
 _SLOW_TURN_S: Final = 1.0
-#: A lost connection is told for so long.
+#: A lost connection and dropped lines are told for so long.
 _LATELY_S: Final = 3600.0
 _ENDING: Final = frozenset({"draining", "interrupting", "killing", "leaving"})
 #: Fields of a status that are shown as facts.
@@ -82,10 +82,14 @@ def _refused_code(status: Status) -> Reason | None:
     )
 
 
+def _was_lately(ago_s: float | None) -> bool:
+    return ago_s is not None and ago_s <= _LATELY_S
+
+
 def _lost_redis(status: Status) -> Reason | None:
     redis = status.get("redis", {})
     lost = redis.get("lost")
-    if not lost or lost["ago_s"] > _LATELY_S:
+    if not lost or not _was_lately(lost["ago_s"]):
         return None
     return "redis-cut", (
         f"has lost its connection to Redis {counted(redis.get('reconnects', 0), 'time')} since it began, the last time"
@@ -110,19 +114,14 @@ def _slow_loop(status: Status) -> Reason | None:
     )
 
 
-def _lines_of(child: Status) -> int:
-    return child.get("lines_dropped") or 0
-
-
 def _lines_dropped(status: Status) -> Reason | None:
     log = status.get("log", {})
     words = []
-    if log.get("dropped"):
+    if _was_lately(log.get("dropped_ago_s")):
         words.append(f"has dropped {counted(log['dropped'], 'line')} of its log, whose reader is too slow")
-    if log.get("printed_dropped"):
-        loud: Status = max(status.get("children", ()), key=_lines_of, default={})
-        has_one = _lines_of(loud) and loud.get("jid")
-        by = f", most lately of job {loud['jid']} ({loud['klass']})" if has_one else ""
+    last = log.get("printed_last") or {}
+    if _was_lately(last.get("ago_s")):
+        by = f", most lately of job {last['jid']} ({last['klass']})" if last.get("jid") else ""
         words.append(f"has left out {counted(log['printed_dropped'], 'line')} that jobs have printed{by}")
     return ("log-dropped", "; it ".join(words)) if words else None
 

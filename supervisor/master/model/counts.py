@@ -100,6 +100,8 @@ class MasterCounts:
         self.swept = 0  # jobs of lost workers
         self.link_lost: tuple[float, str] | None = None  # when the last connection to Redis was lost (monotonic s), why
         self.lines_dropped = 0  # printed lines that were too many for the log, of children that are closed
+        #: When printed lines were too many for the log last (monotonic s), and jid and klass of their job, if known.
+        self.lines_dropped_last: tuple[float, str | None, str | None] | None = None
         self._turns = (0.0, 0.0)  # the longest turn of the previous window and of this one
         self._window_until_at = 0.0
 

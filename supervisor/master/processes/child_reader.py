@@ -68,7 +68,12 @@ class ChildReader:
         """Read the output. Pause a child that prints too much, and longer if others do so too."""
         self._read_talk(child)  # outcomes that came before these lines
         output = child.output
+        dropped = output.dropped
         output.read()
+        if output.dropped > dropped:
+            held = child.printing if child.shared is None else None
+            job = (held.lease.jid, held.lease.klass) if held else (None, None)
+            self._counts.lines_dropped_last = (clock.monotonic(), *job)
         if output.untold_at < math.inf:
             self._report_dropped_at[child] = output.untold_at
             self._run_at(output.untold_at)

@@ -46,13 +46,21 @@ class JobStatus:
         return {
             "exchange_ms": None if recent_s is None else round(recent_s * 1000, 3),
             "reconnects": self._events.counts["redis.connected"],
-            "lost": lost and {"ago_s": round(clock.monotonic() - lost[0], 3), "message": lost[1]},
+            "lost": lost and {"ago_s": _ago_s(lost[0]), "message": lost[1]},
         }
 
     def log(self, children: Iterable[ChildHandle]) -> dict[str, Any]:
-        """How many lines of the log nobody has read, and how many printed ones were more than the log takes."""
+        """How many lines of the log nobody has read, and how many printed ones were more than the log takes, and when
+        that was last.
+        """
         printed = self._counts.lines_dropped + sum(child.output.dropped for child in children)
-        return {"dropped": self._events.dropped, "printed_dropped": printed}
+        unread_at, last = self._events.dropped_at, self._counts.lines_dropped_last
+        return {
+            "dropped": self._events.dropped,
+            "dropped_ago_s": None if unread_at is None else _ago_s(unread_at),
+            "printed_dropped": printed,
+            "printed_last": last and {"ago_s": _ago_s(last[0]), "jid": last[1], "klass": last[2]},
+        }
 
     def status(self) -> dict[str, Any]:
         return {
@@ -121,6 +129,10 @@ class Status:
         }
 
 
+def _ago_s(at: float) -> float:
+    return round(clock.monotonic() - at, 3)
+
+
 def _child_status(child: ChildHandle) -> dict[str, Any]:
     stop_reason = child.why_killed or child.stop_reason
     kill_at = child.end_plan.kill_at
@@ -136,7 +148,6 @@ def _child_status(child: ChildHandle) -> dict[str, Any]:
         "jobs": len(child.runs),
         "ahead": len(child.sent) - len(child.runs),
         "ends": child.retire_reason,
-        "lines_dropped": child.output.dropped,
     }
 
 

@@ -15,7 +15,7 @@ SERVING = {
 }  # fmt: skip
 RELOAD = {"at_unix": 1_000_000.0, "by": "SIGHUP", "outcome": "failed", "message": "SyntaxError", "traceback": "t"}
 LOST = {"exchange_ms": 0.3, "reconnects": 4, "lost": {"ago_s": 7.0, "message": "closed by the server"}}
-LOUD = [{"jid": "quiet", "klass": "k", "lines_dropped": 0}, {"jid": "loud", "klass": "burst", "lines_dropped": 9}]
+LOUD = {"printed_dropped": 9, "printed_last": {"ago_s": 7.0, "jid": "loud", "klass": "burst"}}
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,12 @@ LOUD = [{"jid": "quiet", "klass": "k", "lines_dropped": 0}, {"jid": "loud", "kla
         ),
         ({"redis": {"exchange_ms": 312.0}}, "redis-slow", "gets the answers of Redis only after 312 ms"),
         ({"longest_turn_s": 1.5}, "loop-slow", "took 1.5 s for a turn of its loop in the last minute"),
-        ({"log": {"dropped": 3}}, "log-dropped", "has dropped 3 lines of its log, whose reader is too slow"),
         (
-            {"log": {"printed_dropped": 9}, "children": LOUD}, "log-dropped",
+            {"log": {"dropped": 3, "dropped_ago_s": 7.0}}, "log-dropped",
+            "has dropped 3 lines of its log, whose reader is too slow",
+        ),
+        (
+            {"log": LOUD}, "log-dropped",
             "has left out 9 lines that jobs have printed, most lately of job loud (burst)",
         ),
     ],
@@ -58,6 +61,8 @@ def test_all_that_is_wrong_is_told_the_gravest_first():
 def test_loss_of_long_ago_and_status_of_an_older_release_are_no_trouble():
     lost = {**LOST, "lost": {"ago_s": 7200.0, "message": "m"}}
     assert conclude_worker(HELD, {**SERVING, "redis": lost}).reason == "serving"
+    log = {"dropped": 1, "dropped_ago_s": 7200.0, "printed_dropped": 1, "printed_last": {"ago_s": 7200.0}}
+    assert conclude_worker(HELD, {**SERVING, "log": log}).reason == "serving"
     old = {name: SERVING[name] for name in ("state", "busy", "processes", "queues")}
     assert conclude_worker(HELD, old).reason == "serving"
 

@@ -9,6 +9,8 @@ import pytest
 from supervised import quantiles
 from watched import FULL
 
+from tests.lengths import SOON_S
+
 FLOOD_BYTES = (1024 if FULL else 10) * 2**20
 
 BOTH = pytest.mark.parametrize("jobs_per_child", [1, 0])
@@ -44,6 +46,9 @@ def test_a_flood_of_output_keeps_its_end_and_spares_the_log(stage):
     assert output.rstrip("\n").endswith("written in C\nan open line")
     assert f"line 49999 of {jid}" in output
     assert len(pool.find("job.printed")) < 5000
+    [worker] = stage.client.workers()
+    said = stage.client.why_worker(worker.name, timeout=SOON_S).sentence
+    assert f"lines that jobs have printed, most lately of job {jid} (bad.print_then_die)" in said
     assert pool.drain() == 0
     stage.assert_nothing_left()
 
