@@ -106,6 +106,27 @@ def test_a_supervisor_shows_the_sandbox_of_its_handlers(server, namespace, visit
     worker.close()
 
 
+@pytest.mark.parametrize(
+    ("path", "rows"),
+    [
+        ("/queues?containing=mai", "queues"),
+        ("/lanes?queue=mail&containing=acm", "lanes"),
+        ("/tags?offset=1", "tags"),
+        ("/batches?offset=1", "batches"),
+        ("/audit?offset=1&subject=quiet", "acts"),
+        ("/overview?over=month", "course"),
+    ],
+)
+def test_foot_links_export_what_the_page_shows(filled, visitor, path, rows):
+    links = [each["href"] for tag, each in tags(visitor.page(path)) if tag == "a" and "format=" in each["href"]]
+    as_json, as_csv = (visitor.get(link) for link in links)
+    name, _, query = path.partition("?")
+    shown = visitor.json(f"/lanes/mail?{query}" if name == "/lanes" else path)[rows]
+    assert as_json.json()[rows] == shown != visitor.json("/lanes/mail" if name == "/lanes" else name)[rows]
+    if rows != "course":  # the table of the overview is another one
+        assert len(as_csv.text.split()) >= len(shown) and bool(as_csv.text.strip()) == bool(shown)
+
+
 def test_a_supervisor_that_falls_silent_is_told_so(server, namespace, visitor, monkeypatch):
     monkeypatch.setattr(poller, "_FRESH_S", 0.0)
     monkeypatch.setattr(poller, "_SHOWN_S", 0.0)
