@@ -14,7 +14,7 @@ from supervisor.engine.commands import leasing
 from supervisor.engine.commands.leasing import Renewal
 from supervisor.web import Loopback, app, poller
 from supervisor.web.pages.table import BAR, PAGES
-from tests.cli.top.parts import status
+from tests.cli.top.parts import child, status
 from tests.engine.played import PlayedWorker
 from tests.lengths import SOON_S
 from tests.web.conftest import HOSTILE, tags, words
@@ -125,6 +125,22 @@ def test_foot_links_export_what_the_page_shows(filled, visitor, path, rows):
     assert as_json.json()[rows] == shown != visitor.json("/lanes/mail" if name == "/lanes" else name)[rows]
     if rows != "course":  # the table of the overview is another one
         assert len(as_csv.text.split()) >= len(shown) and bool(as_csv.text.strip()) == bool(shown)
+
+
+def test_looks_at_a_busy_queue_and_its_job_ask_a_supervisor_once(server, namespace, jobs, visitor, monkeypatch):
+    monkeypatch.setattr(poller, "_FRESH_S", 3600.0)
+    monkeypatch.setattr(poller, "_SHOWN_S", 3600.0)
+    monkeypatch.setattr(poller, "_SOON_S", SOON_S)
+    busy = status(children=[child(n, "k", 1.0) for n in range(4)])
+    worker = PlayedWorker(server.url, namespace, lambda _: busy)
+    jobs.queue("q").put("k", jid="j")
+    with worker.listening():
+        visitor.page(f"/supervisor?worker={worker.name}")
+        for _ in range(5):
+            for path in ("/queue?queue=q", "/job?jid=j"):
+                assert f"all 4 children of worker {worker.name} are busy" in words(visitor.page(path))
+    worker.close()
+    assert len(worker.asked) == 1
 
 
 def test_a_supervisor_that_falls_silent_is_told_so(server, namespace, visitor, monkeypatch):

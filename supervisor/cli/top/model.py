@@ -256,6 +256,10 @@ class Model:
         known = self._supervisors.get(worker)
         return known.status if known and not known.silent else None
 
+    def answers(self, workers: Iterable[str]) -> dict[str, Status | None]:
+        """Return the answers of those that have answered, and None for those that have not in time."""
+        return {name: self.answer(name) for name in workers if name in self._supervisors}
+
     def head(self) -> Totals:
         snapshot = self.snapshot
         queues = list(snapshot.queues.values()) if snapshot else []

@@ -3,8 +3,9 @@
 from typing import Any, Final
 
 from supervisor.cli.lib.shown import as_dict, missed_words, recurring_dict, rhythm_words, state_words
+from supervisor.engine.commands import facts
 from supervisor.engine.model.recurring import next_times
-from supervisor.web.pages import kin
+from supervisor.web.pages import kin, why
 from supervisor.web.pages.page import Missing, Parameter, Parameters, Site, WebPage, required
 
 #: Data and results up to this size are shown.
@@ -24,7 +25,7 @@ async def read(site: Site, asked: Parameters) -> dict[str, Any]:
         return {
             "job": shown,
             "words": state_words(job),
-            "why": (await client.why(jid)).sentence,
+            "why": (await why.shared(site, facts.of_job, jid)).sentence,
             "kin": await kin.read(client, job),
             "history": job.history,
             "is_live": job.state not in ("complete", "failed"),

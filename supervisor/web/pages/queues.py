@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from supervisor.cli.lib.shown import pause_words
 from supervisor.cli.top.model import Pane
 from supervisor.engine.client.async_calls import calls_of
-from supervisor.engine.commands import lanes
+from supervisor.engine.commands import facts, lanes
+from supervisor.web.pages import why
 from supervisor.web.pages.overview import row_dict
 from supervisor.web.pages.page import Missing, Parameter, Parameters, Site, WebPage, required
 
@@ -30,7 +31,7 @@ async def read_one(site: Site, asked: Parameters) -> dict[str, Any]:
     row = next((row for row in model.rows(Pane.QUEUES, None) if row.key == queue.name), None)
     return {
         "queue": queue.name,
-        "why": (await queue.why()).sentence,
+        "why": (await why.shared(site, facts.of_queue, queue.name)).sentence,
         "counts": asdict(counts),
         "paused": pause_words(counts) if counts.paused else None,
         "now": row_dict(row) if row else None,
