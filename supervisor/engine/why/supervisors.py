@@ -19,6 +19,8 @@ Status = Mapping[str, Any]
 _SLOW_TURN_S: Final = 1.0
 #: A lost connection and dropped lines are told for so long.
 _LATELY_S: Final = 3600.0
+#: Shards that are named.
+_NAMED: Final = 5
 _ENDING: Final = frozenset({"draining", "interrupting", "killing", "leaving"})
 #: Fields of a status that are shown as facts.
 _FACTS: Final = (
@@ -82,6 +84,17 @@ def _refused_code(status: Status) -> Reason | None:
     )
 
 
+def _without_shards(status: Status) -> Reason | None:
+    redis = status.get("redis", {})
+    away = redis.get("shards_away")
+    if not away:
+        return None
+    of_all = f"; it goes on with the other {redis['shards'] - len(away)}" if redis["shards"] > len(away) else ""
+    numbers = ", ".join(map(str, away[:_NAMED]))
+    more = f" and {len(away) - _NAMED} more" if len(away) > _NAMED else ""
+    return "redis-away", f"does not reach {'shard' if len(away) == 1 else 'shards'} {numbers}{more} of Redis{of_all}"
+
+
 def _was_lately(ago_s: float | None) -> bool:
     return ago_s is not None and ago_s <= _LATELY_S
 
@@ -91,9 +104,11 @@ def _lost_redis(status: Status) -> Reason | None:
     lost = redis.get("lost")
     if not lost or not _was_lately(lost["ago_s"]):
         return None
+    reconnects = redis.get("reconnects")  # one that is away has not come back, and counts no time
+    often = f" {counted(reconnects, 'time')} since it began, the last time" if reconnects else ""
     return "redis-cut", (
-        f"has lost its connection to Redis {counted(redis.get('reconnects', 0), 'time')} since it began, the last time"
-        f" {lost['ago_s']:.0f} s ago: {lost['message']}; leasehold doctor looks for what cuts connections"
+        f"has lost its connection to Redis{often} {lost['ago_s']:.0f} s ago: {lost['message']}; leasehold doctor looks"
+        " for what cuts connections"
     )
 
 
@@ -127,7 +142,7 @@ def _lines_dropped(status: Status) -> Reason | None:
 
 
 _RULES: Final[tuple[Callable[[Status], Reason | None], ...]] = (
-    _ends, _starts_none, _refused_code, _lost_redis, _slow_redis, _slow_loop, _lines_dropped,
+    _ends, _starts_none, _refused_code, _without_shards, _lost_redis, _slow_redis, _slow_loop, _lines_dropped,
 )  # fmt: skip
 
 

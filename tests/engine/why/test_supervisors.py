@@ -34,6 +34,11 @@ LOUD = {"printed_dropped": 9, "printed_last": {"ago_s": 7.0, "jid": "loud", "kla
             {"redis": LOST}, "redis-cut",
             "has lost its connection to Redis 4 times since it began, the last time 7 s ago: closed by the server",
         ),
+        (
+            {"redis": {**LOST, "reconnects": 0, "shards": 16, "shards_away": [3, 7]}}, "redis-away",
+            "does not reach shards 3, 7 of Redis; it goes on with the other 14; it has lost its connection to Redis 7",
+        ),
+        ({"redis": {"shards": 1, "shards_away": [0]}}, "redis-away", "worker w-1 does not reach shard 0 of Redis"),
         ({"redis": {"exchange_ms": 312.0}}, "redis-slow", "gets the answers of Redis only after 312 ms"),
         ({"longest_turn_s": 1.5}, "loop-slow", "took 1.5 s for a turn of its loop in the last minute"),
         (
