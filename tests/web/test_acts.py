@@ -108,7 +108,8 @@ def test_every_act_is_recorded_with_the_login(filled, operator):
 UNRECORDED = {"put", "wait", "start_bulk", "stop_bulk"}
 RECORDED = {
     "bulk": {"do": "cancel", "queue": "mail"}, "marked": {"do": "cancel", "jids": ["second"]},
-    "deregister": {"worker": "w-1"}, "delete_lane": {"queue": "mail", "lane": "acme", "confirm": "acme"},
+    "deregister": {"worker": "w-1", "confirm": "w-1"},
+    "delete_lane": {"queue": "mail", "lane": "acme", "confirm": "acme"},
     "depend": {"jid": "child", "jids": ["second"]}, "undepend": {"jid": "child", "jids": ["first"]},
     "forget_queue": {"queue": "empty"}, "limit": {"key": "new", "running": 3}, "release": {"jid": "runs"},
     "recur": {"queue": "mail", "klass": "k", "every": 60}, "update_recurrence": {"jid": "daily", "klass": "k"},
@@ -160,7 +161,7 @@ def test_the_record_has_a_line_of_each_act(filled, operator, act):
         ("delete_queue", {"queue": "mail", "confirm": "mail"}, lambda jobs: "mail" not in jobs.queues()),
         ("delete_lane", {"queue": "mail", "lane": "acme", "confirm": "acme"}, lambda jobs: jobs.job("first") is None),
         ("log", {"jid": "first", "message": "seen"}, lambda jobs: "seen" in str(jobs.job("first").history)),
-        ("deregister", {"worker": "w-1"}, lambda jobs: jobs.job("runs").state == "waiting"),
+        ("deregister", {"worker": "w-1", "confirm": "w-1"}, lambda jobs: jobs.job("runs").state == "waiting"),
         ("sweep", {}, lambda jobs: jobs.job("runs").state == "running"),
         ("pause_lane", {"queue": "mail", "lane": "acme"}, lambda jobs: jobs.queue("mail").lane("acme").counts().paused),
         ("limit", {"key": "smtp", "running": "4"}, lambda jobs: jobs.limit("smtp").running == 4),
@@ -252,6 +253,14 @@ def test_lane_is_deleted_only_with_its_name(filled, operator):
     answer = ask(operator, act_of("delete_lane"), "operator", {"queue": "mail", "lane": "acme", "confirm": "mail"})
     assert answer.status_code == 400 and "confirm must be the name of the lane, acme" in answer.text
     assert filled.job("first") is not None
+    deletion = ask(operator, act_of("delete_lane"), "operator", {"queue": "mail", "lane": "acme", "confirm": "acme"})
+    assert deletion.json()["words"] == "delete the jobs of lane acme of queue mail"
+
+
+def test_supervisor_is_forgotten_only_with_its_name(filled, operator):
+    answer = ask(operator, act_of("deregister"), "operator", {"worker": "w-1", "confirm": "mail"})
+    assert answer.status_code == 400 and "confirm must be the name of the worker, w-1" in answer.text
+    assert filled.job("runs").state == "running"
 
 
 def test_the_record_of_acts_has_a_page(filled, operator):

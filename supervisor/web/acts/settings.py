@@ -53,7 +53,7 @@ async def _delete(call: ActCall, kind: str, lane: str | None) -> dict[str, Any]:
     act = await call.bulk.follow(
         call.client,
         call.visitor,
-        f"delete the jobs of {kind} {name}",
+        f"delete the jobs of {kind} {name}" if lane is None else f"delete the jobs of lane {lane} of queue {queue}",
         lambda told: deleting.delete(queue, lane, "stop" if stop else "finish", calls.clock, calls.actor, told),
         ended,
         Deleted.of_all,

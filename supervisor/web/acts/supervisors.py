@@ -9,6 +9,7 @@ from supervisor.web.acts.act import ActCall, Do, Field, WebAct
 from supervisor.web.pages.page import BadParameter
 
 _WORKER: Final = Field("worker", "its name", is_required=True)
+_CONFIRM: Final = Field("confirm", "its name again", is_required=True)
 _TIMEOUT_S: Final = 5.0
 #: New code may take long to load.
 _RELOAD_S: Final = 30.0
@@ -54,8 +55,14 @@ async def serve(call: ActCall) -> dict[str, Any]:
 
 
 async def deregister(call: ActCall) -> dict[str, Any]:
-    """Forget a worker. Its jobs go to the front of their queues; a supervisor that lives stops them, and goes on."""
-    return {"handed_back": await call.client.deregister(call.fields["worker"])}
+    """Forget a worker. Its jobs go to the front of their queues; a supervisor that lives stops them, and goes on.
+
+    `confirm` repeats its name.
+    """
+    worker, confirm = call.fields["worker"], call.fields["confirm"]
+    if confirm != worker:
+        raise BadParameter(f"confirm must be the name of the worker, {worker}, not {confirm!r:.100}")
+    return {"handed_back": await call.client.deregister(worker)}
 
 
 async def sweep(call: ActCall) -> dict[str, Any]:
@@ -98,7 +105,7 @@ ACTS: Final = (
          Field("order", "strict, round-robin, random or weighted")),
         page=("supervisor", "worker"),
     ),
-    WebAct("deregister", "/supervisors/{worker}/deregister", deregister, (_WORKER,), page=("supervisors",)),
+    WebAct("deregister", "/supervisors/{worker}/deregister", deregister, (_WORKER, _CONFIRM), page=("supervisors",)),
     WebAct("sweep", "/sweep", sweep, page=("supervisors",)),
     WebAct("stacks_supervisor", "/supervisors/{worker}/stacks", stacks, (_WORKER,), shows="stacks"),
 )  # fmt: skip
