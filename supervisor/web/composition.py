@@ -1,8 +1,9 @@
 """Puts the page and its API together. Runs in the process of `leasehold web`, or in an ASGI application."""
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -30,7 +31,7 @@ from supervisor.web.event_hub import EventHub
 from supervisor.web.export import as_csv
 from supervisor.web.forms import FormKeys, read_form, read_json
 from supervisor.web.hiding import Hiding
-from supervisor.web.job_export import FORMATS, JobExports
+from supervisor.web.job_export import FORMATS, ExportResponse, JobExports
 from supervisor.web.login import base
 from supervisor.web.openapi import document
 from supervisor.web.packing import packed
@@ -212,7 +213,7 @@ class _Website:
     async def _events(self, request: Request) -> Response:
         if self._hub.is_full:
             raise HTTPException(429, "too many listen to events already")
-        chunks = self._hub.stream(lambda: self._auth.visitor(request) is not None)
+        chunks = self._hub.stream(partial(self._may_look, request))
         first = await anext(chunks)  # a browser says that it listens once the answer begins
         return StreamingResponse(_joined(first, chunks), media_type="text/event-stream")
 
@@ -221,15 +222,21 @@ class _Website:
         form = asked.pop("format", "csv")
         if form not in FORMATS:
             raise HTTPException(400, f"format must be one of {', '.join(FORMATS)}")
+        headers = {"Content-Disposition": f'attachment; filename="jobs.{form}"'}
         if self._exports.is_full:
             raise HTTPException(429, "too many exports are under way already")
         try:
-            chunks = self._exports.chunks(choice_of(asked), form)
+            choice = choice_of(asked)
+            if request.method == "HEAD":
+                return Response(media_type=FORMATS[form], headers=headers)
+            chunks = self._exports.chunks(choice, form, partial(self._may_look, request))
             first = await anext(chunks)
         except (BadParameter, TypeError, ValueError, LeaseholdError) as error:
             raise _status_of(error) from error
-        headers = {"Content-Disposition": f'attachment; filename="jobs.{form}"'}
-        return StreamingResponse(_joined(first, chunks), media_type=FORMATS[form], headers=headers)
+        return ExportResponse(_joined(first, chunks), media_type=FORMATS[form], headers=headers)
+
+    def _may_look(self, request: Request) -> bool:
+        return self._auth.visitor(request) is not None
 
     # acts
 
@@ -306,10 +313,11 @@ class _Website:
         return self._html(request, "error", {"status": status, "sentence": sentence}, status)
 
 
-async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for chunk in rest:
-        yield chunk
+async def _joined(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    async with aclosing(rest):
+        yield first
+        async for chunk in rest:
+            yield chunk
 
 
 def _path(api: str) -> str:

@@ -4,7 +4,7 @@ Must not keep events: the jobs' histories have the earlier ones.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,7 +52,7 @@ class EventHub:
         """Return True if no further tab may listen."""
         return len(self._listeners) >= MOST_LISTENERS
 
-    async def stream(self, may_look: Callable[[], bool]) -> AsyncIterator[bytes]:
+    async def stream(self, may_look: Callable[[], bool]) -> AsyncGenerator[bytes]:
         """Yield events in the format of server-sent events, until the hub is closed or Redis is away.
 
         It ends as well once the visitor may no longer look: before the next event, or within 15 s. All that happens

@@ -3,9 +3,13 @@
 A step is two calls to Redis of some milliseconds, so that pages and jobs go on meanwhile. Must not keep the rows.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Send
 
 from supervisor import clock
 from supervisor.engine.client.async_calls import calls_of
@@ -24,6 +28,30 @@ FORMATS: Final = {"csv": "text/csv", "jsonl": "application/jsonl"}
 MOST_AT_ONCE: Final = 4
 #: Jobs of a step. Other answers wait while their rows are written.
 _STEP: Final = 200
+#: A visitor takes each step within this time, or makes room for others.
+_SEND_S: Final = 60.0
+
+
+class Forbidden(Exception):
+    """The visitor may no longer look."""
+
+
+class ExportResponse(StreamingResponse):
+    """Streams an export. A visitor who takes no more of it loses the connection."""
+
+    body_iterator: AsyncGenerator[bytes]
+
+    async def stream_response(self, send: Send) -> None:
+        """Send all chunks. Raises TimeoutError if one is not taken in time, and Forbidden after a logout."""
+
+        async def send_soon(message: Message) -> None:
+            async with asyncio.timeout(_SEND_S):
+                await send(message)
+
+        try:
+            await super().stream_response(send_soon)
+        finally:
+            await self.body_iterator.aclose()
 
 
 class JobExports:
@@ -39,11 +67,11 @@ class JobExports:
         """Return True if no further export may begin."""
         return self._under_way >= MOST_AT_ONCE
 
-    async def chunks(self, choice: choices.Choice, form: str) -> AsyncIterator[bytes]:
+    async def chunks(self, choice: choices.Choice, form: str, may_look: Callable[[], bool]) -> AsyncGenerator[bytes]:
         """Yield an export, the headings of a table first. It has no job that is put after it has begun.
 
-        Jobs come in the order in which they move on, so that none is left out. One that moves on meanwhile may come
-        twice. Raises LeaseholdError if Redis is away.
+        Jobs come in the order in which they move on, so that few are left out. One that moves on meanwhile may come
+        twice. Raises LeaseholdError if Redis is away, and Forbidden once the visitor may no longer look.
         """
         latest_unix = min(clock.unix(), choice.last_put_unix or clock.unix())
         choice, cursor = replace(choice, last_put_unix=latest_unix), None
@@ -51,6 +79,8 @@ class JobExports:
         self._under_way += 1
         try:
             while True:
+                if not may_look():
+                    raise Forbidden
                 step = await calls_of(self._client).call(choices.find, choice, cursor, _STEP)
                 yield head + self._written(await self._rows(list(step.states)), form)
                 cursor, head = step.cursor, b""

@@ -10,11 +10,15 @@ from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.commands.choices import Choice
 from supervisor.web import Tokens
 from supervisor.web.hiding import HIDDEN, Hiding
-from supervisor.web.job_export import MOST_AT_ONCE, JobExports
+from supervisor.web.job_export import MOST_AT_ONCE, ExportResponse, Forbidden, JobExports
 from supervisor.web.pages.jobs import COLUMNS
 from tests.web.conftest import LINES, bearer, tags
 
 MANY = 450  # more than two steps
+
+
+def always():
+    return True
 
 
 @pytest.fixture
@@ -78,7 +82,7 @@ def test_exports_at_once_have_a_bound(many, server, namespace):
     async def play():
         async with AsyncClient(server.url, namespace) as client:
             exports = JobExports(client, Hiding())
-            chunks = [exports.chunks(Choice(), "csv") for _ in range(MOST_AT_ONCE)]
+            chunks = [exports.chunks(Choice(), "csv", always) for _ in range(MOST_AT_ONCE)]
             for each in chunks:
                 await anext(each)
             assert exports.is_full
@@ -90,6 +94,47 @@ def test_exports_at_once_have_a_bound(many, server, namespace):
     asyncio.run(play())
 
 
+def test_export_ends_with_the_session(many, server, namespace):
+    async def play():
+        async with AsyncClient(server.url, namespace) as client:
+            exports = JobExports(client, Hiding())
+            sessions = iter([True, True, False])
+            chunks = exports.chunks(Choice("mail"), "jsonl", lambda: next(sessions))
+            assert await anext(chunks) and await anext(chunks)
+            with pytest.raises(Forbidden):
+                await anext(chunks)
+            assert next(sessions, None) is None
+
+    asyncio.run(play())
+
+
+def test_viewer_who_takes_no_more_makes_room(many, server, namespace, monkeypatch):
+    monkeypatch.setattr("supervisor.web.job_export._SEND_S", 0.01)
+    monkeypatch.setattr("supervisor.web.job_export.MOST_AT_ONCE", 1)
+
+    async def paused(_message):
+        await asyncio.Event().wait()
+
+    async def play():
+        async with AsyncClient(server.url, namespace) as client:
+            exports = JobExports(client, Hiding())
+            chunks = exports.chunks(Choice("mail"), "jsonl", always)
+            await anext(chunks)
+            assert exports.is_full
+            with pytest.raises(TimeoutError):
+                await ExportResponse(chunks).stream_response(paused)
+            assert not exports.is_full
+
+    asyncio.run(play())
+
+
+def test_question_for_headers_begins_no_export(many, visitor, monkeypatch):
+    monkeypatch.setattr(JobExports, "chunks", None)
+    answer = visitor.http.head("/api/v1/export?format=jsonl")
+    assert answer.status_code == 200 and answer.headers["content-type"] == "application/jsonl"
+    assert visitor.http.head("/api/v1/export?state=lost").status_code == 400
+
+
 def test_full_server_refuses_further_exports(many, visitor, monkeypatch):
     monkeypatch.setattr("supervisor.web.job_export.MOST_AT_ONCE", 0)
     assert visitor.refused("/export", 429) == "too many exports are under way already"
@@ -99,7 +144,7 @@ def test_jobs_that_are_put_meanwhile_do_not_prolong_an_export(many, server, name
     async def play():
         found = []
         async with AsyncClient(server.url, namespace) as client:
-            async for chunk in JobExports(client, Hiding()).chunks(Choice("mail"), "jsonl"):
+            async for chunk in JobExports(client, Hiding()).chunks(Choice("mail"), "jsonl", always):
                 found += [json.loads(line)["jid"] for line in chunk.splitlines()]
                 await asyncio.sleep(0.01)  # later by the clock of the export's beginning
                 await client.queue("mail").put_many({"klass": "k", "jid": f"new-{len(found)}-{n}"} for n in range(200))
