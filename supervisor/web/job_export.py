@@ -70,8 +70,9 @@ class JobExports:
     async def chunks(self, choice: choices.Choice, form: str, may_look: Callable[[], bool]) -> AsyncGenerator[bytes]:
         """Yield an export, the headings of a table first. It has no job that is put after it has begun.
 
-        Jobs come in the order in which they move on, so that few are left out. One that moves on meanwhile may come
-        twice. Raises LeaseholdError if Redis is away, and Forbidden once the visitor may no longer look.
+        Jobs come in the order in which they move on, so that one that moves on meanwhile is not left out, but may come
+        twice. One that goes back, or begins a new stage, may be left out. Raises LeaseholdError if Redis is away, and
+        Forbidden once the visitor may no longer look.
         """
         latest_unix = min(clock.unix(), choice.last_put_unix or clock.unix())
         choice, cursor = replace(choice, last_put_unix=latest_unix), None
