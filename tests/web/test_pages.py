@@ -10,8 +10,9 @@ from starlette.testclient import TestClient
 
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_calls import calls_of
-from supervisor.engine.commands import leasing
+from supervisor.engine.commands import dividing, leasing
 from supervisor.engine.commands.leasing import Renewal
+from supervisor.engine.model.keys import Namespace
 from supervisor.web import Loopback, app, poller
 from supervisor.web.pages.table import BAR, PAGES
 from tests.cli.top.parts import child, status
@@ -125,6 +126,23 @@ def test_foot_links_export_what_the_page_shows(filled, visitor, path, rows):
     assert as_json.json()[rows] == shown != visitor.json("/lanes/mail" if name == "/lanes" else name)[rows]
     if rows != "course":  # the table of the overview is another one
         assert len(as_csv.text.split()) >= len(shown) and bool(as_csv.text.strip()) == bool(shown)
+
+
+@pytest.mark.parametrize(("path", "shown"), [("/tags", 100), ("/audit", 100), ("/batches", 50)])
+def test_lists_of_several_shards_lead_no_further(server, namespace, jobs, visitor, monkeypatch, path, shown):
+    command = dividing.divide(2)
+    server.redis.execute_command(*command.wire_with_script(Namespace(namespace).prefix))
+    monkeypatch.setattr("supervisor.engine.commands.routes.MOST", 2 * shown)
+    monkeypatch.setattr("supervisor.web.pages.page.MOST", 2 * shown)
+    many = 2 * shown + 1
+    jobs.queue("q").put_many({"klass": "k", "tags": [f"tag-{n}"]} for n in range(many) if path == "/tags")
+    for n in range(many if path == "/batches" else 0):
+        jobs.batch(f"batch-{n}", description="open").__enter__()
+    for n in range(many if path == "/audit" else 0):
+        jobs.acting_as(f"kim-{n}").limit("smtp", running=n)
+    assert visitor.json(path)["next"] == shown and f"offset={shown}" in visitor.page(path)
+    assert visitor.json(f"{path}?offset={shown}")["next"] is None
+    assert 'rel="next"' not in visitor.page(f"{path}?offset={shown}")
 
 
 def test_looks_at_a_busy_queue_and_its_job_ask_a_supervisor_once(server, namespace, jobs, visitor, monkeypatch):

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any, Final
 
-from supervisor.web.pages.page import Parameter, Parameters, Site, WebPage, number
+from supervisor.web.pages.page import Parameter, Parameters, Site, WebPage, next_offset, number
 
 _SHOWN: Final = 100
 
@@ -12,7 +12,7 @@ async def read(site: Site, asked: Parameters) -> dict[str, Any]:
     """Return 100 acts from `offset` on, the newest first: all, or those on a thing of the name `subject`."""
     offset, subject = number(asked, "offset", 0, 2**53), asked.get("subject") or None
     acts = await site.client.audit(subject, offset, _SHOWN)
-    following = offset + _SHOWN if len(acts) == _SHOWN else None
+    following = next_offset(site, offset, _SHOWN, has_more=len(acts) == _SHOWN)
     return {"acts": [asdict(act) for act in acts], "subject": subject, "offset": offset, "next": following}
 
 

@@ -8,7 +8,7 @@ from supervisor.engine.client.async_calls import calls_of
 from supervisor.engine.commands import batches
 from supervisor.engine.why.batches import conclude_batch
 from supervisor.web.pages.jobs import row
-from supervisor.web.pages.page import Missing, Parameter, Parameters, Site, WebPage, number, required
+from supervisor.web.pages.page import Missing, Parameter, Parameters, Site, WebPage, next_offset, number, required
 
 if TYPE_CHECKING:
     from supervisor.engine.commands.batches import BatchRecord
@@ -20,11 +20,11 @@ async def read_all(site: Site, asked: Parameters) -> dict[str, Any]:
     """Return 50 batches from `offset` on: those that have not ended, then the others, the last ended one first."""
     offset = number(asked, "offset", 0, 2**53)
     counts, found = await site.client.batch_counts(), await site.client.batches(offset, _SHOWN)
-    following = offset + _SHOWN
+    has_more = offset + _SHOWN < counts.running + counts.ended
     return {
         "batches": [_shown(batch) for batch in found],
         "offset": offset,
-        "next": following if following < counts.running + counts.ended else None,
+        "next": next_offset(site, offset, _SHOWN, has_more=has_more),
         **counts._asdict(),
     }
 

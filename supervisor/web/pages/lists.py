@@ -8,7 +8,7 @@ from supervisor.cli.top.model import Pane
 from supervisor.engine.model.recurring import Recurring, next_times
 from supervisor.engine.why.supervisors import conclude_worker
 from supervisor.web.pages.overview import row_dict
-from supervisor.web.pages.page import Missing, Parameter, Parameters, Site, WebPage, number, required
+from supervisor.web.pages.page import Missing, Parameter, Parameters, Site, WebPage, next_offset, number, required
 
 _SHOWN: Final = 100
 _MOST: Final = 1000
@@ -28,7 +28,11 @@ async def read_tags(site: Site, asked: Parameters) -> dict[str, Any]:
     """Return the tags, the most used first."""
     offset = number(asked, "offset", 0, 2**53)
     tags = await site.client.tags(offset, _SHOWN)
-    return {"tags": [{"tag": tag, "jobs": count} for tag, count in tags.items()], "offset": offset}
+    return {
+        "tags": [{"tag": tag, "jobs": count} for tag, count in tags.items()],
+        "offset": offset,
+        "next": next_offset(site, offset, _SHOWN, has_more=len(tags) == _SHOWN),
+    }
 
 
 async def read_recurrences(site: Site, _asked: Parameters) -> dict[str, Any]:

@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from supervisor.engine.client.async_calls import calls_of
+from supervisor.engine.model.bounds import MOST
+
 if TYPE_CHECKING:
     from supervisor.engine.client.async_client import AsyncClient
     from supervisor.web.bulk_acts import BulkActs
@@ -67,6 +70,13 @@ def number(asked: Parameters, name: str, default: int, most: int) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 16 or int(text) > most:
         raise BadParameter(f"{name} must be a whole number from 0 to {most}")
     return int(text)
+
+
+def next_offset(site: Site, offset: int, shown: int, *, has_more: bool) -> int | None:
+    """Return where the next page begins, None behind the last one. Lists of several shards end after 1,000 rows."""
+    following = offset + shown
+    can_follow = calls_of(site.client).shards.is_one or following + shown <= MOST
+    return following if has_more and can_follow else None
 
 
 def required(asked: Parameters, name: str) -> str:
