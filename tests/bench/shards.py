@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from supervisor.engine.client.sync_calls import calls_of
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import dividing, leasing, settling
 from supervisor.engine.model.outcomes import Completed
 from tests import clusters
 from tests.bench.accounts import spent_s
+from tests.bench.calls import calls_of
 
 ROUNDS, BATCH = 7, 64
 #: Shards and primaries of each row.

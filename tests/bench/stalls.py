@@ -76,7 +76,8 @@ class Timed(Client):
         self.took_ms: list[float] = []
         self._measured = server
         calls = calls_of(self)
-        calls.run = self._timed(calls.run)  # type: ignore[method-assign]
+        sender = calls.shards.first if hasattr(calls, "shards") else calls  # that of before sends by itself
+        sender.run = self._timed(sender.run)  # type: ignore[method-assign]
         if hasattr(calls, "put_batches"):  # that of before puts its batches by `run`
             calls.put_batches = self._timed(calls.put_batches)  # type: ignore[method-assign]
 

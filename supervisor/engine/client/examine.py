@@ -31,13 +31,13 @@ _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
 _IN_SCRIPTS: Final = tuple(
     line.strip()
     for line in """
-    BITFIELD K INCRBY u32 0 1
-    DEL K | EXISTS K | GET K | GETRANGE K 0 1 | HDEL K f | HEXISTS K f | HGET K f | HGETALL K | HKEYS K | HLEN K
-    HMGET K f | HSET K f v | HSTRLEN K f | INCRBY K 1 | LINDEX K 0 | LLEN K | LPOS K v | LRANGE K 0 1 | LREM K 1 v
-    LTRIM K 0 1 | MGET K | MSET K v | PEXPIRE K 1 | PTTL K | PUBLISH C v | PUBSUB NUMSUB C | RENAME K K | RPUSH K v
-    SET K v | SETRANGE K 0 v | STRLEN K | TIME | TYPE K | UNLINK K | ZADD K 1 m | ZCARD K | ZCOUNT K 0 1 | ZMSCORE K m
-    ZRANGE K 0 1 | ZRANGEBYSCORE K 0 1 | ZRANK K m | ZREM K m | ZREMRANGEBYRANK K 0 1 | ZREVRANGE K 0 1
-    ZREVRANGEBYSCORE K 1 0 | ZSCORE K m | XADD K 1-1 f v | XLEN K
+    BITFIELD K INCRBY u32 0 1 | DEL K | EXISTS K | GET K | GETRANGE K 0 1 | HDEL K f | HEXISTS K f | HGET K f
+    HGETALL K | HKEYS K | HLEN K | HVALS K | HSCAN K 0 | HMGET K f | HSET K f v | HSTRLEN K f | INCRBY K 1 | LINDEX K 0
+    LLEN K | LPOS K v | LRANGE K 0 1 | LREM K 1 v | LTRIM K 0 1 | MGET K | MSET K v | PEXPIRE K 1 | PTTL K
+    PUBLISH C v | PUBSUB NUMSUB C | RENAME K K | RPUSH K v | SET K v | SETRANGE K 0 v | STRLEN K | TIME | TYPE K
+    UNLINK K | ZADD K 1 m | ZCARD K | ZCOUNT K 0 1 | ZMSCORE K m | ZRANGE K 0 1 | ZRANGEBYSCORE K 0 1 | ZRANK K m
+    ZREM K m | ZREMRANGEBYRANK K 0 1 | ZREVRANGE K 0 1 | ZREVRANGEBYSCORE K 1 0 | ZSCORE K m | XADD K 1-1 f v | XLEN K
+    XRANGE K - + | ZSCAN K 0
     """.replace("\n", "|").split("|")
     if line.strip()
 )
@@ -46,8 +46,8 @@ _OF_A_WORKER: Final = (
     *("MGET K", "ZRANGEBYSCORE K 0 1"),  # of large payloads
 )
 _OF_COMMANDS: Final = (
-    *("SUBSCRIBE C", "XREAD STREAMS K 0", "XRANGE K - +"),  # of `events` and of streams
-    *("SCAN 0", "HSCAN K 0", "ZSCAN K 0"),  # of `check`
+    *("SUBSCRIBE C", "XREAD STREAMS K 0"),  # of `events` and of streams
+    "SCAN 0",  # of `check`
 )
 _ON_CHANNELS: Final = frozenset({"PUBLISH C v", "SUBSCRIBE C"})
 #: Asks the server which commands this account may run. ARGV: for each the number of its words, and these.

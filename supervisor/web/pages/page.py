@@ -75,7 +75,7 @@ def number(asked: Parameters, name: str, default: int, most: int) -> int:
 def next_offset(site: Site, offset: int, shown: int, *, has_more: bool) -> int | None:
     """Return where the next page begins, None behind the last one. Lists of several shards end after 1,000 rows."""
     following = offset + shown
-    can_follow = calls_of(site.client).shards.is_one or following + shown <= MOST
+    can_follow = calls_of(site.client).shards.only is not None or following + shown <= MOST
     return following if has_more and can_follow else None
 
 

@@ -226,6 +226,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Client.queue": ({}, {"name": names()}),
     "Client.queues": ({}, {}),
     "Client.concerns": ({}, {}),
+    "Client.why_worker": ({"name": "w", "timeout": 0}, {"name": names(), "timeout": [None, *SECONDS]}),
     "Client.why": ({"jid": "waiting", "timeout": 0}, {"jid": names(), "timeout": [None, *SECONDS]}),
     "Client.batch": (
         {},

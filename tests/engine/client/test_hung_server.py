@@ -114,11 +114,11 @@ def test_connections_to_a_hung_server_are_closed_soon(url, hung, namespace):
     async def main():
         async with AsyncClient(url, namespace) as client:
             await client.queue("q").put("k")
-            await asyncio.gather(*(client._store.pop(["empty"], 0.05) for _ in range(3)))
+            await asyncio.gather(*(client._store.pop_first(lambda _shard: ["empty"], 0.05) for _ in range(3)))
             assert len(connected()) > 1
             hung.set()
             with pytest.raises(StoreUnavailable):
-                await client._store.pop(["empty"], 600)
+                await client._store.pop_first(lambda _shard: ["empty"], 600)
             end_at = time.monotonic() + SHORT_S
             while connected():
                 assert time.monotonic() < end_at, "connections linger"

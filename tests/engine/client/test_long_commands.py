@@ -12,6 +12,7 @@ from supervisor.engine.model.outcomes import Completed, Failed, Retried
 from supervisor.in_process.book import Book, PendingStore
 from supervisor.in_process.renewals import LeaseRenewals
 from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.ledgers import Ledgers
 from supervisor.master.redis.renewing import Renewing
 from supervisor.master.redis.settling import Settling
 from tests.parts import held_of, lease_of
@@ -61,7 +62,8 @@ def test_ends_of_leases_that_a_client_settles_are_short(end):
 
 @pytest.mark.parametrize("end", ENDS)
 def test_ends_of_leases_of_a_supervisor_are_short(end):
-    ledger = Ledger()
+    ledgers = Ledgers()
+    [ledger] = ledgers.by_shard
     for lease in leases():
         held = held_of(lease.token)
         outcome = end(lease)
@@ -70,7 +72,7 @@ def test_ends_of_leases_of_a_supervisor_are_short(end):
         ledger.add(held)
         ledger.end(held, outcome)
     identity = SimpleNamespace(name="w", next_number=1)
-    settles = Settling(identity, ledger, *[None] * 5)
+    settles = Settling(identity, ledgers, *[None] * 5)
     ended = 0
     while parts := settles.parts(0.0):
         assert max(lengths(part.command for part in parts)) <= MOST_OF_A_SERVICE

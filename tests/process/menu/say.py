@@ -4,8 +4,7 @@ import asyncio
 import threading
 
 import menu
-from supervisor import handler
-from supervisor.child.orders import Interrupted
+from supervisor import Interrupted, handler
 
 _told = threading.Semaphore(0)  # how often the thread of `leave_thread` has told
 

@@ -33,7 +33,8 @@ end
 function rq_entries.key_of(source, id) return string.match(source, "^(.-):queue:") .. ":job:" .. id end
 
 -- Return what an entry says, as door_entries has it; nil, why not, and as how many bytes it counts for an invalid one;
--- false if there is no such job, whose id RQ's worker drops, too. One that has ended was put back by a scheduler of RQ which has read it before.
+-- false if there is no such job, whose id RQ's worker drops, too. One that has ended was put back by a scheduler of RQ
+-- which has read it before.
 function rq_entries.read(source, id)
   if #id > entries.MOST_DECODED then return nil, "its id is too large: " .. #id .. " bytes" end
   local key = rq_entries.key_of(source, id)
