@@ -75,6 +75,8 @@ class Failover:
 
 def table(failovers):
     """Return a line for each way in which servers were lost: how long after the election supervisors have leased."""
+    first, last = _spread(failovers, "first_lease_s"), _spread(failovers, "last_lease_s")
+    yield f"all {len(failovers)}: from the election to the first lease {first}; of the last supervisor {last}"
     for how in dict.fromkeys(each.how for each in failovers):
         those = [each for each in failovers if each.how == how]
         first, last = _spread(those, "first_lease_s"), _spread(those, "last_lease_s")
@@ -83,7 +85,8 @@ def table(failovers):
 
 def _spread(failovers, name):
     found = sorted(getattr(each, name) for each in failovers)
-    return f"p50 {found[len(found) // 2]:.2f} s, max {found[-1]:.2f} s"
+    p99 = found[min(len(found) - 1, len(found) * 99 // 100)]
+    return f"p50 {found[len(found) // 2]:.2f} s, p99 {p99:.2f} s, max {found[-1]:.2f} s"
 
 
 @dataclass
