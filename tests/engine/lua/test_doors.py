@@ -1079,46 +1079,15 @@ def test_rq_job_without_a_queue_holds_up_no_end(client, server, to_rq, dependent
     assert client.doors.take("rq").count == 0
 
 
-def take_until_idle(client):
-    """Take all that comes without another end. Return how many that were."""
-    taken = [client.doors.take("rq", 1000)]
-    while taken[-1].has_more:
-        taken.append(client.doors.take("rq", 1000))
-    return sum(each.count for each in taken)
-
-
-def test_all_rq_jobs_follow_when_the_last_of_many_common_parents_has_ended(client, server, to_rq, foreign):
-    parents, ids = [f"parent-{number}" for number in range(300)], [f"child-{number}" for number in range(500)]
-    to_rq({"parent-0": call_of("k")})
-    for parent in parents[1:]:
-        server.redis.hset(f"{foreign}:job:{parent}", "status", "finished")
-    to_rq({id: call_of("k") for id in ids}, to_list=False, status="deferred")
-    server.redis.zadd(f"{foreign}:deferred:default", dict.fromkeys(ids, 1))
-    server.redis.sadd(f"{foreign}:job:parent-0:dependents", *ids)
-    for id in ids:
-        server.redis.sadd(f"{foreign}:job::{id}:dependencies", *parents)
-    assert take_until_idle(client) == 1
-    leases(client)[0].complete()
-    assert take_until_idle(client) == len(ids)
-    assert not server.redis.exists(f"{foreign}:deferred:default")
-
-
-def test_rq_job_with_more_parents_than_a_call_looks_at_stays_deferred(client, server, to_rq, dependent, foreign):
-    dependent("waits", *range(10_001))
-    assert not client.doors.take("rq").has_more
-    server.redis.srem(f"{foreign}:job::waits:dependencies", 0)
-    assert client.doors.take("rq").has_more
-
-
 def test_rq_job_follows_when_many_of_its_many_parents_end_in_one_call(client, server, to_rq, dependent, foreign):
     last, ended = [f"last-{number}" for number in range(40)], [f"ended-{number}" for number in range(2960)]
     to_rq({id: call_of("k") for id in last})
     for id in ended:
         server.redis.hset(f"{foreign}:job:{id}", "status", "finished")
     dependent("waits", *last, *ended)
-    assert take_until_idle(client) == 40
+    assert client.doors.take("rq", 1000).count == 40
     client.settle([Completed(lease) for lease in leases(client)])
-    assert take_until_idle(client) == 1
+    assert client.doors.take("rq", 1000).count == 1
 
 
 def test_fewer_rq_jobs_end_at_once_where_many_wait_for_each(client, server, to_rq, foreign, clock):

@@ -370,6 +370,5 @@ function door_entries.take(name, most)
     local listed, has_more = take_list(door, list, room)
     n, is_more = n + listed, is_more or has_more
   end
-  if door.format == "rq-json" and n < most then is_more = rq_ends.release_left(door.source, at_random) or is_more end
   return n, is_more, look_at
 end

@@ -5,11 +5,12 @@ local RESULT_S, FAILURE_S = 500, 31536000 -- for which RQ keeps a result and a f
 local SUCCESSFUL, FAILED = 1, 2 -- kinds of results
 local MOST_RESULTS = 10 -- of one job
 local MOST_DEPENDENTS, MOST_PARENTS = 1000, 10000 -- that one end releases, and that one call looks at for that
-local MOST_DEFERRED, MOST_OF_DEFERRED = 100, 2000 -- that one take looks at again, and their parents
 local ENCODED_COST, DEPENDENT_COST, PARENT_COST = 4, 48, 8 -- as how many bytes each counts, by the time that it takes
 local DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 local PLAIN = { b = "\b", f = "\f", n = "\n", r = "\r", t = "\t" }
 local status_of = {} -- by the key of a job: those that end in this call
+local read_status = {} -- likewise: those that a job waits for
+local waits_for = {} -- by the key of its parents: the one that a job waited for when it was looked at last
 local parents_left = MOST_PARENTS
 
 local function plan(...) door_ends.plan(...) end
@@ -57,17 +58,29 @@ end
 
 -- Return whether a job waits for no other one. RQ passes over those that have gone.
 local function is_free(prefix, id, allows_failures)
+  local looked_at = 0
+  local function is_waited_for(job)
+    local status = status_of[job] or read_status[job]
+    if status == nil then
+      looked_at, status = looked_at + 1, redis.pcall("HGET", job, "status")
+      read_status[job] = status
+    end
+    return status and status ~= "finished" and not (allows_failures and status == "failed")
+  end
   local key = prefix .. ":job::" .. id .. ":dependencies"
+  if waits_for[key] and is_waited_for(waits_for[key]) then return false end
   local count = redis.pcall("SCARD", key)
   if type(count) ~= "number" or count > parents_left then return false end
-  parents_left = parents_left - count
-  moves.told_bytes = moves.told_bytes + PARENT_COST * count
+  looked_at, waits_for[key] = math.ceil(count / 10), nil
   for _, parent in ipairs(redis.call("SMEMBERS", key)) do
-    local job = prefix .. ":job:" .. parent
-    local status = status_of[job] or redis.pcall("HGET", job, "status")
-    if status and status ~= "finished" and not (allows_failures and status == "failed") then return false end
+    if is_waited_for(prefix .. ":job:" .. parent) then
+      waits_for[key] = prefix .. ":job:" .. parent
+      break
+    end
   end
-  return true
+  parents_left = parents_left - looked_at
+  moves.told_bytes = moves.told_bytes + PARENT_COST * looked_at
+  return not waits_for[key]
 end
 
 -- Return as how many bytes it counts to look at the jobs that wait for one.
@@ -76,46 +89,26 @@ function rq_ends.cost(source, id)
   return type(count) == "number" and DEPENDENT_COST * math.min(count, MOST_DEPENDENTS) or 0
 end
 
--- Have a deferred job go into its queue, if it waits for no other one. Return whether it does.
-local function release(prefix, id, has_failed)
-  local job = prefix .. ":job:" .. id
-  local status, queue, allows_failures, at_front, ttl_s =
-    unpack(redis.pcall("HMGET", job, "status", "origin", "allow_dependency_failures", "enqueue_at_front", "ttl"))
-  allows_failures = allows_failures == "1"
-  if status ~= "deferred" or type(queue) ~= "string" or has_failed and not allows_failures
-    or not is_free(prefix, id, allows_failures) then
-    return false
-  end
-  local list = prefix .. ":queue:" .. queue
-  plan("ZREM", prefix .. ":deferred:" .. queue, id)
-  plan("HSET", job, "status", "queued", "enqueued_at", stamp_of(now))
-  if ttl_s then plan("EXPIRE", job, ttl_s) end
-  plan("SADD", prefix .. ":queues", list)
-  plan(at_front == "1" and "LPUSH" or "RPUSH", list, id)
-  return true
-end
-
+-- Have the jobs that wait for one go into their queues, if they wait for no other one.
 local function release_dependents(prefix, id, has_failed)
   local dependents = prefix .. ":job:" .. id .. ":dependents"
-  for _, one in ipairs(redis.pcall("SRANDMEMBER", dependents, MOST_DEPENDENTS)) do
-    if release(prefix, one, has_failed) then plan("SREM", dependents, one) end
+  local found = redis.pcall("SRANDMEMBER", dependents, MOST_DEPENDENTS)
+  for _, one in ipairs(found) do
+    local job = prefix .. ":job:" .. one
+    local status, queue, allows_failures, at_front, ttl_s =
+      unpack(redis.pcall("HMGET", job, "status", "origin", "allow_dependency_failures", "enqueue_at_front", "ttl"))
+    allows_failures = allows_failures == "1"
+    if status == "deferred" and type(queue) == "string" and (allows_failures or not has_failed)
+      and is_free(prefix, one, allows_failures) then
+      local list = prefix .. ":queue:" .. queue
+      plan("SREM", dependents, one)
+      plan("ZREM", prefix .. ":deferred:" .. queue, one)
+      plan("HSET", job, "status", "queued", "enqueued_at", stamp_of(now))
+      if ttl_s then plan("EXPIRE", job, ttl_s) end
+      plan("SADD", prefix .. ":queues", list)
+      plan(at_front == "1" and "LPUSH" or "RPUSH", list, one)
+    end
   end
-end
-
--- Have deferred jobs of a queue follow that an end has left, as it looks at a bounded number only. Look at some from
--- the rank on that `at_random` gives. Return whether any follows.
-function rq_ends.release_left(source, at_random)
-  local prefix, queue = string.match(source, "^(.-):queue:(.*)$")
-  local key, does_follow = prefix .. ":deferred:" .. queue, false
-  local count = redis.pcall("ZCARD", key)
-  if type(count) ~= "number" or count == 0 then return false end
-  local first, least = at_random(count), parents_left - MOST_OF_DEFERRED
-  for i = first, first + math.min(count, MOST_DEFERRED) - 1 do
-    if parents_left <= least then break end
-    local id = redis.call("ZRANGE", key, i % count, i % count)[1]
-    does_follow = release(prefix, id, false) or does_follow
-  end
-  return does_follow
 end
 
 local function plan_end(prefix, queue, id, rec, status, ttl_s, result)
