@@ -259,9 +259,10 @@ class AsyncStore:
 
     def at(self, namespace: Namespace) -> "AsyncStore":
         """Return a store for another name of the shard, which takes over the connections of this one."""
+        dialling, self._dialling = self._dialling, None  # it makes a line of this store
         other = copy(self)
+        self._dialling, self._line = dialling, None  # a call that is under way has its line
         other.namespace = namespace
-        self._line = None  # a call that is under way has its line
         return other
 
     def beside(self, namespace: Namespace) -> "AsyncStore":

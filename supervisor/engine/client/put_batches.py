@@ -63,6 +63,7 @@ def _failure(batches: Sequence[Sequence[NewJob]], answers: Sequence[BatchAnswer 
     if len(batches) > 1:
         reasons = [str(error)] if error is errors[0] else [str(error), str(errors[0])]
         said = "; ".join(f"{first:,} to {last:,} {_FATES[fate]}" for fate, first, last in ranges)
+        reasons = [reason if reason.endswith(".") else f"{reason}." for reason in reasons]
         error.args = (f"{' '.join(reasons)} Of the {last:,} jobs {said}.",)
     error.jobs = PutJobs(**jids)
     return error

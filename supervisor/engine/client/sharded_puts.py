@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from supervisor.engine.client.connection import has_failed
 from supervisor.engine.client.put_batches import BatchAnswer
 from supervisor.engine.model.bounds import MOST
+from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.model.new_jobs import NewJob
 from supervisor.engine.model.shards import OtherShards, shard_of
 from supervisor.engine.model.validation import DATA_BYTES
@@ -65,14 +66,25 @@ class ShardedPuts:
         return has_failed(self._answers)
 
     def divide(self, guests: frozenset[str], shards: int) -> "Sequence[_PutsOfShard]":
-        """Return the jobs left for each shard, in their order. Those of `guests` go to the first."""
-        left, self._left, self.refusal = self._left, [], None
+        """Return the jobs left for each shard, in their order. Those of `guests` go to the first. Raises ValueError."""
+        tied = [_Placed(place, job.tied()) for place, job in self._left]
         parts: dict[int, _PutsOfShard] = {}
-        for place, job in left:
-            tied = job.tied()
-            shard = 0 if job.jid in guests else shard_of(tied.jid, shards)
-            parts.setdefault(shard, _PutsOfShard(self, shard)).add(_Placed(place, tied))
+        for (_, given), placed in zip(self._left, tied, strict=True):
+            shard = 0 if given.jid in guests else shard_of(placed.job.jid, shards)
+            parts.setdefault(shard, _PutsOfShard(self, shard)).add(placed)
+        self._left, self.refusal = [], None
         return list(parts.values())
+
+    @property
+    def has_answers(self) -> bool:
+        """True if a shard has answered for some of the jobs, with more than a refusal of their number."""
+        return any(answer is not None for answer in self._answers)
+
+    def fail(self, error: LeaseholdError | ValueError) -> None:
+        """Give what is left up. Nothing of it is put."""
+        self._batches.append(self._left)
+        self._answers.append(error if isinstance(error, LeaseholdError) else LeaseholdError(str(error)))
+        self._left = []
 
     def sent(self) -> Sent:
         batches = [*self._batches, *([self._left] if self._left else [])]
@@ -85,12 +97,12 @@ class ShardedPuts:
         self.take([[next(left) for _ in batch] for batch in self._given], answers)
 
     def take(self, batches: Sequence[Sequence[_Placed]], answers: Sequence[BatchAnswer]) -> None:
-        """Take the answers of one shard. What it has refused for their number, and what was behind, is left."""
+        """Take the answers of one shard. What it has refused for their number is left, and what was not sent then."""
         is_refused = False
         for batch, answer in zip_longest(batches, answers):
             if isinstance(answer, OtherShards):
                 self.refusal, is_refused = answer, True
-            if is_refused:
+            if isinstance(answer, OtherShards) or (is_refused and answer is None):
                 self._left += batch
             else:
                 self._batches.append(list(batch))

@@ -97,6 +97,8 @@ class Shards:
             second = self._store_of(Namespace(self._name, 1, MOST_SHARDS + 1))  # no namespace has so many
             try:
                 second.run(dividing.guests(()))
+            except StoreUnavailable:
+                pass  # an account for one shard
             finally:
                 second.close()
 
@@ -118,11 +120,12 @@ class Shards:
 
     def again(self, work: Callable[[], T]) -> T:
         """Do what goes to shards by itself, anew if one has refused the number that was known."""
-        until_at = clock.monotonic() + _MOVING_S
+        until_at = 0.0
         while True:
             try:
                 return work()
             except OtherShards as other:
+                until_at = until_at or clock.monotonic() + _MOVING_S
                 self._learn(other, until_at)
 
     # commands
@@ -160,6 +163,9 @@ class Shards:
             return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
 
     def _each(self, known: KnownShards[Store], asked: Sequence[tuple[int, Command[Any]]]) -> list[Any]:
+        if len(asked) == 1:  # the route knows what is done so far: a lease has jobs in its hands
+            [(shard, command)] = asked
+            return [known.stores[shard].run(command)]
         runs = (self._patiently(known.stores[shard], command) for shard, command in asked)
         return list(runs)
 
@@ -213,22 +219,25 @@ class Shards:
             if not any(isinstance(answer, OtherShards) for answer in answers):
                 return Sent(batches, answers)
             puts.take_all(answers)
-            assert puts.refusal is not None
-            self._learn(puts.refusal, clock.monotonic() + _MOVING_S)
-        return self._put_apart(puts, now, wanted)
+        try:
+            self._put_apart(puts, now, wanted)
+        except (LeaseholdError, ValueError) as error:
+            if not puts.has_answers:
+                raise
+            puts.fail(error)  # some are put: the error is to say which
+        return puts.sent()
 
-    def _put_apart(self, puts: ShardedPuts, now: Callable[[], float | None], wanted: Acknowledgement | None) -> Sent:
+    def _put_apart(self, puts: ShardedPuts, now: Callable[[], float | None], wanted: Acknowledgement | None) -> None:
         """Put jobs into their shards, one after the other. What one refuses for the number of shards is placed anew."""
         until_at = clock.monotonic() + _MOVING_S
         while puts.left and not puts.has_failed:
+            if puts.refusal is not None:
+                self._learn(puts.refusal, until_at)
             known = self._surely()
             guests = self._guests_among(known, puts.left)
             for part in puts.divide(guests, known.number):
                 stops = puts.has_failed
                 part.take([] if stops else self._put_at(known.stores[part.shard], part.batches, now, wanted))
-            if puts.refusal is not None:
-                self._learn(puts.refusal, until_at)
-        return puts.sent()
 
     def _guests_among(self, known: KnownShards[Store], jobs: Sequence[NewJob]) -> frozenset[str]:
         """Return the jids of those jobs that must go to the first shard, where something of theirs is a guest."""
@@ -295,7 +304,7 @@ class Shards:
         def places() -> Sequence[Namespace]:
             try:
                 return self.places(again=True)
-            except StoreUnavailable:  # an account may be allowed to listen alone; a lost server shows at once
+            except (StoreUnavailable, OtherShards):  # an account may be allowed to listen alone; jobs may be moved
                 return [store.namespace for store in self._known.stores]
 
         return self.first.events(wanted, places)

@@ -8,6 +8,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from typing import Any, Final
 
 import hiredis
@@ -180,8 +181,10 @@ class Store:
         return self._pool
 
     def at(self, namespace: Namespace) -> "Store":
-        """Return a store for another name of the shard, which has the same pool."""
-        return Store(self._pool, self._shown, namespace, self.poll_s)
+        """Return a store for another name of the shard, which shares the connections of this one."""
+        other = copy(self)
+        other.namespace = namespace
+        return other
 
     def events(self, wanted: EventFilter, places: Callable[[], Sequence[Namespace]]) -> EventStream:
         """Return a stream of the events of some shards, which makes its own connection."""

@@ -1,6 +1,7 @@
 """Tells a shard which recurring jobs the handlers declare, once for each release of the code. Runs in the master.
 
-No I/O. A recurring job lies in the shard of its jid, and no other is told of it: a guest in the first one stays there.
+No I/O. A recurring job lies in the shard of its jid, so all others are told that its klass does not recur there. One
+that cannot be declared is told to none: it may be a guest in the first shard.
 The release that was told last decides, so nothing is told again later. A Redis that has forgotten the worker may have
 lost its data: it is told only of what no release has declared there.
 """
@@ -55,8 +56,9 @@ class Declaring(Speaker):
             for klass, declaration in self._demand.recurrences.items()
             if shard_of(klass, shards) == self._shard
         }
-        elsewhere = self._demand.recurrences.keys() - here.keys()
-        release = _Release(frozenset(klasses) - elsewhere, here, shards)
+        others = self._demand.recurrences.keys() - here.keys()
+        kept = {klass for klass in others if _declared(klass, self._demand.recurrences[klass], shards)[0] is None}
+        release = _Release(frozenset(klasses) - kept, here, shards)
         is_same_release = release == self._told
         if is_same_release and is_same_worker:
             return ()  # another zygote with the same code
@@ -75,13 +77,11 @@ class Declaring(Speaker):
     def _checked(self, recurrences: Mapping[str, dict[str, Any]], shards: int) -> Iterator[Declared]:
         """Leave out what cannot be put, like one of several shards whose jobs have their limit in another one."""
         for klass, declaration in recurrences.items():
-            try:
-                one = declared(klass, declaration, clock.unix())
-                if shards > 1:
-                    one.recurrence.tied()
+            one, why_not = _declared(klass, declaration, shards)
+            if one is not None:
                 yield one
-            except (TypeError, ValueError, LeaseholdError) as error:
-                self._events.warn(f"the recurring job that {klass} declares is not put: {error}")
+            else:
+                self._events.warn(f"the recurring job that {klass} declares is not put: {why_not}")
 
     def _on_declared(self, answer: tuple[list[str], list[str]]) -> None:
         put, removed = answer
@@ -98,3 +98,14 @@ class Declaring(Speaker):
 
     def _on_lost(self, told: _Release) -> None:
         self._told, self._told_by = told, ""
+
+
+def _declared(klass: str, declaration: dict[str, Any], shards: int) -> tuple[Declared | None, str]:
+    """Return what a handler declares; or None, and why it cannot be put."""
+    try:
+        one = declared(klass, declaration, clock.unix())
+        if shards > 1:
+            one.recurrence.tied()
+    except (TypeError, ValueError, LeaseholdError) as error:
+        return None, str(error)
+    return one, ""

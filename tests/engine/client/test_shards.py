@@ -5,6 +5,7 @@ import json
 import threading
 
 import pytest
+import redis
 
 from supervisor import AsyncClient, Client
 from supervisor.engine.client.sync_calls import calls_of
@@ -377,6 +378,31 @@ def test_call_waits_while_jobs_are_being_moved(client, server, namespace, monkey
     with pytest.raises(LeaseholdError, match="what was left in the first shard is being moved"):
         client.queue("q").put("k", jid=guest)
     server.redis.set(config, "3/4")
+
+
+def test_put_many_says_what_is_put_if_jobs_begin_to_move_meanwhile(server, namespace, monkeypatch):
+    monkeypatch.setattr("supervisor.engine.client.sync_shards._MOVING_S", 0.2)
+    prefix = Namespace(namespace).prefix
+
+    def begin_once_a_job_is_there():
+        if server.redis.exists(f"{prefix}job:0"):
+            server.redis.set(f"{prefix}config", "3/1>4")
+        return 1e9
+
+    said = r"goes on with it\. Of the 2,500 jobs 1 to 2,000 were put; 2,001 to 2,500 were not put"
+    with Client(server.url, namespace, begin_once_a_job_is_there) as client:
+        put_many = client.queue("q").put_many
+        with pytest.raises(LeaseholdError, match=said) as raised:
+            put_many({"klass": "k", "jid": str(number)} for number in range(2500))
+    assert raised.value.jobs.put == [str(number) for number in range(2000)]
+
+
+def test_client_of_a_pool_with_one_connection_learns_of_the_shards(server, namespace):
+    divide(server, namespace)
+    pool = redis.ConnectionPool.from_url(server.url, max_connections=1)
+    with Client(redis=redis.Redis(connection_pool=pool), namespace=namespace) as client:
+        jid = next(str(number) for number in range(99) if shard_of(str(number), N) == 0)
+        assert client.queue("q").put("k", jid=jid) == jid
 
 
 def test_check_restores_the_lost_mark_of_the_first_shard(client, server, namespace):

@@ -77,7 +77,7 @@ def test_recurring_job_is_told_to_the_shard_of_its_jid(demand, declaring):
     demand.klasses, demand.recurrences = {"a": 1, "b": 1}, {"b": {"every": 60, "queue": "q"}}
     for shard in range(4):
         [part] = Declaring(Identity(), demand, events, shard, lambda: 4).parts(0.0)
-        assert part.command.args[1] == "a"
+        assert part.command.args[1] == ("a" if shard == home else "a\nb")
         assert (len(part.command.args) > 3) == (shard == home)
 
 
@@ -90,7 +90,7 @@ def test_recurring_job_moves_with_the_division(demand, declaring):
     assert first.parts(0.0) == ()
     shards = 4
     [part] = first.parts(0.0)
-    assert part.command.args[1] == ""
+    assert part.command.args[1] == ("" if shard_of("b", 4) == 0 else "b")
 
 
 def test_recurring_job_whose_limit_may_lie_elsewhere_is_left_out(demand, declaring):
@@ -99,3 +99,5 @@ def test_recurring_job_whose_limit_may_lie_elsewhere_is_left_out(demand, declari
     assert len(part.command.args) == 3
     [said] = declaring._events.told
     assert "the limit api may lie in different shards" in said
+    elsewhere = (shard_of("b", 4) + 1) % 4
+    assert Declaring(Identity(), demand, declaring._events, elsewhere, lambda: 4).parts(0.0)[0].command.args[1] == ""
