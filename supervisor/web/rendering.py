@@ -4,6 +4,7 @@ Every value is escaped: names, outputs and failures come from anybody who can pu
 """
 
 import textwrap
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
@@ -53,7 +54,8 @@ def environment() -> jinja2.Environment:
     return made
 
 
-def _query(**parameters: Any) -> str:
+def _query(parameters: Mapping[str, Any]) -> str:
+    """Return the query of a link. As keywords, names from a request would clash with those that Jinja adds to calls."""
     return urlencode({name: value for name, value in parameters.items() if value not in (None, "")}, quote_via=quote)
 
 

@@ -128,6 +128,12 @@ def test_foot_links_export_what_the_page_shows(filled, visitor, path, rows):
         assert len(as_csv.text.split()) >= len(shown) and bool(as_csv.text.strip()) == bool(shown)
 
 
+@pytest.mark.parametrize("parameter", ["_loop_vars", "_Context__obj"])
+@pytest.mark.parametrize("path", ["/queues", "/tags", "/audit", "/overview"])
+def test_parameters_with_names_of_jinja_do_no_harm(visitor, path, parameter):
+    assert visitor.get(f"{path}?{parameter}=1").status_code == 200
+
+
 @pytest.mark.parametrize(("path", "shown"), [("/tags", 100), ("/audit", 100), ("/batches", 50)])
 def test_lists_of_several_shards_lead_no_further(server, namespace, jobs, visitor, monkeypatch, path, shown):
     command = dividing.divide(2)
