@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ from supervisor.engine.model.keys import checked_name
 #: Kinds of things about which every shard is told, within this time.
 _REPEATED: Final = frozenset({"queue", "lane", "option", "worker"})
 _SAME_S: Final = 2.0
+#: Of these acts on such things, each shard counts its own jobs.
+_COUNTING: Final = frozenset({"delete", "sweep"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def read(subject: str | None = None, offset: int = 0, count: int = 25) -> Comman
 
 
 def _once_each(offset: int, count: int, build: Callable[[int, int], Command[list[Act]]]) -> Route:
-    """Return the route that shows once what every shard was told, like a pause."""
+    """Return the route that shows once what every shard was told, like a pause, with the jobs of all shards."""
 
     def ask(_command: Command[list[Act]], shards: int) -> Asking[list[Act]]:
         command = build(0, checked_end(offset, count))
@@ -60,7 +62,9 @@ def _once_each(offset: int, count: int, build: Callable[[int, int], Command[list
         acts: dict[tuple[object, ...], Act] = {}
         for act in (act for part in answers for act in part):
             same = (act.actor, act.act, act.kind, act.names, act.queue, act.value, round(act.at_unix / _SAME_S))
-            acts.setdefault(same if act.kind in _REPEATED else (*same, id(act)), act)
+            known = acts.setdefault(same if act.kind in _REPEATED else (*same, id(act)), act)
+            if known is not act and act.act in _COUNTING:
+                acts[same] = replace(known, number=known.number + act.number)
         return sorted(acts.values(), key=lambda act: -act.at_unix)[offset : offset + count]
 
     return ask

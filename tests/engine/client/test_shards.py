@@ -125,6 +125,29 @@ def test_leases_come_from_all_shards_and_end_where_they_are(client, clock):
     assert client.check() == []
 
 
+def test_audit_counts_the_jobs_of_all_shards(client, clock):
+    put_all(client)
+    client.queue("q").lease("w", 100)
+    clock.now += 100
+    kim = client.acting_as("kim")
+    assert kim.sweep(1000) == 12
+    clock.now += 10
+    kim.queue("q").pause()
+    clock.now += 10
+    assert kim.queue("q").delete().dropped == 12
+    lane = kim.queue("q").lane("ada")
+    for jid in JIDS:
+        lane.put("k", jid=jid)
+    clock.now += 10
+    assert lane.delete().dropped == 12
+    assert [(act.act, act.kind, act.number) for act in client.audit()] == [
+        ("delete", "lane", 12),
+        ("delete", "queue", 12),
+        ("pause", "queue", 1),
+        ("sweep", "queue", 12),
+    ]
+
+
 def test_one_worker_is_deregistered_everywhere(client):
     put_all(client)
     client.queue("q").lease("w", 100)
