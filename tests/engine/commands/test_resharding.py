@@ -51,7 +51,7 @@ def copy(server, source, target, shards):
         server.redis.eval(_COPY, 2, f"{{{source_name}}}:", f"{{{name}}}:")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def filled(server):
     """Namespaces in rich states, without the damage that they were made with."""
     found = {}

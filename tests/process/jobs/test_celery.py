@@ -263,17 +263,16 @@ def test_each_caller_gets_its_result_while_children_and_a_master_are_killed(stag
     stage.client.config.set("max-deaths", 0)
     pool = killed = start(stage, environment)
     calling = begin(*(("add", [number], {"y": 1}) for number in range(TASKS)))
-    seen = 0  # of this pool's completions
     for number in range(KILLS):
-        seen += TASKS // 2 // KILLS
-        pool.wait_for("job.completed", nth=seen)
+        least = (number + 1) * TASKS // 2 // KILLS
+        stage.wait_until_counted(lambda least=least: stage.queue.stats().run.count >= least)
         for pid in pool.child_pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if number == KILLS // 2:
             pool.send(signal.SIGKILL)
             pool.wait()
-            pool, seen = start(stage, environment), 0
+            pool = start(stage, environment)
     *ended, _ = answers(calling)
     assert [value for _, _, value in ended] == [str(number + 1) for number in range(TASKS)]
     assert stage.queue.stats().run.count == TASKS + 1
