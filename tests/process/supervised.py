@@ -204,6 +204,7 @@ class Pool:
     @property
     def zygote_pid(self) -> int:
         """Return the pid of the last zygote."""
+        self.wait_for("zygote.spawned")  # its handlers may be imported before the log is read
         return int(self.find("zygote.spawned")[-1]["pid"])
 
     @property
