@@ -7,6 +7,7 @@ from supervisor.clock import monotonic
 from supervisor.engine.client.answers import Answers, checked_wait_s
 from supervisor.engine.client.around_put import AroundPut, registered
 from supervisor.engine.client.async_shards import AsyncShards
+from supervisor.engine.client.async_steps import followed
 from supervisor.engine.client.async_store import AsyncStore
 from supervisor.engine.client.connection import Clock, check_may_wait
 from supervisor.engine.client.put_batches import answers_of, jids_of
@@ -93,17 +94,7 @@ class AsyncCalls:
 
     async def follow(self, call: Steps[T]) -> T:
         """Run a call of several commands, of engine/commands/steps.py."""
-        answer: Any = None
-        refusal: LeaseholdError | None = None
-        try:
-            while True:
-                command = call.throw(refusal) if refusal else call.send(answer)
-                try:
-                    answer, refusal = await self.run(command), None
-                except LeaseholdError as error:
-                    refusal = error
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
+        return await followed(call, self.run)
 
     async def pop(self, keys: Sequence[str], longest_s: float) -> bytes | None:
         """Wait until something comes into one of the lists of the first shard, and take it. Raises StoreUnavailable."""

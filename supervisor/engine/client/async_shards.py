@@ -10,9 +10,11 @@ from collections.abc import Awaitable, Callable, Sequence  # async only
 
 # sync only: from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from supervisor import clock
+from supervisor.engine.client.async_steps import followed
 from supervisor.engine.client.async_store import AsyncStore
 from supervisor.engine.client.connection import T
 from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
@@ -153,18 +155,8 @@ class AsyncShards:
                 f"{command.script.name} is not possible in a namespace of several shards, of which this one has"
                 f" {known.number}"
             )
-        asking = command.route(command, known.number)
-        answers: Any = None
-        refusal: LeaseholdError | None = None
-        try:
-            while True:
-                asked = asking.throw(refusal) if refusal else asking.send(answers)
-                try:
-                    answers, refusal = await self._each(known, asked), None
-                except LeaseholdError as error:
-                    refusal = error
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
+        answer: T = await followed(command.route(command, known.number), partial(self._each, known))
+        return answer
 
     async def _each(self, known: KnownShards[AsyncStore], asked: Sequence[tuple[int, Command[Any]]]) -> list[Any]:
         if len(asked) == 1:  # the route knows what is done so far: a lease has jobs in its hands
@@ -198,15 +190,15 @@ class AsyncShards:
     async def walk(self, call: Walk[T]) -> T:
         """Run a call that names the shard of each command, whatever their number is now."""
         stores: dict[Namespace, AsyncStore] = {}
-        answer: Any = None
+
+        async def answer_to(step: tuple[Namespace, Command[Any]]) -> Any:
+            place, command = step
+            if place not in stores:
+                stores[place] = self._store_of(place)
+            return await stores[place].run(command)
+
         try:
-            while True:
-                place, command = call.send(answer)
-                if place not in stores:
-                    stores[place] = self._store_of(place)
-                answer = await stores[place].run(command)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
+            return await followed(call, answer_to)
         finally:
             for store in stores.values():
                 await store.close()
@@ -279,7 +271,7 @@ class AsyncShards:
     # waits and streams
 
     async def pop_first(self, keys_of: Callable[[Namespace], Sequence[str]], seconds: float) -> bytes | None:
-        """Wait as `pop` does, in the first shard."""
+        """Wait until something comes into one of the lists of the first shard, and take it. Raises StoreUnavailable."""
         store = self.first
         return await store.pop(keys_of(store.namespace), min(seconds, self.longest_wait_s))
 
@@ -327,20 +319,18 @@ class AsyncShards:
         """Return a reader of a job's stream, which makes its own connection."""
         found = [self.first]
 
+        async def look(jid: str) -> Followed | None:
+            known = self._known
+            for shard in dict.fromkeys((shard_of(jid, known.number), 0)):
+                found[0] = known.stores[shard]
+                reading.place = found[0].namespace
+                seen: Followed | None = await found[0].run(waits.follow(jid))
+                if seen is not None:
+                    return seen
+            return None
+
         async def follow(jid: str) -> Followed | None:
-            until_at = clock.monotonic() + _MOVING_S
-            while True:
-                known = self._known
-                try:
-                    for shard in dict.fromkeys((shard_of(jid, known.number), 0)):
-                        found[0] = known.stores[shard]
-                        reading.place = found[0].namespace
-                        followed: Followed | None = await found[0].run(waits.follow(jid))
-                        if followed is not None:
-                            return followed
-                    return None
-                except OtherShards as other:
-                    await self._learn(other, until_at)
+            return await self.again(lambda: look(jid))
 
         return found[0].stream(reading, follow, lambda: found[0].pool)
 

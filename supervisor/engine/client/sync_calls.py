@@ -11,6 +11,7 @@ from supervisor.engine.client.connection import Clock, check_may_wait
 from supervisor.engine.client.put_batches import answers_of, jids_of
 from supervisor.engine.client.sharded_puts import Sent
 from supervisor.engine.client.sync_shards import Shards
+from supervisor.engine.client.sync_steps import followed
 from supervisor.engine.client.sync_store import Store
 from supervisor.engine.commands import mailbox, putting, recurrences, settings, workers
 from supervisor.engine.commands.acknowledge import Acknowledgement
@@ -94,17 +95,7 @@ class Calls:
 
     def follow(self, call: Steps[T]) -> T:
         """Run a call of several commands, of engine/commands/steps.py."""
-        answer: Any = None
-        refusal: LeaseholdError | None = None
-        try:
-            while True:
-                command = call.throw(refusal) if refusal else call.send(answer)
-                try:
-                    answer, refusal = self.run(command), None
-                except LeaseholdError as error:
-                    refusal = error
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
+        return followed(call, self.run)
 
     def pop(self, keys: Sequence[str], longest_s: float) -> bytes | None:
         """Wait until something comes into one of the lists of the first shard, and take it. Raises StoreUnavailable."""

@@ -8,6 +8,7 @@ refused because the client knew another number: that has changed nothing.
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from supervisor import clock
@@ -17,6 +18,7 @@ from supervisor.engine.client.job_stream import JobStream, StreamReading
 from supervisor.engine.client.known_shards import KnownShards
 from supervisor.engine.client.put_batches import BatchAnswer, most_under_way
 from supervisor.engine.client.sharded_puts import Sent, ShardedPuts
+from supervisor.engine.client.sync_steps import followed
 from supervisor.engine.client.sync_store import Store
 from supervisor.engine.commands import dividing, putting, waits
 from supervisor.engine.commands.acknowledge import Acknowledgement
@@ -149,18 +151,8 @@ class Shards:
                 f"{command.script.name} is not possible in a namespace of several shards, of which this one has"
                 f" {known.number}"
             )
-        asking = command.route(command, known.number)
-        answers: Any = None
-        refusal: LeaseholdError | None = None
-        try:
-            while True:
-                asked = asking.throw(refusal) if refusal else asking.send(answers)
-                try:
-                    answers, refusal = self._each(known, asked), None
-                except LeaseholdError as error:
-                    refusal = error
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
+        answer: T = followed(command.route(command, known.number), partial(self._each, known))
+        return answer
 
     def _each(self, known: KnownShards[Store], asked: Sequence[tuple[int, Command[Any]]]) -> list[Any]:
         if len(asked) == 1:  # the route knows what is done so far: a lease has jobs in its hands
@@ -193,15 +185,15 @@ class Shards:
     def walk(self, call: Walk[T]) -> T:
         """Run a call that names the shard of each command, whatever their number is now."""
         stores: dict[Namespace, Store] = {}
-        answer: Any = None
+
+        def answer_to(step: tuple[Namespace, Command[Any]]) -> Any:
+            place, command = step
+            if place not in stores:
+                stores[place] = self._store_of(place)
+            return stores[place].run(command)
+
         try:
-            while True:
-                place, command = call.send(answer)
-                if place not in stores:
-                    stores[place] = self._store_of(place)
-                answer = stores[place].run(command)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
+            return followed(call, answer_to)
         finally:
             for store in stores.values():
                 store.close()
@@ -272,7 +264,7 @@ class Shards:
     # waits and streams
 
     def pop_first(self, keys_of: Callable[[Namespace], Sequence[str]], seconds: float) -> bytes | None:
-        """Wait as `pop` does, in the first shard."""
+        """Wait until something comes into one of the lists of the first shard, and take it. Raises StoreUnavailable."""
         store = self.first
         return store.pop(keys_of(store.namespace), min(seconds, self.longest_wait_s))
 
@@ -313,20 +305,18 @@ class Shards:
         """Return a reader of a job's stream, which makes its own connection."""
         found = [self.first]
 
+        def look(jid: str) -> Followed | None:
+            known = self._known
+            for shard in dict.fromkeys((shard_of(jid, known.number), 0)):
+                found[0] = known.stores[shard]
+                reading.place = found[0].namespace
+                seen: Followed | None = found[0].run(waits.follow(jid))
+                if seen is not None:
+                    return seen
+            return None
+
         def follow(jid: str) -> Followed | None:
-            until_at = clock.monotonic() + _MOVING_S
-            while True:
-                known = self._known
-                try:
-                    for shard in dict.fromkeys((shard_of(jid, known.number), 0)):
-                        found[0] = known.stores[shard]
-                        reading.place = found[0].namespace
-                        followed: Followed | None = found[0].run(waits.follow(jid))
-                        if followed is not None:
-                            return followed
-                    return None
-                except OtherShards as other:
-                    self._learn(other, until_at)
+            return self.again(lambda: look(jid))
 
         return found[0].stream(reading, follow, lambda: found[0].pool)
 

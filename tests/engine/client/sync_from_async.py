@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-_NAMES: Final = ("shards", "calls", "handles", "batches", "config", "doors", "queues", "client")
+_NAMES: Final = ("steps", "shards", "calls", "handles", "batches", "config", "doors", "queues", "client")
 CLIENT: Final = Path(__file__).parents[3] / "supervisor/engine/client"
 #: The hand-written modules, and the modules that are generated from them.
 MODULES: Final = {f"async_{name}.py": f"sync_{name}.py" for name in _NAMES}
