@@ -1295,13 +1295,17 @@ def take_all(client):
     return taken
 
 
-@pytest.mark.parametrize("format", ["hworker", "client-lists", "sidekiq", "celery"])
-def test_each_broken_entry_is_kept_and_the_door_goes_on(client, doors_of_all, format):
-    push, good = doors_of_all(format)
+def take_no_jobs(client, push, good):
+    """Take all entries that are no jobs, and a good one behind them."""
     for entry in NO_JOBS:
         push(entry)
     push(good)
     assert take_all(client) == len(NO_JOBS) + 1
+
+
+@pytest.mark.parametrize("format", ["hworker", "client-lists", "sidekiq", "celery"])
+def test_each_broken_entry_is_kept_and_the_door_goes_on(client, doors_of_all, format):
+    take_no_jobs(client, *doors_of_all(format))
     assert set(broken(client)) == set(NO_JOBS)
     assert [lease.complete() for lease in leases(client)] == [True]
     assert client.check() == []
@@ -1309,11 +1313,7 @@ def test_each_broken_entry_is_kept_and_the_door_goes_on(client, doors_of_all, fo
 
 @pytest.mark.parametrize("format", ["rwq", "worqr", "rq-json"])
 def test_any_bytes_may_be_an_id_or_a_task(client, doors_of_all, format):
-    push, good = doors_of_all(format)
-    for entry in NO_JOBS:
-        push(entry)
-    push(good)
-    assert take_all(client) == len(NO_JOBS) + 1
+    take_no_jobs(client, *doors_of_all(format))
     too_large = {entry for entry in NO_JOBS if len(entry) > 1_048_576} if format != "worqr" else set()
     assert set(broken(client)) == too_large
     held = []

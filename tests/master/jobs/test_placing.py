@@ -78,6 +78,16 @@ def test_a_child_that_shuts_its_job_socket_is_killed(desk):
     assert desk.outcomes() == []
 
 
+def with_jobs_behind(desk, acts):
+    """Return a child that runs job 1, writes something, and is sent jobs 2 and 3 then."""
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(acts)
+    desk.give(lease_of(1))
+    await_readable(child.output.fd)
+    desk.give(lease_of(2), lease_of(3), starting=0)
+    return child
+
+
 def test_busy_child_that_shuts_its_job_socket_is_killed(desk):
     def shut(ends):
         ends.talk.send(messages.pack_ready())
@@ -87,11 +97,7 @@ def test_busy_child_that_shuts_its_job_socket_is_killed(desk):
         rest()
 
     desk = desk(processes="1")
-    desk.pace.learn("k", QUICK_S)
-    child = desk.child(shut)
-    desk.give(lease_of(1))
-    await_readable(child.output.fd)
-    desk.give(lease_of(2), lease_of(3), starting=0)
+    child = with_jobs_behind(desk, shut)
     assert (child.state, len(desk.events("child.killed"))) == (ChildState.DOOMED, 1)
     assert [held.lease.token for held in desk.ledgers.ready] == [2, 3]
     desk.reap(child)
@@ -152,11 +158,7 @@ def test_a_child_that_cuts_its_jobs_is_killed(desk):
         rest()
 
     desk = desk(processes="1")
-    desk.pace.learn("k", QUICK_S)
-    child = desk.child(cut)
-    desk.give(lease_of(1))
-    await_readable(child.output.fd)
-    desk.give(lease_of(2), lease_of(3), starting=0)
+    child = with_jobs_behind(desk, cut)
     assert len(child.sent) == 3
     desk.placing.withdraw(child)
     assert (child.state, len(desk.events("child.killed"))) == (ChildState.DOOMED, 1)
