@@ -290,7 +290,7 @@ class RunConfig:
     redis_credentials: str | None  # MODULE:FUNCTION
     redis_poll_s: float  # 0: waits in Redis
     namespace: str
-    shards: int | None  # None: as many as Redis says
+    shards: int | None  # None: Redis says how many
     handlers: str
     queue: tuple[str, ...]
     order: str

@@ -228,7 +228,7 @@ class Parts:
         self.timers.set(PROCESSES, -math.inf, self.processes.run_due)
 
     def _make_redis(self) -> None:
-        """What the sides of all shards share."""
+        """Make the parts that the sides of all shards share."""
         config = self._config
         self.demand = demand = Demand(self.ledgers, self.admission, self.capacity, self.zygotes)
         self.backlog = Backlog(config.autoscale, self.scaling, self.slots, demand)

@@ -1,4 +1,4 @@
-"""What a client knows of the shards of its namespace. Runs in applications and commands. Does no I/O."""
+"""Holds how many shards a client knows, and their stores. Runs in applications and commands. Does no I/O."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -47,7 +47,7 @@ class _Placed(NamedTuple):
 
 
 class ShardedPuts:
-    """What became of some jobs so far, and which are left to be placed."""
+    """The answers for some jobs so far, and the jobs that are left to be placed."""
 
     def __init__(self, batches: Sequence[Sequence[NewJob]]) -> None:
         jobs = (job for batch in batches for job in batch)

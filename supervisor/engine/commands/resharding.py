@@ -39,7 +39,7 @@ WHY: Final[Mapping[str, str]] = {
 
 
 class ShardState(NamedTuple):
-    """What a shard says of itself. `shards`: as its mark has them, like 1, 16, 16< or 1>16; empty: it has no keys."""
+    """The state of a shard. `shards`: as its mark has them, like 1, 16, 16< or 1>16; empty: it has no keys."""
 
     shards: str
     number: str  # of the pass that moves jobs; empty: there is none
@@ -63,7 +63,7 @@ class Parcel(NamedTuple):
 
 @dataclass
 class MovedJobs:
-    """What one pass has done. `jobs`: the number that went to each shard; `stay`: why jobs have stayed."""
+    """The account of one pass. `jobs`: the number that went to each shard; `stay`: why jobs have stayed."""
 
     shards: int
     jobs: Counter[int] = field(default_factory=Counter)

@@ -191,7 +191,7 @@ def in_turn(parts: Callable[[int], Iterable[tuple[int, "Command[T]"]]], join: Ca
     return ask
 
 
-# What is made of several answers.
+# joining the answers of several shards
 
 
 def any_of(answers: list[Any]) -> bool:

@@ -85,7 +85,7 @@ local landing = {
     wake(queue)
   end,
 }
--- Of a set or hash that many jobs share, the time to live is that of the whole.
+-- Many jobs share these sets and hashes, whose time to live is that of the whole.
 local SHARED = { cancelled = true, ["cancelled-by"] = true, dropped = true }
 local reading = {
   e = function(name, ms)

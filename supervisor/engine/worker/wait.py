@@ -12,7 +12,7 @@ from supervisor.engine.worker.exchange import Granted, Wanted
 
 
 class WaitsFor(Enum):
-    """What brings a wait to its end."""
+    """The events that bring a wait to its end."""
 
     MAIL = "mail alone"
     QUEUES = "mail, and wake-ups of the queues that are leased from"
@@ -20,7 +20,7 @@ class WaitsFor(Enum):
 
 
 class LeaseBehind(Enum):
-    """What a wait leases as soon as it ends."""
+    """The jobs that a wait leases as soon as it ends."""
 
     NONE = "nothing"
     OLD_NAME = "jobs for this worker's old name, which go back"
@@ -58,11 +58,11 @@ class Wait(Protocol):
 
     @property
     def waits_for(self) -> WaitsFor:
-        """What the wait is for, or the last one was for."""
+        """The events that this wait, or the last one, is for."""
 
     @property
     def lease_behind(self) -> LeaseBehind:
-        """What the wait leases when it ends."""
+        """The jobs that the wait leases when it ends."""
 
     def open(self, links: Sequence[Link], on_wakeup: Callable[[], None]) -> None:
         """`on_wakeup` is called when `read` has something to read."""

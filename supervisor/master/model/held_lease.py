@@ -70,7 +70,7 @@ class HeldLease:
 
     @property
     def reports(self) -> HeldReports:
-        """What the job has reported, and no exchange has taken."""
+        """The reports of the job that no exchange has taken."""
         if self._reports is None:
             self._reports = HeldReports()
         return self._reports

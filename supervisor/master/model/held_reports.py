@@ -1,4 +1,4 @@
-"""What one running job has reported and streamed, until exchanges have taken it. Runs in the master. No I/O."""
+"""Keeps the reports and chunks of one running job until exchanges have taken them. Runs in the master. No I/O."""
 
 from dataclasses import dataclass, field
 

@@ -93,7 +93,7 @@ def let_all_go(shards):
         shards.run(shards.place(), workers.deregister(key[5:], now=NOW))
 
 
-# What moves, and what stays.
+# moving and staying
 
 
 @pytest.mark.parametrize("kind", FILLS)
@@ -253,7 +253,7 @@ def test_large_payload_goes_in_pieces(some):
 
 
 def test_all_beside_a_record_goes_with_it(some, server):
-    """What a job has streamed, its signals, steps, checkpoint, history, failure, waiters and time to live."""
+    """A job moves with its chunks, its signals, steps, checkpoint, history, failure, waiters and time to live."""
     put(some, "rich-2", tags=["t"], expires=5000)
     shard = shard_of("rich-2", 4)
     assert shard > 0

@@ -1,4 +1,4 @@
-"""What the bytecode of Lua 5.1 says of each function: how many local variables live at once, and how many outer names.
+"""Counts the local variables that live at once in each Lua function, and its outer names, from the bytecode of Lua 5.1.
 
 `string.dump` makes the bytecode. Its numbers have the sizes and the order of a 64-bit machine.
 """

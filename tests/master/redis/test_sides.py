@@ -17,7 +17,7 @@ SHARDS = 3
 
 
 class PlayedSide:
-    """What one shard is asked, in `steps` and `reported`. `fails`: its connection is lost by that."""
+    """A side that notes the calls to it in `steps` and `reported`. `fails`: its connection is lost by that."""
 
     def __init__(self, shard, inbox, timers, steps):
         self.shard, self.steps, self.fails = shard, steps, False

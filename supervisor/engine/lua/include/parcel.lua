@@ -193,7 +193,7 @@ function kinds.throttled(it, of)
   return #values == 0 and "gone" or ""
 end
 
--- What is remembered of a jid without a job.
+-- The memory of a jid without a job.
 function kinds.memory(it, jid)
   if redis.call("EXISTS", job_key(jid)) == 1 then return "gone" end
   for _, name in ipairs({ "tracked-jobs", "cancelled", "dropped" }) do add_member(it.parts, "z", name, jid) end
