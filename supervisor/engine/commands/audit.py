@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 
 from supervisor.engine.commands.command import Command, checked_page, now_ms
-from supervisor.engine.commands.routes import Asking, Route, checked_end, home
+from supervisor.engine.commands.routes import Route, beginnings, home
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import BY_BYTES
 from supervisor.engine.model.keys import checked_name
@@ -56,9 +56,7 @@ def read(subject: str | None = None, offset: int = 0, count: int = 25) -> Comman
 def _once_each(offset: int, count: int, build: Callable[[int, int], Command[list[Act]]]) -> Route:
     """Return the route that shows once what every shard was told, like a pause, with the jobs of all shards."""
 
-    def ask(_command: Command[list[Act]], shards: int) -> Asking[list[Act]]:
-        command = build(0, checked_end(offset, count))
-        answers = yield [(shard, command) for shard in range(shards)]
+    def join(answers: list[list[Act]]) -> list[Act]:
         acts: dict[tuple[object, ...], Act] = {}
         for act in (act for part in answers for act in part):
             same = (act.actor, act.act, act.kind, act.names, act.queue, act.value, round(act.at_unix / _SAME_S))
@@ -67,7 +65,7 @@ def _once_each(offset: int, count: int, build: Callable[[int, int], Command[list
                 acts[same] = replace(known, number=known.number + act.number)
         return sorted(acts.values(), key=lambda act: -act.at_unix)[offset : offset + count]
 
-    return ask
+    return beginnings(offset, count, build, join)
 
 
 def note(

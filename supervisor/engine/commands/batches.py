@@ -5,11 +5,12 @@ Must not do I/O. A batch counts its members in Redis; include/batches.lua has th
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from supervisor.engine.commands import dividing, job_changes
 from supervisor.engine.commands.command import Command, checked_by, checked_page, now_ms, parse_by
-from supervisor.engine.commands.routes import FIRST, Asking, Route, checked_end, is_none, is_nothing, page_of, to
+from supervisor.engine.commands.routes import FIRST, Asking, Route, beginnings, is_none, is_nothing, page_of, to
 from supervisor.engine.commands.steps import Steps, Told, ignored
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
@@ -194,13 +195,11 @@ def listed(offset: int = 0, count: int = 25, *, now: float | None = None) -> Com
     def parse(reply: Any) -> Listed:
         return Listed(BatchCounts(*reply[:4]), [_record(one.decode(), fields) for one, fields in reply[4]])
 
-    def ask(_command: Command[Listed], shards: int) -> Asking[Listed]:
-        command = listed(0, checked_end(offset, count), now=now)
-        answers: list[Listed] = yield [(shard, command) for shard in range(shards)]
+    def join(answers: list[Listed]) -> Listed:
         counts = BatchCounts(*(sum(numbers) for numbers in zip(*(answer.counts for answer in answers), strict=True)))
         return Listed(counts, page_of([answer.rows for answer in answers], offset, count, _rank))
 
-    return Command(scripts.BATCHES, args, parse, route=ask)
+    return Command(scripts.BATCHES, args, parse, route=beginnings(offset, count, partial(listed, now=now), join))
 
 
 def _rank(row: BatchRecord) -> tuple[bool, float]:

@@ -21,9 +21,8 @@ from supervisor.engine.commands.command import (
     parse_numbers,
 )
 from supervisor.engine.commands.routes import (
-    Asking,
     Route,
-    checked_end,
+    beginnings,
     each,
     everywhere,
     is_none,
@@ -186,13 +185,11 @@ def _paged(
 ) -> Route:
     """Return the route of a query that answers a number, too."""
 
-    def ask(_command: Command[Any], shards: int) -> Asking[tuple[int, list[JobRecord]]]:
-        command = build(0, checked_end(offset, count))
-        answers = yield [(shard, command) for shard in range(shards)]
+    def join(answers: list[tuple[int, list[JobRecord]]]) -> tuple[int, list[JobRecord]]:
         lists = [records for _, records in answers]
         return sum(total for total, _ in answers), page_of(lists, offset, count, key, newest_first)
 
-    return ask
+    return beginnings(offset, count, build, join)
 
 
 def peek(queue: str, count: int = 1, *, now: float | None = None) -> Command[list[JobRecord]]:
@@ -214,14 +211,15 @@ def tagged(
 def tags(offset: int = 0, count: int = 25) -> Command[dict[str, int]]:
     """Read up to `count` (0 to 1,000) tags with their numbers of jobs, most used first."""
 
-    def ask(_command: Command[Any], shards: int) -> Asking[dict[str, int]]:
-        checked_end(offset, count)
-        command = tags(0, MOST)  # a tag that is rare in one shard may be frequent in all
-        answers = yield [(shard, command) for shard in range(shards)]
+    def all_tags(_offset: int, _count: int) -> Command[dict[str, int]]:
+        return tags(0, MOST)  # a tag that is rare in one shard may be frequent in all
+
+    def join(answers: list[dict[str, int]]) -> dict[str, int]:
         rows = sorted(summed(answers).items(), key=lambda row: -row[1])
         return dict(rows[offset : offset + count])
 
-    return Command(scripts.TAGS, checked_page(offset, count), parse_numbers, route=ask)
+    route = beginnings(offset, count, all_tags, join)
+    return Command(scripts.TAGS, checked_page(offset, count), parse_numbers, route=route)
 
 
 def tracked(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Command[Tracked[JobRecord]]:

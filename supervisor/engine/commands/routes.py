@@ -74,8 +74,7 @@ def repeated(command: "Command[T]", shards: int) -> Asking[T]:
     A call that was cut off in between may be repeated.
     """
     [answer] = yield [(FIRST, command)]
-    if shards > 1:
-        yield [(shard, command) for shard in range(1, shards)]
+    yield [(shard, command) for shard in range(1, shards)]
     return answer  # type: ignore[no-any-return]
 
 
@@ -146,27 +145,30 @@ def paged(
     key: Callable[[V], Any],
     newest_first: bool = False,
 ) -> Route:
-    """Go to all shards for the beginning of a list that each of them has, and answer a page of all together.
+    """Answer a page of a list that each shard has. `key`: by which the list is sorted. The rest as `beginnings`."""
+    return beginnings(offset, count, build, lambda answers: page_of(answers, offset, count, key, newest_first))
 
-    `build(offset, count)` makes the command. `key`: by which the list is sorted. Raises ValueError for a page that ends
-    behind 1,000: each shard would have to answer as much.
+
+def beginnings(
+    offset: int, count: int, build: Callable[[int, int], "Command[T]"], join: Callable[[list[T]], T]
+) -> Route:
+    """Go to all shards for the beginning of a list, up to the end of a page of it. `join` makes that page.
+
+    `build(offset, count)` makes the command. Raises ValueError for a page that ends behind 1,000: each shard would have
+    to answer as much.
     """
 
-    def ask(_command: "Command[Any]", shards: int) -> Asking[list[V]]:
-        command = build(0, checked_end(offset, count))
+    def ask(_command: "Command[Any]", shards: int) -> Asking[T]:
+        if offset + count > MOST:
+            raise ValueError(
+                f"offset and count must be at most {MOST} together in a namespace of several shards, not"
+                f" {offset + count}"
+            )
+        command = build(0, offset + count)
         answers = yield [(shard, command) for shard in range(shards)]
-        return page_of(answers, offset, count, key, newest_first)
+        return join(answers)
 
     return ask
-
-
-def checked_end(offset: int, count: int) -> int:
-    """Return where a page ends. Raises ValueError if that is behind 1,000."""
-    if offset + count > MOST:
-        raise ValueError(
-            f"offset and count must be at most {MOST} together in a namespace of several shards, not {offset + count}"
-        )
-    return offset + count
 
 
 def page_of(

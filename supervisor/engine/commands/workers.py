@@ -5,11 +5,12 @@ Must not do I/O.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from supervisor.engine.commands.command import Command, checked_by, checked_page, checked_queues, now_ms, parse_names
-from supervisor.engine.commands.routes import Asking, checked_end, everywhere, home, joined, united
+from supervisor.engine.commands.routes import beginnings, everywhere, home, joined, united
 from supervisor.engine.model import scripts
 from supervisor.engine.model.bounds import MOST
 from supervisor.engine.model.keys import checked_name
@@ -121,14 +122,13 @@ def desire(name: str, count: int, note: object) -> Command[int]:
 def read(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Command[list[WorkerInfo]]:
     """Read up to `count` (0 to 1,000) workers, the most recently seen first."""
 
-    def ask(_command: Command[list[WorkerInfo]], shards: int) -> Asking[list[WorkerInfo]]:
-        command = read(0, checked_end(offset, count), now=now)
-        answers: list[list[WorkerInfo]] = yield [(shard, command) for shard in range(shards)]
+    def join(answers: list[list[WorkerInfo]]) -> list[WorkerInfo]:
         by_name = joined(_in_all)([{one.name: one for one in answer} for answer in answers])
         rows = sorted(by_name.values(), key=lambda one: -one.seen_unix)
         return rows[offset : offset + count]
 
-    return Command(scripts.WORKERS, (now_ms(now), *checked_page(offset, count)), _parse_workers, route=ask)
+    route = beginnings(offset, count, partial(read, now=now), join)
+    return Command(scripts.WORKERS, (now_ms(now), *checked_page(offset, count)), _parse_workers, route=route)
 
 
 def _in_all(answers: list[WorkerInfo]) -> WorkerInfo:
