@@ -41,7 +41,7 @@ def completed(capsys, tmp_path):
     ("words", "offered"),
     [
         (["que"], ["queues"]),
-        (["re"], ["recur", "release", "reload", "retry"]),
+        (["re"], ["recur", "release", "reload", "reshard", "retry"]),
         (["run", "--drain"], ["--drain-timeout"]),
         (["run", "--order", "r"], ["random", "round-robin"]),
         (["put", "--on-parent-failure", ""], ["fail", "run", "wait"]),
